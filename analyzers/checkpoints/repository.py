@@ -1,0 +1,80 @@
+"""The seam between weights and where they come from: a repository of files that can be read by range.
+
+`hub.HubRepository` and `local.LocalRepository` are the two implementations; everything above them
+(layout, header, stream, sample) sees only these protocols.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the caller may read. The default is what a stranger on the web may: public Hub repositories and samples.
+
+    token: the Hub token to read with; None for none at all (never the server's own); True for the token this
+        machine is logged in with, as huggingface_hub finds it (command line only).
+    local: whether local folders and files may be opened (command line only).
+    """
+
+    token: str | bool | None = None
+    local: bool = False
+
+    def __repr__(self) -> str:  # a token must not end up in a log
+        return f"Access(token={'***' if isinstance(self.token, str) else self.token}, local={self.local})"
+
+
+class RangeFile(Protocol):
+    """One file of a repository at one commit. Safe to read from several threads at once."""
+
+    @property
+    def path(self) -> str:
+        """Path inside the repository, with forward slashes."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
+
+    def close(self) -> None:
+        """Free what the file holds. Idempotent."""
+
+
+class Repository(Protocol):
+    """A checkpoint's files at one commit."""
+
+    @property
+    def ref(self) -> str:
+        """Canonical reference without revision: ``org/name``, ``sample:NAME`` or an absolute path."""
+
+    @property
+    def commit(self) -> str:
+        """The Hub's commit; for a sample or local checkpoint the hash of its files."""
+
+    @property
+    def public(self) -> bool:
+        """True for samples and for Hub repositories that anybody can read; only their reports may be stored."""
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """Path -> size in bytes, of every file."""
+
+    @property
+    def parallel_reads(self) -> int:
+        """How many reads at once this source profits from."""
+
+    def open(self, path: str) -> RangeFile:
+        """Open one of ``files``."""
+
+    def close(self) -> None:
+        """Free connections and files. Idempotent."""
+
+
+def read_range(file: RangeFile, offset: int, length: int) -> bytes:
+    """``length`` bytes of ``file`` from ``offset`` on; for small reads (headers, config)."""
+    buffer = bytearray(length)
+    file.read_into(offset, memoryview(buffer))
+    return bytes(buffer)

@@ -1,0 +1,85 @@
+"""Every error Mantissa raises on purpose, as one tree.
+
+Each message is one sentence (or two) that a user can act on: what was wrong, with which value, what to do.
+It never holds a traceback, a token, or a path of the server. The command line prints it and exits with
+status 2; the page shows it where the result would stand.
+
+    MantissaError
+    ├── InvalidRequest            the request cannot be used as it is
+    │   ├── InvalidReference      not a model id, sample or (command line) local path
+    │   └── InvalidFilter         --include / --exclude does not compile, runs too long or matches nothing
+    ├── CheckpointError           the checkpoint cannot be used
+    │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file (or one we may not see)
+    │   ├── AccessDenied          gated, or the token was refused
+    │   ├── NoWeights             nothing in it that can be read as weights
+    │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
+    │   └── UnsupportedWeights    weights in a form that has no float values to speak of
+    ├── HubError                  the Hub did not do its part
+    │   ├── HubUnreachable        no connection, or too slow to be of use
+    │   ├── HubThrottled          too many requests; says how long to wait
+    │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
+    └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
+"""
+
+
+class MantissaError(Exception):
+    """Base of the tree. ``str(error)`` is the sentence for the user, always a single line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class InvalidRequest(MantissaError):
+    """The request cannot be used as it is."""
+
+
+class InvalidReference(InvalidRequest):
+    """Not a model id, a built-in sample or, on the command line, a local path."""
+
+
+class InvalidFilter(InvalidRequest):
+    """A name filter that does not compile, takes too long, or matches no tensor."""
+
+
+class CheckpointError(MantissaError):
+    """The checkpoint cannot be used."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """No such repository, revision, sample, folder or file, or one this caller may not see."""
+
+
+class AccessDenied(CheckpointError):
+    """A gated repository, or a token that was refused."""
+
+
+class NoWeights(CheckpointError):
+    """Nothing in the checkpoint can be read as weights."""
+
+
+class InvalidCheckpoint(CheckpointError):
+    """Damaged, truncated or contradictory files."""
+
+
+class UnsupportedWeights(CheckpointError):
+    """Weights stored in a form that has no float values to speak of."""
+
+
+class HubError(MantissaError):
+    """The Hub did not do its part."""
+
+
+class HubUnreachable(HubError):
+    """No connection to the Hub, or one too slow to be of use."""
+
+
+class HubThrottled(HubError):
+    """The Hub refuses for now because of too many requests."""
+
+
+class HubMisbehaved(HubError):
+    """The Hub's answer contradicts the protocol or what it said before."""
+
+
+class LimitExceeded(MantissaError):
+    """Larger than a limit of ``analyzers/limits.py``."""

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from analyzers.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -81,6 +83,14 @@ def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -
     content = {"analyzer": analyzer, "analysis_version": analysis_version, "request": resolved}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def request_error(error: ValidationError) -> InvalidRequest:
+    """A request model's validation error as one sentence for the user."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f"{name}: {said}." if name else f"{said[:1].upper()}{said[1:]}.")
 
 
 def environment(device: str, libraries: tuple[str, ...]) -> Environment:

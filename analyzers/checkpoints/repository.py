@@ -66,6 +66,10 @@ class Repository(Protocol):
     def parallel_reads(self) -> int:
         """How many reads at once this source profits from."""
 
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes to read at a time: for a local file what stays in a core's cache, over a network enough to amortise a request."""
+
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""
 

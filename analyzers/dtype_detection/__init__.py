@@ -1,0 +1,6 @@
+"""Dtype detection: what formats a checkpoint's weights are stored in, have passed through, and fit into."""
+
+from analyzers.dtype_detection.analyze import analyze
+from analyzers.dtype_detection.report import DtypeReport, DtypeRequest
+
+__all__ = ["DtypeReport", "DtypeRequest", "analyze"]

@@ -1,0 +1,72 @@
+# make run    start the app on http://127.0.0.1:7860 (PORT=... for another port)
+# make test   everything: style, types, tests, browser included
+# make bench  speed and memory, side by side with the naive way
+# make lint   style and types only
+#
+# Each target makes .venv where it is missing and reuses it otherwise. A stamp in .venv carries a checksum of the
+# requirements it was made from, so that changed requirements, and nothing else, lead to a new installation.
+
+PYTHON ?= python3
+PORT ?= 7860
+
+python := .venv/bin/python
+install := $(python) -m pip install --quiet --disable-pip-version-check
+checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
+app_stamp := .venv/app-$(call checksum,requirements.txt)
+tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)
+kernels_stamp := .venv/kernels
+unfinished := .venv/unfinished
+
+# Whether .venv can be built upon: its interpreter and pip work, and no installation into it was interrupted.
+whole := $(python) -c 'import pip' 2>/dev/null && test ! -e $(unfinished)
+ifneq ($(shell $(whole) && echo yes),yes)
+.PHONY: $(app_stamp)
+endif
+
+.PHONY: run test bench lint chromium
+
+# exec: the app itself gets the signals, and nothing of it outlives this command.
+run: $(app_stamp) $(kernels_stamp)
+	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
+
+test: lint chromium $(kernels_stamp)
+	$(python) -m pytest
+
+bench: $(tests_stamp) $(kernels_stamp)
+	$(python) -m tests.benchmarks
+
+lint: $(tests_stamp)
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+
+chromium:
+	@command -v chromium >/dev/null && exit; \
+	root=; test "$$(id -u)" = 0 || root='sudo -n'; \
+	{ command -v apt-get && $$root true; } >/dev/null 2>&1 \
+		&& $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y chromium \
+		|| { echo 'The browser tests need Chromium: install the package "chromium", then run make test again.' >&2; exit 1; }
+
+$(app_stamp):
+	@command -v $(PYTHON) >/dev/null \
+		|| { echo 'Mantissa needs Python 3.11 or 3.12, and there is no $(PYTHON). Install it, or name yours: make PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Mantissa needs Python 3.11 or 3.12; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo 'The venv module of $(PYTHON) is missing: install the package "python3-venv".' >&2; exit 1; }
+	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
+	@echo 'Installing requirements.txt into .venv'
+	@touch $(unfinished) && $(install) -r requirements.txt
+	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
+	@touch $@
+
+$(tests_stamp): $(app_stamp)
+	@echo 'Installing tests/requirements.txt into .venv'
+	@touch $(unfinished) && $(install) -r requirements.txt -r tests/requirements.txt
+	@rm -f .venv/tests-* $(unfinished)
+	@touch $@
+
+# The kernels are compiled once, here, and not while the first visitor waits.
+$(kernels_stamp): $(app_stamp) $(wildcard analyzers/numerics/*.py)
+	@$(python) -m analyzers.numerics
+	@touch $@

@@ -1,0 +1,242 @@
+"""A checkpoint, opened: its files, and what their headers say about every tensor."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from types import TracebackType
+from typing import Any, Self
+
+from analyzers import limits
+from analyzers.checkpoints.header import Header, read_header
+from analyzers.checkpoints.layout import WeightFiles, WeightSet, select_weights
+from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.names import is_buffer, layer, quantization, role
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+
+_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint at one commit. Close it, or use it in a ``with`` statement.
+
+    ref, commit, public: as of `Repository`; files: its weight files, open; tensors: in the order of files and of data in them;
+    config: config.json, None where there is none that can be read, its contents unchecked; quantization: how the weights are
+    quantized, None if they are not (`names.quantization`); notes: what a reader should know; parallel_reads: how many reads at
+    once the source profits from.
+    """
+
+    ref: str
+    commit: str
+    public: bool
+    files: tuple[RangeFile, ...]
+    tensors: tuple[Tensor, ...]
+    config: dict[str, Any] | None
+    quantization: str | None
+    notes: tuple[str, ...]
+    parallel_reads: int
+    repository: Repository
+
+    @property
+    def parameters(self) -> int:
+        """Stored elements that are no buffers. For quantized weights these are the stored integers, not the model's parameters."""
+        return sum(tensor.elements for tensor in self.tensors if not tensor.buffer)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors, buffers included."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def close(self) -> None:
+        """Close every file and the repository. Idempotent; no read may be under way."""
+        for file in self.files:
+            file.close()
+        self.repository.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def open_checkpoint(text: str, access: Access, subfolder: str | None = None) -> Checkpoint:
+    """Open what ``text`` names and read the header of each of its weight files.
+
+    text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read this folder alone.
+    Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded. Nothing stays open then.
+    """
+    repository = _open_repository(text, access)
+    try:
+        return _open(repository, subfolder)
+    except BaseException:
+        repository.close()
+        raise
+
+
+def _open_repository(text: str, access: Access) -> Repository:
+    reference = parse_reference(text, access.local)
+    if reference.kind == "local":
+        return LocalRepository(reference.name)
+    if reference.kind == "sample":
+        from analyzers.language_models.samples import sample_folder
+
+        return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}")
+    # Here and not at the top: the Hub's client takes 0.2 s to import, and samples and local files do without it.
+    from analyzers.checkpoints.hub import open_hub
+
+    return open_hub(reference.name, reference.revision, access)
+
+
+def _open(repository: Repository, subfolder: str | None) -> Checkpoint:
+    if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
+        raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
+    if isinstance(repository, LocalRepository) and repository.single_file and repository.ref.endswith(".safetensors"):
+        weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # the file alone was asked for, be it one shard of many
+    else:
+        weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+    files, headers = _read_headers(repository, weights.paths)
+    try:
+        notes = list(weights.notes)
+        tensors = tuple(_tensors(weights, headers, notes))
+        if not tensors:
+            raise NoWeights("The weight files of this checkpoint hold no tensors.")
+        config = _read_config(repository, weights, notes)
+        return Checkpoint(
+            ref=repository.ref,
+            commit=repository.commit,
+            public=repository.public,
+            files=files,
+            tensors=tensors,
+            config=config,
+            quantization=quantization({tensor.name: tensor.dtype for tensor in tensors}, config),
+            notes=tuple(notes),
+            parallel_reads=repository.parallel_reads,
+            repository=repository,
+        )
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+
+
+def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple[RangeFile, ...], tuple[Header, ...]]:
+    opened: list[RangeFile] = []
+
+    def read(path: str) -> tuple[RangeFile, Header]:
+        file = repository.open(path)
+        opened.append(file)
+        return file, read_header(file)
+
+    pool = ThreadPoolExecutor(max(1, min(repository.parallel_reads, len(paths))), thread_name_prefix="header")
+    try:
+        pairs = []
+        count = 0
+        for file, header in pool.map(read, paths):
+            count += len(header.tensors)
+            if count > limits.TENSORS:
+                raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
+            pairs.append((file, header))
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        for file in opened:
+            file.close()
+        raise
+    pool.shutdown()
+    return tuple(file for file, _ in pairs), tuple(header for _, header in pairs)
+
+
+def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:
+    """Every tensor, named apart where names collide; raises InvalidCheckpoint where they must not."""
+    # Models repeat a few names in every layer: digits aside there are some dozens.
+    roles: dict[str, str] = {}
+    first = 0
+    for chosen in weights.sets:
+        folder = f"{chosen.folder}/" if len(weights.sets) > 1 else ""
+        places = [list(range(first + start, first + start + len(group))) for start, group in _starts(chosen)]
+        first += sum(map(len, places))
+        apart = _collide(places, headers, weights.paths)
+        if apart:
+            notes.append("Several files hold tensors of the same name: names begin with the file they are from.")
+        _compare_index(chosen, places, headers, weights.paths, notes)
+        for place in chain.from_iterable(places):
+            path = weights.paths[place]
+            prefix = folder + (path.rpartition("/")[2].removesuffix(".safetensors") + "/" if apart else "")
+            for name, dtype, shape, start, stop in headers[place].tensors:
+                pattern = _NUMBER.sub("0", name)
+                if pattern not in roles:
+                    roles[pattern] = role(name)
+                buffer = is_buffer(name, shape, dtype)
+                yield Tensor(prefix + name, dtype, shape, place, start, stop - start, roles[pattern], layer(name), buffer)
+
+
+def _starts(chosen: WeightSet) -> Iterator[tuple[int, tuple[str, ...]]]:
+    start = 0
+    for group in chosen.groups:
+        yield start, group
+        start += len(group)
+
+
+def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
+    """Whether a name stands in several groups. Raises InvalidCheckpoint where it stands in several files of one group."""
+    groups: Counter[str] = Counter()
+    for group in places:
+        holder: dict[str, int] = {}
+        for place in group:
+            for tensor in headers[place].tensors:
+                if tensor.name in holder:
+                    both = f"{quoted(paths[holder[tensor.name]], 200)} and {quoted(paths[place], 200)}"
+                    raise InvalidCheckpoint(f"The tensor {quoted(tensor.name)} stands both in {both}: the checkpoint contradicts itself.")
+                holder[tensor.name] = place
+        groups.update(holder.keys())
+    return any(count > 1 for count in groups.values())
+
+
+def _compare_index(
+    chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[str]
+) -> None:
+    """Note where the index differs from the headers, which are what is read."""
+    if chosen.weight_map is None:
+        return
+    held = {tensor.name: paths[place] for group in places for place in group for tensor in headers[place].tensors}
+    wrong = [name for name, path in chosen.weight_map.items() if held.get(name) != path]
+    unlisted = held.keys() - chosen.weight_map.keys()
+    if wrong:
+        notes.append(
+            f"The index places {len(wrong):,} tensors where the files do not have them, {quoted(wrong[0])} first: the files were read."
+        )
+    if unlisted:
+        notes.append(f"The files hold {len(unlisted):,} tensors the index does not list, {quoted(min(unlisted))} first: they were read.")
+
+
+def _read_config(repository: Repository, weights: WeightFiles, notes: list[str]) -> dict[str, Any] | None:
+    folder = weights.sets[0].folder if len(weights.sets) == 1 else ""
+    path = next((path for path in (f"{folder}/config.json", "config.json") if path.lstrip("/") in repository.files), "").lstrip("/")
+    if not path:
+        return None
+    if repository.files[path] > limits.CONFIG_BYTES:
+        notes.append(f"{path} has more than {limits.CONFIG_BYTES:,} bytes (MANTISSA_CONFIG_BYTES) and was not read.")
+        return None
+    try:
+        config = json.loads(_read_small(repository, path))
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        notes.append(f"{path} is no JSON object and was ignored.")
+        return None
+    return config
+
+
+def _read_small(repository: Repository, path: str) -> bytes:
+    file = repository.open(path)
+    try:
+        return read_range(file, 0, file.size)
+    finally:
+        file.close()

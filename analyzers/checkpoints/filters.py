@@ -1,0 +1,48 @@
+"""Choosing tensors by name."""
+
+from collections.abc import Sequence
+from time import monotonic
+
+import regex
+
+from analyzers import limits
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import InvalidFilter
+
+
+def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
+    """The tensors whose name ``include`` is found in and ``exclude`` is not (regular expressions, searched anywhere).
+
+    The patterns come from strangers, and some take for ever on an innocent name: together they have
+    ``FILTER_SECONDS``. Raises InvalidFilter when a pattern does not compile or takes too long, or nothing is left.
+    """
+    deadline = monotonic() + limits.FILTER_SECONDS
+    chosen = list(tensors)
+    for name, pattern, wanted in (("include", include, True), ("exclude", exclude, False)):
+        if not pattern:
+            continue
+        try:
+            compiled = regex.compile(pattern)
+        except (regex.error, RecursionError, OverflowError, MemoryError) as error:
+            reason = str(error) or type(error).__name__
+            raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is no regular expression: {reason[:100]}.") from None
+        try:
+            chosen = [t for t in chosen if bool(_found(compiled, t.name, deadline)) == wanted]
+        except TimeoutError:
+            raise InvalidFilter(
+                f"The {name} filter {pattern[:60]!r} takes more than {limits.FILTER_SECONDS} seconds; write it without nested repeats."
+            ) from None
+    if not chosen and (include or exclude):
+        raise InvalidFilter(f"No tensor is left: of {len(tensors):,} names, none passes the filters (an example: {_example(tensors)}).")
+    return chosen
+
+
+def _found(compiled: "regex.Pattern[str]", name: str, deadline: float) -> object:
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return compiled.search(name, timeout=left)
+
+
+def _example(tensors: Sequence[Tensor]) -> str:
+    return repr(tensors[0].name[:80]) if tensors else "the checkpoint has no tensors"

@@ -1,0 +1,206 @@
+"""Checkpoints on the Hugging Face Hub, read by range: nothing is downloaded whole, nothing is written to disk.
+
+A name and revision are resolved to the canonical repository and a commit once, and every later read names that commit.
+The token goes to the Hub alone, never to the storage it redirects to. The modules beside this one do the reading:
+`hub_ranges` files, `hub_replies` what a reply means, `hub_transfers` one exchange in bounded time.
+"""
+
+import re
+import threading
+import unicodedata
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from .. import limits
+from ..errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, InvalidCheckpoint, InvalidReference, LimitExceeded
+from .hub_ranges import HubFile, HubLocation
+from .hub_replies import Hub, as_unreachable
+from .hub_transfers import Transfers
+from .repository import Access
+
+_ID = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SEARCH_SECONDS = 3
+_SEARCH_LENGTH = 100
+
+
+class HubRepository:
+    """A model repository at one commit (see `repository.Repository`). Made by `open_hub`."""
+
+    def __init__(self, hub: Hub, ref: str, commit: str, public: bool, sizes: Mapping[str, int | None]) -> None:
+        self._hub = hub
+        self._ref = ref
+        self._commit = commit
+        self._public = public
+        self._sizes = sizes
+        self._files = _Files(self)
+        self._refusal = _refusal(ref, commit)
+        self._lock = threading.Lock()
+        self._locations: dict[str, HubLocation] = {}
+        self._transfers = Transfers()
+        self._opened: weakref.WeakSet[HubFile] = weakref.WeakSet()
+
+    @property
+    def ref(self) -> str:
+        """Canonical ``org/name``, also where a former name was given."""
+        return self._ref
+
+    @property
+    def commit(self) -> str:
+        """40 hex digits."""
+        return self._commit
+
+    @property
+    def public(self) -> bool:
+        """Whether anybody can read it: neither private nor gated nor disabled, and the Hub says so."""
+        return self._public
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """Path -> size in bytes. A size that the Hub's list leaves out is asked for when it is looked up."""
+        return self._files
+
+    @property
+    def parallel_reads(self) -> int:
+        """HUB_PARALLEL_READS."""
+        return limits.HUB_PARALLEL_READS
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Enough to amortise a request."""
+        return limits.CHUNK_BYTES
+
+    def open(self, path: str) -> HubFile:
+        """Open one of ``files``; asks the Hub for nothing yet. Raises CheckpointNotFound if there is no such file."""
+        location = self._location(path)
+        file = HubFile(location, self._files[path])
+        with self._lock:
+            self._transfers.check()
+            self._opened.add(file)
+        return file
+
+    def close(self) -> None:
+        """Stop all reads and close all files. Idempotent. The connections stay in huggingface_hub's shared session."""
+        with self._lock:
+            self._transfers.close()
+            opened = list(self._opened)
+        for file in opened:
+            file.close()
+
+    def _location(self, path: str) -> HubLocation:
+        if path not in self._sizes:
+            raise CheckpointNotFound(f"{self._ref} has no file {path[:200]!r} at commit {self._commit[:8]}.")
+        with self._lock:
+            location = self._locations.get(path)
+            if location is None:
+                location = HubLocation(self._hub, self._ref, self._commit, path, self._sizes[path], self._refusal)
+                self._locations[path] = location
+            return location
+
+    def _size(self, path: str) -> int:
+        known = self._sizes[path]
+        return self._location(path).size(self._transfers) if known is None else known
+
+
+class _Files(Mapping[str, int]):
+    """Path -> size, asking the Hub for a size only where its list had none."""
+
+    def __init__(self, repository: HubRepository) -> None:
+        self._repository = repository
+        self._sizes = repository._sizes
+
+    def __getitem__(self, path: str) -> int:
+        known = self._sizes[path]
+        return self._repository._size(path) if known is None else known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._sizes
+
+
+def open_hub(name: str, revision: str | None, access: Access) -> HubRepository:
+    """Resolve a model repository and a revision (branch, tag or commit; None for main) on the Hub, with one request.
+
+    Raises InvalidReference for what is no model id; CheckpointNotFound for an unknown or private repository or an
+    unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
+    relative paths; LimitExceeded for more than REPOSITORY_FILES files; HubError and its subclasses.
+    """
+    if not _ID.fullmatch(name):
+        raise InvalidReference(f"{name[:100]!r} is not a model id; expected org/name, as in the address of its page on the Hub.")
+    if revision is not None and (revision in ("", ".", "..") or len(revision) > limits.REFERENCE_LENGTH or not revision.isprintable()):
+        raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
+    hub = Hub(access.token)
+    at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
+    info = hub.json(Transfers(), f"{hub.url}/api/models/{name}{at}?blobs=true", _refusal(name, revision))
+    ref, commit = _field(info, "id", str), _field(info, "sha", str)
+    if not (_ID.fullmatch(ref) and _COMMIT.fullmatch(commit)):
+        raise HubMisbehaved(f"The Hub describes {name} with an id or a commit that is none; try again later.")
+    if revision is not None and _COMMIT.fullmatch(revision) and commit != revision:
+        raise HubMisbehaved(f"The Hub answers with another commit of {name} than asked for; try again later.")
+    if info.get("disabled"):
+        raise AccessDenied(f"{ref} has been disabled on the Hub.")
+    public = info.get("private") is False and info.get("gated") is False
+    return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)))
+
+
+def search_models(text: str, limit: int = 8) -> list[str]:
+    """Ids of at most ``limit`` public models that the Hub finds for ``text``, best first, within 3 seconds.
+
+    Asks without a token. Raises HubUnreachable, whatever the failure.
+    """
+    hub = Hub(None)
+    query = urlencode({"search": text[:_SEARCH_LENGTH], "limit": limit}, errors="replace")
+    try:
+        refusal = _refusal("The list of models", None)
+        found = hub.json(Transfers(), f"{hub.url}/api/models?{query}", refusal, seconds=_SEARCH_SECONDS, tries=False)
+    except (HubError, CheckpointNotFound, AccessDenied) as error:
+        raise as_unreachable(error) from None
+    ids = [entry.get("id") for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    return [name for name in ids if isinstance(name, str) and _ID.fullmatch(name)][:limit]
+
+
+def _refusal(name: str, revision: str | None) -> dict[str, str]:
+    return {
+        "missing": f"{name} was not found on the Hub, or is private; check the name, or log in with a token that may read it.",
+        "revision": f"{name} has no revision {(revision or 'main')[:100]!r} on the Hub; give a branch, a tag or a commit.",
+        "gated": f"{name} is gated or closed to you; ask for access on its page on the Hub and use a token that has it.",
+    }
+
+
+def _field(info: Any, name: str, kind: type) -> Any:
+    value = info.get(name) if isinstance(info, dict) else None
+    if not isinstance(value, kind):
+        raise HubMisbehaved("The Hub's description of the repository is not in the known form; try again later.")
+    return value
+
+
+def _sizes(ref: str, siblings: list[Any]) -> dict[str, int | None]:
+    """Path -> size of each file listed, checked."""
+    if len(siblings) > limits.REPOSITORY_FILES:
+        raise LimitExceeded(f"{ref} has more than {limits.REPOSITORY_FILES:,} files (the limit MANTISSA_REPOSITORY_FILES).")
+    sizes: dict[str, int | None] = {}
+    for sibling in siblings:
+        path, size = _field(sibling, "rfilename", str), sibling.get("size")
+        if not _is_safe(path) or path in sizes:
+            raise InvalidCheckpoint(f"{ref} lists a file named {path[:100]!a}, which is not a safe relative path; it cannot be read.")
+        if size is not None and (type(size) is not int or not 0 <= size < 1 << 62):
+            raise HubMisbehaved(f"The Hub gives a length for {path[:100]} of {ref} that cannot be.")
+        sizes[path] = size
+    return sizes
+
+
+def _is_safe(path: str) -> bool:
+    steps = path.split("/")
+    return (
+        len(path) <= 1000
+        and all(step not in ("", ".", "..") for step in steps)
+        and "\\" not in path
+        and not any(unicodedata.category(character) in ("Cc", "Cs") for character in path)
+    )

@@ -1,0 +1,202 @@
+"""Files on the Hub, read by HTTP range from many threads: located once, every reply checked, cuts resumed."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import httpx2
+
+from ..errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
+from .hub_replies import REDIRECTS, Hub, refused
+from .hub_transfers import Exchange, Patience, Setback, Transfers
+
+_PROGRESS_BYTES = 1 << 16  # a try that brought this much starts the count of failures anew; a trickle does not
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where the bytes of a file are served, for now: signed addresses expire."""
+
+    url: httpx2.URL
+    headers: Mapping[str, str]
+    on_hub: bool
+    place: str  # the address without its signature: the same object has the same ETag there
+
+
+class _Expired(Setback):
+    """The address known is of no use any more; the Hub may give another."""
+
+
+@dataclass(eq=False)
+class HubLocation:
+    """One file at one commit, shared by all who read it. ``said`` is the size the Hub's file list gives, if it does."""
+
+    hub: Hub
+    repository: str
+    commit: str
+    path: str
+    said: int | None
+    refusal: Mapping[str, str]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _address: _Address | None = None
+    _size: int = -1
+    _etags: dict[str, str] = field(default_factory=dict)  # of the Hub under "", of each place under its address
+
+    def size(self, transfers: Transfers) -> int:
+        """Bytes, from the file list or else from the file itself."""
+        if self.said is None:
+            self.address(transfers)
+            return self._size
+        return self.said
+
+    def address(self, transfers: Transfers, stale: _Address | None = None) -> _Address:
+        """Where to read. Asks the Hub at the first call, and again when the known address is ``stale``.
+
+        Raises Setback or MantissaError.
+        """
+        known = self._address
+        if known is not None and known is not stale:
+            return known
+        while not self._lock.acquire(timeout=0.2):
+            transfers.check()
+        try:
+            if self._address is None or self._address is stale:
+                self._address = self._resolve(transfers)
+            return self._address
+        finally:
+            self._lock.release()
+
+    def unchanged(self, place: str, etag: str | None) -> None:
+        """Raise HubMisbehaved if ``etag`` is not the one seen before. Says nothing about a reply without one."""
+        if etag is not None:
+            etag = etag.removeprefix("W/")
+            if self._etags.setdefault(place, etag) != etag:
+                raise HubMisbehaved(f"{self.path} changed on the Hub while it was read; try again.")
+
+    def _resolve(self, transfers: Transfers) -> _Address:
+        url = httpx2.URL(f"{self.hub.url}/{self.repository}/resolve/{self.commit}/{quote(self.path)}")
+        for _ in range(REDIRECTS):
+            with transfers.send("HEAD", url, self.hub.headers(url)) as exchange:
+                response = exchange.response
+                assert response is not None
+                target = self.hub.target(url, response)
+                if target is not None and self.hub.owns(target):
+                    url = target
+                    continue
+                if target is None and response.status_code != 200:
+                    raise refused(response, self.refusal, has_token=self.hub.has_token)
+                return self._located(url, target, response.headers)
+        raise HubMisbehaved(f"The Hub redirects in circles for {self.path}.")
+
+    def _located(self, url: httpx2.URL, target: httpx2.URL | None, headers: Mapping[str, str]) -> _Address:
+        if headers.get("x-repo-commit", self.commit) != self.commit:
+            raise HubMisbehaved(f"The Hub offers {self.path} of another commit than asked for; try again later.")
+        length = headers.get("x-linked-size", headers.get("content-length") if target is None else None)
+        if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 19):
+            raise HubMisbehaved(f"The Hub gives a length for {self.path} that is no number.")
+        size = self.said if length is None else int(length)
+        if size is None or (self.said is not None and size != self.said):
+            raise HubMisbehaved(f"The Hub contradicts itself about the length of {self.path}; try again later.")
+        self._size = size
+        self.unchanged("", headers.get("x-linked-etag", headers.get("etag")))
+        final = target or url
+        place = f"{final.scheme}://{final.netloc.decode('ascii')}{final.path}"
+        if target is None:
+            self.unchanged(place, headers.get("etag"))
+        return _Address(final, self.hub.headers(final), target is None, place)
+
+
+class HubFile:
+    """One file of a Hub repository at one commit (see `repository.RangeFile`)."""
+
+    def __init__(self, location: HubLocation, size: int) -> None:
+        self._location = location
+        self._size = size
+        self._transfers = Transfers()
+
+    @property
+    def path(self) -> str:
+        """Path inside the repository."""
+        return self._location.path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
+
+    def close(self) -> None:
+        """Stop the reads in progress, which raise HubError, as later ones do. Idempotent."""
+        self._transfers.close()
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on.
+
+        Ends in bounded time: tries, waiting and slowness are limited, and a cut reply is resumed where it stopped.
+        Raises InvalidCheckpoint for a range outside the file, HubError and its subclasses, CheckpointNotFound, AccessDenied.
+        """
+        if offset < 0 or offset + len(buffer) > self._size:
+            raise InvalidCheckpoint(f"{self.path} ends after {self._size:,} bytes, but more of it is needed; the file is truncated.")
+        read = _Read(self._location, self._transfers, offset, buffer, self._size)
+        patience = Patience(self._transfers)
+        stale: _Address | None = None
+        while read.done < len(buffer):
+            before = read.done
+            address = None
+            try:
+                address = self._location.address(self._transfers, stale)
+                read.attempt(address)
+            except Setback as setback:
+                if read.done - before >= _PROGRESS_BYTES:
+                    patience.progress()
+                stale = address if isinstance(setback, _Expired) else stale
+                patience.after(setback)
+
+
+@dataclass(slots=True)
+class _Read:
+    """One call of `HubFile.read_into`: what is to be filled, and how far it is."""
+
+    location: HubLocation
+    transfers: Transfers
+    offset: int
+    buffer: memoryview
+    size: int
+    done: int = 0
+
+    def attempt(self, address: _Address) -> None:
+        """Ask for the rest and write it to the buffer as it comes. Raises Setback or MantissaError."""
+        start, end = self.offset + self.done, self.offset + len(self.buffer)
+        headers = {**address.headers, "range": f"bytes={start}-{end - 1}"}
+        path = self.location.path
+        with self.transfers.send("GET", address.url, headers) as exchange:
+            self._check(exchange, address, start, end)
+            for piece in self.transfers.body(exchange):
+                after = self.done + len(piece)
+                if after > len(self.buffer):
+                    raise HubMisbehaved(f"The Hub sends more of {path} than asked for; try again later.")
+                self.buffer[self.done : after] = piece
+                self.done = after
+        if self.done < len(self.buffer):
+            raise Setback(HubMisbehaved(f"The Hub sends less of {path} than it promised; try again later."))
+
+    def _check(self, exchange: Exchange, address: _Address, start: int, end: int) -> None:
+        """Refuse, before a byte of its body is read, any reply but the bytes asked for of the file known."""
+        response = exchange.response
+        assert response is not None
+        headers, status, path = response.headers, response.status_code, self.location.path
+        if status in (301, 302, 303, 307, 308, 401, 403, 404, 410):
+            error = HubMisbehaved(f"The Hub's storage refuses to hand out {path}; try again later.")
+            found = refused(response, self.location.refusal, has_token=self.location.hub.has_token)
+            raise _Expired(found if address.on_hub and isinstance(found, CheckpointError) else error, wait=0.0)
+        # A server may always ignore a range. Where that is the whole file, the reply is what was asked for all the same.
+        whole = status == 200 and start == 0 and end == self.size and headers.get("content-length") == str(end)
+        if status == 200 and not whole:
+            raise HubMisbehaved(f"The Hub sends all of {path} where a part was asked for; nothing was read. Try again later.")
+        if status not in (200, 206):
+            raise refused(response, self.location.refusal, has_token=self.location.hub.has_token)
+        if status == 206 and headers.get("content-range", "").strip() != f"bytes {start}-{end - 1}/{self.size}":
+            raise HubMisbehaved(f"The Hub sends another part of {path} than asked for, or of another length; try again later.")
+        if headers.get("content-encoding", "identity") != "identity":
+            raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not asked for; try again later.")
+        self.location.unchanged(address.place, headers.get("etag"))

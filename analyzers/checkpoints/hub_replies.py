@@ -1,0 +1,167 @@
+"""What a reply of the Hub means: its refusals as our errors, its redirects followed by hand, its JSON bounded."""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+from huggingface_hub import __version__, constants, get_token
+
+from .. import limits
+from ..errors import AccessDenied, CheckpointNotFound, HubMisbehaved, HubThrottled, HubUnreachable, MantissaError
+from .hub_transfers import Patience, Setback, Transfers
+
+REDIRECTS = 5  # followed for one reply
+_RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # as in: "api";r=0;t=55
+_TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
+
+
+class Hub:
+    """Where the Hub is and who asks. Knows which requests may carry the token.
+
+    token: as in `repository.Access`: None for none at all, True for what huggingface_hub finds, or the token.
+    Raises AccessDenied for a text that cannot be a token.
+    """
+
+    def __init__(self, token: str | bool | None) -> None:
+        self.url = str(constants.ENDPOINT).rstrip("/")
+        self._origin = _origin(httpx2.URL(self.url))
+        self._anonymous = {"user-agent": f"mantissa; hf_hub/{__version__}", "accept-encoding": "identity"}
+        self._authorized = self._anonymous
+        found = _logged_in() if token is True else token
+        if isinstance(found, str):
+            if not _TOKEN.fullmatch(found):
+                raise AccessDenied("The Hub token is not valid; check it and try again.")
+            self._authorized = {**self._anonymous, "authorization": f"Bearer {found}"}
+
+    @property
+    def has_token(self) -> bool:
+        """Whether requests to the Hub carry a token."""
+        return "authorization" in self._authorized
+
+    def owns(self, url: httpx2.URL) -> bool:
+        """Whether an address has the Hub's own scheme, host and port."""
+        return _origin(url) == self._origin
+
+    def headers(self, url: httpx2.URL) -> Mapping[str, str]:
+        """Headers for a request to ``url``; with the token only for the Hub itself."""
+        return self._authorized if self.owns(url) else self._anonymous
+
+    def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
+        """Where a reply redirects to; None if it does not. Raises HubMisbehaved for an address nobody should follow."""
+        if response.status_code not in (301, 302, 303, 307, 308):
+            return None
+        try:
+            found = url.join(response.headers.get("location", ""))
+        except (httpx2.InvalidURL, ValueError):
+            raise HubMisbehaved("The Hub points to an address that cannot be used.") from None
+        secure = found.scheme == "https" or (found.scheme == "http" and url.scheme == "http")
+        if not (secure and found.host and "location" in response.headers) or found.userinfo:
+            raise HubMisbehaved("The Hub points to an address that cannot be used.")
+        return found
+
+    def json(self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True) -> Any:
+        """GET a JSON reply of at most HUB_REPLY_BYTES, in at most ``seconds`` (default HUB_WAIT_SECONDS) per try.
+
+        refusal: see `refused`. Raises MantissaError.
+        """
+        patience = Patience(transfers)
+        while True:
+            try:
+                return self._json(transfers, httpx2.URL(url), refusal, seconds)
+            except Setback as setback:
+                if not tries:
+                    raise setback.error from None
+                patience.after(setback)
+
+    def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> Any:
+        whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
+        for _ in range(REDIRECTS):
+            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as exchange:
+                response = exchange.response
+                assert response is not None
+                target = self.target(url, response)
+                if target is not None and self.owns(target):
+                    url = target
+                    continue
+                if response.status_code != 200:
+                    raise refused(response, refusal, has_token=self.has_token)
+                content = bytearray()
+                for piece in transfers.body(exchange):
+                    content += piece
+                    if len(content) > limits.HUB_REPLY_BYTES:
+                        raise HubMisbehaved(
+                            f"The Hub's answer is longer than {limits.HUB_REPLY_BYTES:,} bytes (the limit MANTISSA_HUB_REPLY_BYTES)."
+                        )
+                try:
+                    return json.loads(content)
+                except (ValueError, RecursionError):
+                    raise HubMisbehaved("The Hub answers with what is not JSON; try again later.") from None
+        raise HubMisbehaved("The Hub redirects in circles.")
+
+
+def _logged_in() -> str | None:
+    """The token of this machine, by huggingface_hub's own rules; None where nobody is logged in."""
+    try:
+        found = get_token()
+    except Exception:  # it may exchange or refresh tokens over the network, and says nothing of how that fails
+        raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None
+    return str(found) if found else None
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
+    """What a status other than the wanted one means: an error to raise, or a setback where another try may do.
+
+    refusal: ``missing``, ``revision`` and ``gated`` are the sentences for a repository or file that is not there (or not
+    for us), a revision that is not there, and one that must be asked for.
+    """
+    status = response.status_code
+    code = response.headers.get("x-error-code", "")
+    message = response.headers.get("x-error-message", "")
+    if status == 429 or (status == 503 and "retry-after" in response.headers):
+        wait = retry_after(response.headers)
+        asked = "" if wait is None else f" for {wait:,.0f} seconds"
+        throttled = HubThrottled(f"The Hub gets too many requests and asks to wait{asked}; try again then, or with a token.")
+        return Setback(throttled, wait=wait)
+    if status >= 500 or status == 408:
+        return Setback(HubUnreachable(f"The Hub is failing (status {status}); try again later."))
+    if code == "GatedRepo":
+        return AccessDenied(refusal["gated"])
+    if code == "RevisionNotFound":
+        return CheckpointNotFound(refusal["revision"])
+    if "Invalid credentials" in message or (status == 401 and has_token and not code):
+        return AccessDenied("The Hub refuses the token; check that it is valid and may read this repository.")
+    if status == 403 or message == "Access to this resource is disabled.":
+        return AccessDenied(refusal["gated"])
+    if status in (401, 404, 410):
+        return CheckpointNotFound(refusal["missing"])
+    if status == 416:
+        return HubMisbehaved("The Hub says that the file is shorter than it said before; try again later.")
+    return HubMisbehaved(f"The Hub answers with status {status}, which makes no sense here; try again later.")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds a reply asks to wait, by Retry-After (a number or a date) or RateLimit; None if it does not say."""
+    text = headers.get("retry-after", "").strip()[:40]
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        date = parsedate_to_datetime(text)
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        pass
+    reset = _RESET.search(headers.get("ratelimit", ""))
+    return None if reset is None else float(reset[1])
+
+
+def as_unreachable(error: MantissaError) -> HubUnreachable:
+    """The same sentence as HubUnreachable, for callers to whom every failure of the Hub is the same."""
+    return error if isinstance(error, HubUnreachable) else HubUnreachable(str(error))

@@ -1,0 +1,202 @@
+"""Checkpoints in local files: a folder, or a single file.
+
+Files are read by position into the caller's buffer and never mapped, since mapped pages count as the process's memory.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from analyzers import limits
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
+
+HASHED_WHOLE_BYTES = 64 << 20
+_HEADER_LENGTH = 8
+
+
+class LocalFile:
+    """One local file, open for positioned reads. Safe to read from several threads; close it after the last read ended."""
+
+    def __init__(self, location: Path, path: str, size: int) -> None:
+        self._path = path
+        self._size = size
+        try:
+            self._descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unusable(error, path) from None
+        if os.fstat(self._descriptor).st_size != size:
+            self.close()
+            raise InvalidCheckpoint(f"{quoted(path, 200)} changed its size while it was being opened: wait until it is complete.")
+
+    @property
+    def path(self) -> str:
+        """Path inside the repository, with forward slashes."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint where the file ends before."""
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
+            except OSError as error:
+                raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
+            if count == 0:
+                raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
+            done += count
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LocalRepository:
+    """A folder of files, or one file, as a `Repository`.
+
+    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a path of the user's.
+    Links to files are followed (the Hub's cache is made of them), links to folders are not, hidden names are skipped.
+    ``single_file`` tells which of the two it is. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    """
+
+    def __init__(self, path: str | Path, ref: str | None = None) -> None:
+        self._shown = ref or str(path)
+        self._location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
+        self._ref = ref
+        self._commit: str | None = None
+        try:
+            mode = self._location.stat().st_mode
+            self.single_file = stat.S_ISREG(mode)
+            self._folder = self._location.parent if self.single_file else self._location
+            if self.single_file:
+                self._files = {self._location.name: self._location.stat().st_size}
+            elif stat.S_ISDIR(mode):
+                self._files = self._scan()
+            else:
+                raise CheckpointNotFound(f"{quoted(self._shown, 200)} is neither a folder nor a file.")
+        except (OSError, ValueError) as error:
+            raise _unusable(error, self._shown) from None
+
+    @property
+    def ref(self) -> str:
+        """``sample:NAME``, or the absolute path."""
+        return self._ref or str(self._location)
+
+    @property
+    def public(self) -> bool:
+        """True for samples, False for local paths, whose reports are never stored."""
+        return self._ref is not None
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """Path -> size in bytes."""
+        return self._files
+
+    @property
+    def parallel_reads(self) -> int:
+        """One per core, within reason: a read from the page cache is a copy."""
+        return max(2, min(8, os.cpu_count() or 2))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Small enough to be counted while it is still in a core's cache."""
+        return 512 << 10
+
+    @property
+    def commit(self) -> str:
+        """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
+
+        Where these are more than 64 MiB in all, modification times (ns) and the safetensors headers stand for the contents:
+        hashing 140 GB would take longer than the answer.
+        """
+        if self._commit is None:
+            self._commit = self._hash()
+        return self._commit
+
+    def open(self, path: str) -> RangeFile:
+        """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint, LimitExceeded."""
+        if path not in self._files:
+            raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
+        return LocalFile(self._folder / path, path, self._files[path])
+
+    def close(self) -> None:
+        """Nothing is held open here."""
+
+    def _scan(self) -> dict[str, int]:
+        files: dict[str, int] = {}
+        folders = [""]
+        seen = 0
+        while folders:
+            folder = folders.pop()
+            with os.scandir(self._folder / folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > limits.REPOSITORY_FILES:
+                        raise LimitExceeded(
+                            f"{quoted(self._shown, 200)} holds more than {limits.REPOSITORY_FILES:,} files "
+                            "(MANTISSA_REPOSITORY_FILES): name the folder of one checkpoint."
+                        )
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.name.startswith(".") or not _is_text(path):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(path)
+                    elif entry.is_file():
+                        files[path] = entry.stat().st_size
+        return dict(sorted(files.items()))
+
+    def _hash(self) -> str:
+        paths = [
+            path
+            for path in self._files
+            if path.endswith((".safetensors", ".safetensors.index.json")) or path.rpartition("/")[2] == "config.json"
+        ]
+        whole = sum(self._files[path] for path in paths) <= HASHED_WHOLE_BYTES
+        digest = hashlib.sha256()
+        for path in paths:
+            size = self._files[path]
+            name = path.encode()
+            digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
+            file = self.open(path)
+            try:
+                if not whole:
+                    digest.update((self._folder / path).stat().st_mtime_ns.to_bytes(16, "little", signed=True))
+                digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
+            finally:
+                file.close()
+        return digest.hexdigest()
+
+
+def _header_bytes(file: RangeFile) -> int:
+    if not file.path.endswith(".safetensors") or file.size < _HEADER_LENGTH:
+        return min(file.size, HASHED_WHOLE_BYTES)
+    length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")
+    return min(_HEADER_LENGTH + length, file.size, _HEADER_LENGTH + limits.HEADER_BYTES)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # a name that is not UTF-8 cannot be shown or put into a report
+        return False
+    return True
+
+
+def _unusable(error: OSError | ValueError, shown: str) -> CheckpointNotFound | AccessDenied | LimitExceeded:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        return LimitExceeded("The checkpoint has more files than this process may open at once: raise it with 'ulimit -n'.")
+    if number in (errno.EACCES, errno.EPERM):
+        return AccessDenied(f"{quoted(shown, 200)} may not be read by this user: check its permissions.")
+    return CheckpointNotFound(f"There is no folder or file {quoted(shown, 200)} that can be read.")

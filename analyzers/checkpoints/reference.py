@@ -1,0 +1,138 @@
+"""What a user may name: a Hub repository, a built-in sample or, on the command line, a local path.
+
+    org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path
+
+A path is taken literally, '@' included. Everything else is refused with the reason.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from analyzers import limits
+from analyzers.errors import InvalidReference
+
+_WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
+_SAMPLE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
+_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,15}://|(?:www\.)?(?:huggingface\.co|hf\.co)(?:/|$))", re.IGNORECASE)
+_HUB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?#]*)", re.IGNORECASE)
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")
+_EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A parsed reference.
+
+    kind: "hub", "sample" or "local"; name: the repository id, the sample's name or the path as typed;
+    revision: branch, tag, ``refs/pr/N`` or commit of a Hub repository, None for its default branch.
+    """
+
+    kind: Literal["hub", "sample", "local"]
+    name: str
+    revision: str | None = None
+
+
+def quoted(text: str, length: int = 60) -> str:
+    """``text`` for a message: in double quotes, control and non-ASCII characters escaped, cut after ``length`` characters."""
+    return json.dumps(text[:length]) + ("..." if len(text) > length else "")
+
+
+def parse_reference(text: str, local: bool) -> Reference:
+    """Read a reference as typed; surrounding white space is ignored.
+
+    local: whether paths are allowed, which they are on the command line only.
+    Raises InvalidReference, whose sentence says what would be right.
+    """
+    text = text.strip()
+    if not text:
+        raise InvalidReference(f"No model was named: give a model id, {_EXAMPLE}.")
+    if len(text) > limits.REFERENCE_LENGTH:
+        _refuse(text, f"has {len(text):,} characters, more than {limits.REFERENCE_LENGTH} (MANTISSA_REFERENCE_LENGTH)")
+    if _TOKEN.search(text):
+        raise InvalidReference(f"This looks like an access token, which is a secret and no model id: give a model id, {_EXAMPLE}.")
+    if text.startswith(("./", "/")):
+        return _path(text, local)
+    if text in (".", "..", "~") or text.startswith(("../", "~/", ".\\", "..\\")):
+        if not local:
+            _refuse(text, "is a path: local paths work on the command line only")
+        _refuse(text, f"is no model id: write a local path as {quoted('./' + text) if text[0] == '.' else 'an absolute path, /...'}")
+    if text.startswith("sample:"):
+        return _sample(text)
+    if _ADDRESS.match(text):
+        _refuse_address(text)
+    return _hub(text)
+
+
+def _path(text: str, local: bool) -> Reference:
+    if not local:
+        _refuse(text, "is a path: local paths work on the command line only")
+    if "\0" in text:
+        _refuse(text, "holds a null character, which no path does")
+    return Reference("local", text)
+
+
+def _sample(text: str) -> Reference:
+    name = text.removeprefix("sample:")
+    if "@" in name:
+        _refuse(text, "names a revision, which built-in samples do not have: leave out '@' and what follows")
+    if not _SAMPLE.fullmatch(name) or ".." in name:
+        _refuse(text, "is no built-in sample: their names look like sample:tiny-bf16")
+    return Reference("sample", name)
+
+
+def _hub(text: str) -> Reference:
+    name, at, revision = text.partition("@")
+    problem = _problem(name)
+    if problem is not None:
+        _refuse(text, problem)
+    if not at:
+        return Reference("hub", name)
+    bad = not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or "/." in revision
+    if bad or revision.endswith(("/", ".", ".lock")):
+        _refuse(text, "has no usable revision after '@': give a branch, a tag, refs/pr/N or a commit, or leave out the '@'")
+    return Reference("hub", name, revision)
+
+
+def _problem(name: str) -> str | None:
+    """Why ``name`` is no repository id, or None. These are the rules of the Hub itself."""
+    if not name.isprintable():
+        return "holds control characters or unusual spaces: type the id, org/name, by hand"
+    if " " in name:
+        return "holds a space, and model ids have none: give org/name"
+    if not name.isascii():
+        return "holds characters no model id has: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
+    if "\\" in name:
+        return "holds a backslash: model ids are written org/name, local paths ./folder or /folder"
+    parts = name.split("/")
+    if len(parts) > 2:
+        return "has too many '/': a model id is org/name (local paths start with ./ or /)"
+    if ".." in name or "--" in name:
+        return "holds '..' or '--', which no model id does: give org/name"
+    if name.endswith(".git"):
+        return "ends in .git: give the id without it, org/name"
+    if any(len(part) > 96 for part in parts):
+        return "is longer than any model id: at most 96 characters on either side of the '/'"
+    if not all(_WORD.fullmatch(part) for part in parts):
+        return (
+            "is no model id: give org/name; neither may be empty, start or end with '-' or '.', or hold other than letters, digits, '-._'"
+        )
+    return None
+
+
+def _refuse_address(text: str) -> NoReturn:
+    """Refuse an address, naming the id in it. The address is not repeated: it may hold a password."""
+    match = _HUB_ADDRESS.match(text)
+    parts = [part for part in match[1].split("/") if part] if match else []
+    if parts and parts[0] in ("datasets", "spaces"):
+        raise InvalidReference(f"This is the address of a {parts[0].removesuffix('s')}: give a model's id, org/name.")
+    candidate = "/".join(parts[:2])
+    if candidate and _problem(candidate) is None:
+        raise InvalidReference(f"This is an address: paste the id, {candidate}, instead.")
+    raise InvalidReference("This is an address: paste the model's id, org/name, instead.")
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    raise InvalidReference(f"{quoted(text)} {reason}.")

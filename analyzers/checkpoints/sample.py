@@ -1,0 +1,224 @@
+"""Which elements quick mode reads: a seeded plan within a budget of bytes and of range requests.
+
+Tensors are cut into cells, each small enough for one request. Within a stratum every cell has the same chance to
+be drawn, so counts over the drawn cells, divided by the elements drawn, estimate the stratum without bias.
+Offsets are in elements: one plan serves every checkpoint with the same shapes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import InvalidRequest
+
+IntArray = npt.NDArray[np.int64]
+
+SMALLEST_BLOCK = 4 << 10  # bytes; below this a request costs far more than what it brings
+LARGEST_BLOCK = 1 << 20  # bytes; beyond this a second block elsewhere says more than a longer one
+RUN = 128  # elements; blocks inside a row start at multiples of it, as scale blocks do
+STRATUM_BLOCKS = 8  # the fewest blocks that may stand for a stratum on their own
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on; ``whole``: that is all of it."""
+
+    tensor: int
+    start: int
+    count: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What to read, and what it stands for.
+
+    blocks: sorted by tensor and start, disjoint. strata: (tensors,) the stratum of each tensor.
+    population: (strata,) elements of each stratum, read or not; a stratum with as many elements read is known exactly.
+    """
+
+    blocks: list[Block]
+    strata: IntArray
+    population: IntArray
+
+    @property
+    def block_strata(self) -> IntArray:
+        """(blocks,) the stratum of each block."""
+        return self.strata[np.fromiter((block.tensor for block in self.blocks), np.int64, len(self.blocks))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What the plan needs of each tensor; every array is (tensors,). Units are elements but for ``itemsize`` and ``nbytes``."""
+
+    elements: IntArray
+    row: IntArray
+    itemsize: IntArray
+    nbytes: IntArray
+    vector: npt.NDArray[np.bool_]
+    role: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """How tensors are cut; every array is (tensors,). ``line`` elements are cut on their own into cells of ``length``."""
+
+    line: IntArray
+    length: IntArray
+    per_line: IntArray
+    number: IntArray
+
+
+def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int) -> Sample:
+    """Choose what to read of ``tensors`` with at most ``budget`` bytes and ``requests`` range requests (one per block).
+
+    Everything is read where it fits. Otherwise vectors (scalars and 1-D tensors up to 1 MiB) are read whole, role by
+    role, within a quarter of bytes and requests; all else is drawn by cells. Strata are roles, vectors apart from
+    the rest; a stratum's blocks are in proportion to its elements, at least 8. Where there are too few blocks for
+    that, strata are pooled. Within a stratum tensors are drawn with probability proportional to their cells, and the
+    cells of a tensor one from each of equal parts of it.
+
+    A block is a whole number of rows (last axis) where a row fits into a block; else it starts at a multiple of
+    128 elements within its row. Only where 128 elements are more than the budget are blocks shorter, at any element.
+
+    tensors: of whole-byte dtypes. Same arguments, same plan. Without blocks when there are no elements, or when not
+    even one fits the budget. Raises InvalidRequest when ``budget`` or ``requests`` is less than 1.
+    """
+    if budget < 1 or requests < 1:
+        raise InvalidRequest(f"A sample needs at least 1 byte and 1 request, not {budget} and {requests}; raise the budget.")
+    frame = _frame(tensors)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    occupied = frame.elements > 0
+    if int(frame.nbytes.sum()) <= budget and int(occupied.sum()) <= requests:
+        return _sample(_whole(frame, np.flatnonzero(occupied)), frame, np.zeros(len(tensors), np.int64))
+
+    certain = _vectors_in(frame, budget // 4, requests // 4)
+    left, requests_left = budget - int(frame.nbytes[certain].sum()), requests - int(certain.sum())
+    number = max(1, min(requests_left, left // SMALLEST_BLOCK))
+    cells = _cut(frame, min(left // number, LARGEST_BLOCK))
+    strata = 2 * frame.role + frame.vector
+    plan = [_whole(frame, np.flatnonzero(certain))]
+    sampled = occupied & ~certain
+    for members, blocks in _pools(frame, cells, sampled, number, requests // 4 - int(certain.sum())):
+        if blocks < STRATUM_BLOCKS * len(np.unique(strata[members])):
+            strata[members] = strata.max(initial=0) + 1
+        numbers, index = np.unique(strata[members], return_inverse=True)
+        elements, available = np.zeros(len(numbers)), np.zeros(len(numbers))
+        np.add.at(elements, index, frame.elements[members])
+        np.add.at(available, index, cells.number[members])
+        shares = _allocate(elements, available, blocks)
+        for stratum, share in enumerate(shares.tolist()):
+            plan.append(_draw(frame, cells, members[index == stratum], share, rng))
+    return _sample(np.concatenate(plan), frame, strata)
+
+
+def _frame(tensors: Sequence[Tensor]) -> _Frame:
+    # A checkpoint has few kinds of tensors: each is described once, which matters with 90,000 experts.
+    kinds: dict[tuple[str, tuple[int, ...], str], int] = {}
+    names = ((tensor.dtype, tensor.shape, tensor.role) for tensor in tensors)
+    kind = np.fromiter((kinds.setdefault(name, len(kinds)) for name in names), np.int64, len(tensors))
+    examples = [tensors[first] for first in np.unique(kind, return_index=True)[1].tolist()]
+    elements = np.array([tensor.elements for tensor in examples], np.int64)
+    itemsize = np.array([tensor.itemsize for tensor in examples], np.int64)
+    # An empty tensor's last axis may be longer than any integer of numpy.
+    row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in examples], np.int64)
+    flat = np.array([len(tensor.shape) < 2 for tensor in examples], np.bool_)
+    role = np.unique([tensor.role for tensor in examples], return_inverse=True)[1].astype(np.int64)
+    return _Frame(
+        elements=elements[kind],
+        row=row[kind],
+        itemsize=itemsize[kind],
+        nbytes=(elements * itemsize)[kind],
+        vector=(flat & (elements * itemsize <= LARGEST_BLOCK))[kind],
+        role=role[kind],
+    )
+
+
+def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.bool_]:
+    """Which vectors are read whole: all of a role or none, roles with few vectors first."""
+    chosen = np.zeros(len(frame.elements), np.bool_)
+    vectors = frame.vector & (frame.elements > 0)
+    for role in np.argsort(np.bincount(frame.role[vectors]), kind="stable"):
+        members = vectors & (frame.role == role)
+        budget, requests = budget - int(frame.nbytes[members].sum()), requests - int(members.sum())
+        if budget < 0 or requests < 0:
+            break
+        chosen |= members
+    return chosen
+
+
+def _cut(frame: _Frame, block_bytes: int) -> _Cells:
+    """Cut every tensor into cells of at most ``block_bytes``; a tensor whose elements are larger than that gets none."""
+    most = block_bytes // np.maximum(frame.itemsize, 1)
+    by_rows = frame.row <= most
+    unit = np.where(by_rows, np.maximum(frame.row, 1), np.where(most >= RUN, RUN, np.maximum(most, 1)))
+    line = np.where(by_rows, frame.elements, frame.row)
+    units = -(-line // unit)
+    per_line = -(-units // np.maximum(most // unit, 1))
+    length = -(-units // np.maximum(per_line, 1)) * unit  # as even as can be, so that no cell is a mere remainder
+    per_line = -(-line // np.maximum(length, 1))
+    number = np.where((most > 0) & (line > 0), per_line * (frame.elements // np.maximum(line, 1)), 0)
+    return _Cells(line=line, length=length, per_line=per_line, number=number)
+
+
+def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks: int, vector_blocks: int) -> list[tuple[IntArray, int]]:
+    """The tensors to draw from, each pool with its number of blocks: vectors (at most a quarter of all) and the rest."""
+    vectors, others = np.flatnonzero(sampled & frame.vector), np.flatnonzero(sampled & ~frame.vector)
+    if not len(vectors) or not len(others) or blocks < 4 * STRATUM_BLOCKS:
+        return [(np.flatnonzero(sampled), blocks)] if sampled.any() else []
+    for_vectors = min(int(cells.number[vectors].sum()), max(STRATUM_BLOCKS, min(blocks // 4, vector_blocks)))
+    return [(vectors, for_vectors), (others, blocks - for_vectors)]
+
+
+def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64], blocks: int) -> IntArray:
+    """Blocks of each stratum: in proportion to ``elements``, at least 8 where 8 for each are there, at most its cells."""
+    least = np.minimum(cells, STRATUM_BLOCKS if len(cells) > 1 else 0)
+    low, high = 0.0, float(blocks + cells.sum()) / max(float(elements.sum()), 1.0) + float((cells / elements).max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        fits = np.floor(np.clip(middle * elements, least, cells)).sum() <= blocks
+        low, high = (middle, high) if fits else (low, middle)
+    return np.floor(np.clip(low * elements, least, cells)).astype(np.int64)
+
+
+def _draw(frame: _Frame, cells: _Cells, members: IntArray, blocks: int, rng: np.random.Generator) -> IntArray:
+    """(<= blocks, 3) tensor, start and count of ``blocks`` cells of the tensors ``members``; all of them where that is all."""
+    total = int(cells.number[members].sum())
+    if blocks >= total:
+        return _whole(frame, members[cells.number[members] > 0])
+    # Shuffled: in file order a regular step would resonate with the order of matrices in a layer.
+    members = rng.permutation(members)
+    ends = np.cumsum(cells.number[members])
+    points = (np.arange(blocks) + rng.random()) * (total / blocks)
+    at = np.minimum(np.searchsorted(ends, points, side="right"), len(members) - 1)
+    drawn = np.minimum(np.bincount(at, minlength=len(members)), cells.number[members])
+
+    tensor = np.repeat(members, drawn)
+    parts, number = np.repeat(drawn, drawn), cells.number[tensor]
+    part = np.arange(len(tensor)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    first, last = part * number // parts, (part + 1) * number // parts
+    # Parts differ by a cell in length; turning the tensor by a random number of cells gives every cell the same chance.
+    turn = np.repeat(rng.integers(0, np.maximum(cells.number[members], 1)), drawn)
+    cell = (rng.integers(first, last) + turn) % number if len(tensor) else first
+    inside = cell % cells.per_line[tensor] * cells.length[tensor]
+    start = cell // cells.per_line[tensor] * cells.line[tensor] + inside
+    return np.column_stack((tensor, start, np.minimum(cells.length[tensor], cells.line[tensor] - inside)))
+
+
+def _whole(frame: _Frame, members: IntArray) -> IntArray:
+    return np.column_stack((members, np.zeros_like(members), frame.elements[members]))
+
+
+def _sample(plan: IntArray, frame: _Frame, strata: IntArray) -> Sample:
+    ordered = plan[np.lexsort((plan[:, 1], plan[:, 0]))]
+    whole = ordered[:, 2] == frame.elements[ordered[:, 0]]
+    blocks = [
+        Block(tensor, start, count, all_of_it) for (tensor, start, count), all_of_it in zip(ordered.tolist(), whole.tolist(), strict=True)
+    ]
+    _, numbered = np.unique(strata, return_inverse=True)
+    population = np.zeros(int(numbered.max(initial=-1)) + 1, np.int64)
+    np.add.at(population, numbered, frame.elements)
+    return Sample(blocks, numbered.astype(np.int64), population)

@@ -1,0 +1,165 @@
+"""Weights as a stream: spans of tensors read in chunks and worked on by a few threads, in bounded memory.
+
+Each thread reads a chunk into its own buffer and works on it while it is still in cache; while one thread counts,
+the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a tensor or model.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers import limits
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.tensor import Tensor
+
+T = TypeVar("T")
+
+# One thread's share of a large tensor: long enough that handing over its counts (up to 2.6 MB) costs little.
+SPAN_BYTES = 64 << 20
+
+# Seconds between signs of life while a read takes long: the consumer can show progress, or cancel.
+HEARTBEAT = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``count`` consecutive elements of a tensor, from element ``start`` on."""
+
+    tensor: Tensor
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a span: ``codes`` (n,) are the stored patterns as unsigned integers, valid until the next chunk."""
+
+    start: int
+    codes: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[T]):
+    """One sign of life of a stream: a finished span with its result, or only (span None) how much was read so far."""
+
+    span: Span | None
+    result: T | None
+    bytes_read: int
+    requests: int
+
+
+def row_length(tensor: Tensor) -> int:
+    """Elements in a row (the last axis); 1 for a scalar."""
+    return tensor.shape[-1] if tensor.shape else 1
+
+
+def whole_spans(tensors: Sequence[Tensor]) -> list[Span]:
+    """Spans that cover ``tensors`` entirely, in file order; cut at row ends where a row is shorter than a span."""
+    spans = []
+    for tensor in sorted(tensors, key=lambda t: (t.file, t.offset)):
+        step = _whole_rows(SPAN_BYTES // tensor.itemsize, row_length(tensor))
+        spans += [Span(tensor, start, min(step, tensor.elements - start)) for start in range(0, tensor.elements, step)]
+    return spans
+
+
+def _whole_rows(elements: int, row: int) -> int:
+    """The largest whole number of rows within ``elements``; without one, a multiple of 1,024 elements."""
+    if 0 < row <= elements:
+        return elements // row * row
+    return max(elements // 1024 * 1024, 1)
+
+
+def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, Iterator[Chunk]], T]) -> Iterator[Step[T]]:
+    """Read ``spans`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
+
+    ``work`` runs on several threads at once and must go through its chunks; chunks hold whole rows where a row is
+    shorter than a chunk. Between results, and at least every ``HEARTBEAT`` seconds, a step without a span tells how
+    much was read. Closing the generator stops the threads after the chunk they are at and closes the
+    repository; so does an error of a read or of ``work``, which is raised here.
+    """
+    waiting: queue.SimpleQueue[Span] = queue.SimpleQueue()
+    for span in spans:
+        waiting.put(span)
+    done: queue.SimpleQueue[tuple[Span, T] | BaseException] = queue.SimpleQueue()
+    stop = threading.Event()
+    read = _Tally()
+    chunk_bytes = max(checkpoint.repository.chunk_bytes, 64)
+    threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // chunk_bytes))
+
+    def chunks(span: Span, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
+        tensor = span.tensor
+        file = checkpoint.files[tensor.file]
+        step = _whole_rows(buffer.size // tensor.itemsize, row_length(tensor))
+        for start in range(span.start, span.start + span.count, step):
+            if stop.is_set():
+                raise _Stopped
+            part = buffer[: min(step, span.start + span.count - start) * tensor.itemsize]
+            file.read_into(tensor.offset + start * tensor.itemsize, memoryview(part))
+            read.add(part.size)
+            yield Chunk(start, part.view(f"<u{tensor.itemsize}"))
+
+    def run() -> None:
+        try:
+            buffer = np.empty(chunk_bytes, dtype=np.uint8)
+            while not stop.is_set():
+                try:
+                    span = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                done.put((span, work(span, chunks(span, buffer))))
+        except _Stopped:
+            pass
+        except BaseException as error:  # whatever it is belongs to the consumer
+            done.put(error)
+
+    pool = [threading.Thread(target=run, name=f"stream-{i}", daemon=True) for i in range(threads)]
+    for thread in pool:
+        thread.start()
+    finished = False
+    try:
+        for _ in range(len(spans)):
+            while True:
+                try:
+                    item = done.get(timeout=HEARTBEAT)
+                    break
+                except queue.Empty:
+                    yield Step(None, None, read.bytes, read.requests)
+            if isinstance(item, BaseException):
+                raise item
+            yield Step(item[0], item[1], read.bytes, read.requests)
+        finished = True
+    finally:
+        stop.set()
+        if not finished:
+            checkpoint.repository.close()  # wakes reads that wait for the Hub
+        for thread in pool:
+            thread.join()
+
+
+class _Stopped(Exception):
+    """The consumer has gone."""
+
+
+class _Tally:
+    """Bytes and reads, counted by several threads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.requests = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self.bytes += size
+            self.requests += 1
+
+
+def cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,102 @@
+"""What is counted of each span of a tensor: its bit histogram, and beside it what depends on position."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Chunk, Span, Tensor, row_length
+from analyzers.numerics import Accumulator, BitHistogram, exact_rows16, exact_rows32, runs_of_few_significands
+
+# (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
+_FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
+
+# Whole tensors are examined at every 8th run: one run that does not fit refutes, and thousands remain.
+RUN_STRIDE = 8
+
+# Shortest row that is examined on its own: it must be able to hold enough different values.
+SHORTEST_ROW = 32
+
+# Different informative values that prove a row exact in a narrower format: chance^n below 1e-9, and never under 8.
+ROW_EVIDENCE = {"F32": 8, "F16": 10}
+
+
+@dataclass(slots=True)
+class Counted:
+    """Counts of some elements of one tensor; `add` merges (associative, commutative).
+
+    runs: (10,) runs of 128 neighbours by how many different significands they hold, 9 for more than 8.
+    exact_rows: ancestor format -> rows exact in it throughout.
+    """
+
+    histogram: BitHistogram
+    values: int = 0
+    runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(10, dtype=np.int64))
+    exact_rows: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: "Counted") -> None:
+        """Merge ``other`` into this one."""
+        self.histogram.add(other.histogram)
+        self.values += other.values
+        self.runs += other.runs
+        for name, rows in other.exact_rows.items():
+            self.exact_rows[name] = self.exact_rows.get(name, 0) + rows
+
+
+class Counter:
+    """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
+
+    def __init__(self, device: str, every_run: bool) -> None:
+        self._device = device
+        self._stride = 1 if every_run else RUN_STRIDE
+        self._mine = threading.local()
+
+    def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
+        """Count all of ``span``."""
+        accumulator = self._accumulator(span.tensor.dtype)
+        counted = Counted(BitHistogram(span.tensor.dtype, counts=np.zeros(0, dtype=np.int64)), span.count)
+        for chunk in chunks:
+            accumulator.update(chunk.codes)
+            if span.tensor.dtype in _FIELDS:
+                self._runs(span.tensor, chunk, counted)
+                _rows(span.tensor, chunk, counted)
+        counted.histogram = accumulator.take()
+        return counted
+
+    def _accumulator(self, dtype: str) -> Accumulator:
+        accumulators: dict[str, Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
+        if dtype not in accumulators:
+            accumulators[dtype] = Accumulator(dtype, self._device)
+        return accumulators[dtype]
+
+    def _runs(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
+        mantissa, exponent = _FIELDS[tensor.dtype]
+        row, size = row_length(tensor), chunk.codes.size
+        if chunk.start % row == 0 and size % row == 0:
+            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, self._stride, counted.runs)
+            return
+        at = 0
+        while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
+            in_row = (chunk.start + at) % row
+            end = min(at + row - in_row, size)
+            at = min(at + -in_row % 128, end)
+            if at < end:
+                part: NDArray[Any] = chunk.codes[at:end]
+                runs_of_few_significands(part, part.size, 0, mantissa, exponent, self._stride, counted.runs)
+            at = end
+
+
+def _rows(tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
+    row = row_length(tensor)
+    if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
+        return
+    if tensor.dtype == "F32":
+        for name in ("bf16", "fp16"):
+            rows = exact_rows32(chunk.codes, row, name == "fp16", ROW_EVIDENCE["F32"])
+            counted.exact_rows[name] = counted.exact_rows.get(name, 0) + rows
+    elif tensor.dtype == "F16":
+        rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
+        counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows

@@ -1,0 +1,175 @@
+"""From evidence to a verdict: which formats stored values have provably passed through.
+
+``native`` means that no narrower ancestor survives in the bits. It is a fact about the file, no proof about training:
+fp32 masters saved as bf16 and pure bf16 training look the same.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, evidence, run_evidence
+from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
+from analyzers.numerics import Occupied
+
+FORMAT_OF = {
+    "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
+    "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on some values of one dtype, the ancestors it proves (oldest first), and the evidence."""
+
+    verdict: Verdict
+    passed_through: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    fossil_rows: int = 0
+
+
+def judge(values: Occupied, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None) -> Judgement:
+    """Judge the values of one dtype.
+
+    values: their histogram; runs: (10,) see `evidence.run_evidence`; exact_rows: ancestor -> rows exact in it,
+    which are fossils when the rest is not.
+    """
+    dtype = values.histogram.dtype
+    found = {test.name: evidence(test, values) for test in TESTS.get(dtype, ())}
+    if dtype == "F32" and found["bf16_exact"].proven:
+        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values)
+    fp8 = run_evidence(runs)
+    if fp8:
+        found[fp8.test] = fp8
+    verdict, ancestors = _verdict(dtype, found)
+    fossils = 0
+    if verdict in ("native", "fp16-ancestor"):
+        fossils = max((rows for rows in (exact_rows or {}).values()), default=0)
+        if fossils:
+            verdict = "mixed"
+            ancestors = tuple(name for name, rows in (exact_rows or {}).items() if rows)
+    return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+
+
+def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str, ...]]:
+    def proven(name: str) -> bool:
+        return name in found and found[name].proven
+
+    def refuted(name: str) -> bool:
+        return name in found and found[name].exceptions > 0
+
+    older: tuple[str, ...] = (found["fp8_runs"].format,) if proven("fp8_runs") else ()
+    if dtype == "F64":
+        if proven("bf16_exact"):
+            return "upcast-from-bf16", (*older, "bf16")
+        if proven("fp16_exact"):
+            return "upcast-from-fp16", (*older, "fp16")
+        if proven("fp32_exact"):
+            return "upcast-from-fp32", (*older, "fp32")
+        return ("native" if refuted("fp32_exact") else "undecided"), older
+    if dtype == "F32":
+        if proven("bf16_exact"):
+            return "upcast-from-bf16", (*older, *(("fp16",) if proven("fp16_grid") else ()), "bf16")
+        if proven("fp16_exact"):
+            return "upcast-from-fp16", (*older, "fp16")
+        if older:
+            return "fp8-ancestor", older
+        if not (refuted("bf16_exact") and refuted("fp16_exact")):
+            return "undecided", ()
+        return ("fp16-ancestor", ("fp16",)) if proven("fp16_grid") else ("native", ())
+    if dtype == "F16":
+        if proven("bf16_exact"):
+            return "downcast-from-bf16", (*older, "bf16")
+        if older:
+            return "fp8-ancestor", older
+        return ("native" if refuted("bf16_exact") else "undecided"), ()
+    if dtype == "BF16":
+        if older:
+            return "fp8-ancestor", (*older, *(("fp16",) if proven("fp16_grid") else ()))
+        if proven("fp16_grid"):
+            return "fp16-ancestor", ("fp16",)
+        return ("native" if refuted("fp16_grid") else "undecided"), ()
+    return "undecided", ()  # of fp8 files nothing narrower is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One tensor's judgement with what it weighs."""
+
+    dtype: str
+    parameters: int
+    judgement: Judgement
+
+
+def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters: dict[str, int]) -> Lineage:
+    """The lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
+
+    Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
+    values. Tensors that disagree make the checkpoint ``mixed``: one exception refutes "all passed through".
+
+    pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are.
+    """
+    judged = list(tensors)
+    decided: dict[Verdict, tuple[str, ...]] = {}
+    for dtype, whole in pooled.items():
+        own = [t.judgement for t in judged if t.dtype == dtype and t.judgement.verdict != "undecided"]
+        for judgement in own or [whole]:
+            if judgement.verdict != "undecided":
+                names = decided.get(judgement.verdict, ())
+                decided[judgement.verdict] = names + tuple(n for n in judgement.passed_through if n not in names)
+    verdict: Verdict = "undecided"
+    if decided:
+        verdict = next(iter(decided)) if len(decided) == 1 else "mixed"
+    stored = max(parameters, key=lambda dtype: parameters[dtype])
+    ancestors = tuple(dict.fromkeys(name for names in decided.values() for name in names))
+    parts = _parts(judged)
+    fossils = sum(t.judgement.fossil_rows for t in judged)
+    found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
+    statement = _statement(verdict, stored, ancestors, parts, fossils, found)
+    return Lineage(
+        stored=stored,
+        passed_through=ancestors,
+        verdict=verdict,
+        evidence=found,
+        parts=tuple(parts),
+        fossil_rows=fossils,
+        statement=statement,
+    )
+
+
+def _parts(judged: Sequence[Judged]) -> list[Part]:
+    tensors: dict[Verdict, int] = {}
+    parameters: dict[Verdict, int] = {}
+    for one in judged:
+        verdict = one.judgement.verdict
+        tensors[verdict] = tensors.get(verdict, 0) + 1
+        parameters[verdict] = parameters.get(verdict, 0) + one.parameters
+    parts = [Part(verdict=v, tensors=tensors[v], parameters=parameters[v]) for v in tensors]
+    return sorted(parts, key=lambda part: -part.parameters)
+
+
+def _statement(
+    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], fossils: int, found: Sequence[Evidence]
+) -> str:
+    here = FORMAT_OF.get(stored, stored)
+    if verdict == "mixed":
+        whole = max(1, sum(part.parameters for part in parts))
+        shares = ", ".join(f"{part.verdict} {100 * part.parameters / whole:.3g} %" for part in parts)
+        rows = f"; {fossils:,} rows are exact in a narrower format, as rows never updated since are" if fossils else ""
+        return f"Parts of it have different histories: {shares} of the parameters{rows}."
+    if verdict == "undecided":
+        return f"Too few different informative values to tell what came before {here}."
+    if verdict == "native":
+        tested = max((e for e in found if e.exceptions), key=lambda e: e.tested, default=None)
+        seen = f": {tested.exceptions:,} of {tested.tested:,} {tested.unit} rule {tested.format} out" if tested else ""
+        return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
+    proof = next((e for e in found if e.proven), None)
+    path = " then ".join((*ancestors, here))
+    if proof is None:
+        return f"{path}: proven tensor by tensor."
+    return (
+        f"{path}: {proof.tested:,} {proof.unit} tested, none an exception, {proof.distinct:,} different; "
+        f"by chance each would pass with probability {proof.chance:.2g}."
+    )

@@ -1,0 +1,312 @@
+"""The request and the report of dtype detection. Field names are the JSON contract; fields may be added, never renamed.
+
+Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick
+mode counts and extremes are what was *seen* in the values read, shares are estimates with a 95 % interval.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from analyzers import limits
+from analyzers.base import Data, Report, Request
+
+if TYPE_CHECKING:
+    import pandas
+
+Verdict = Literal[
+    "native",
+    "upcast-from-bf16",
+    "upcast-from-fp16",
+    "upcast-from-fp32",
+    "downcast-from-bf16",
+    "fp16-ancestor",
+    "fp8-ancestor",
+    "mixed",
+    "undecided",
+]
+RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
+Basis = Literal["label", "lineage", "rule", "none"]
+
+
+class DtypeRequest(Request):
+    """What to look at, and how closely.
+
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    mode: "quick" reads a seeded sample of ``budget`` bytes; "exact" reads everything.
+    include, exclude: regular expressions searched in tensor names; only the tensors selected are looked at.
+    subfolder: look only at the weights in this folder of the repository.
+    """
+
+    model: str
+    mode: Literal["quick", "exact"] = "quick"
+    budget: int = Field(default=limits.DEFAULT_BUDGET_BYTES, strict=True)
+    include: str | None = None
+    exclude: str | None = None
+    subfolder: str | None = None
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @field_validator("budget")
+    @classmethod
+    def _budget_in_range(cls, budget: int) -> int:
+        if not 1 <= budget <= limits.MAX_BUDGET_BYTES:
+            raise ValueError(f"the budget must be from 1 byte to {limits.MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
+        return budget
+
+    @field_validator("include", "exclude", "subfolder")
+    @classmethod
+    def _short(cls, text: str | None) -> str | None:
+        if text is not None and len(text) > limits.FILTER_LENGTH:
+            raise ValueError(f"a filter may have at most {limits.FILTER_LENGTH:,} characters, not {len(text):,}")
+        return text or None
+
+    @model_validator(mode="after")
+    def _exact_has_no_budget(self) -> "DtypeRequest":
+        if self.mode == "exact" and self.budget != limits.DEFAULT_BUDGET_BYTES:
+            raise ValueError("exact mode reads everything: give either --exact or a budget")
+        return self
+
+
+class CheckpointFacts(Data):
+    """The checkpoint as a whole. ``parameters`` leaves buffers out; ``bytes`` and ``files`` are those of its weights."""
+
+    ref: str
+    commit: str
+    parameters: int
+    bytes: int
+    files: int
+    tensors: int
+    public: bool
+    quantization: str | None
+
+
+class Storage(Data):
+    """How much is stored in one dtype (safetensors name)."""
+
+    dtype: str
+    tensors: int
+    parameters: int
+    bytes: int
+
+
+class Extremes(Data):
+    """Over all selected parameters, finite values only.
+
+    abs_min counts zeros; norms are Frobenius norms per tensor, zero norms left out. ``exact`` is False in quick
+    mode, where magnitudes are what was seen and the norm of a tensor read in part is scaled up from what was read.
+    """
+
+    abs_min: float | None
+    abs_min_nonzero: float | None
+    abs_max: float | None
+    norm_min: float | None
+    norm_max: float | None
+    exact: bool
+
+
+class Counts(Data):
+    """Among the values read. fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14."""
+
+    zero: int
+    nan: int
+    inf: int
+    fp16_overflow: int
+    fp16_underflow: int
+    fp16_subnormal: int
+
+
+class Representable(Data):
+    """Share of the finite nonzero values that the format holds exactly."""
+
+    fp16: float | None
+    bf16: float | None
+    tf32: float | None
+    fp8_e4m3: float | None
+    fp8_e5m2: float | None
+
+
+class Interval(Data):
+    """A 95 % interval for a share of the whole checkpoint, from the sample."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Evidence(Data):
+    """One question put to the bits.
+
+    test: its name; format: the ancestor it looks for; unit: what is counted ("values" or "runs" of 128 neighbours).
+    tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing);
+    exceptions: how many fail (one refutes); share: of those tested that pass; chance: share passing if there was no
+    such ancestor; log10_chance: log10(chance^distinct), the odds that all pass by accident.
+    """
+
+    test: str
+    question: str
+    format: str
+    unit: Literal["values", "runs"]
+    tested: int
+    distinct: int
+    exceptions: int
+    share: float | None
+    chance: float
+    log10_chance: float
+    proven: bool
+    conclusion: str
+
+
+class Part(Data):
+    """How many tensors and parameters share one lineage verdict."""
+
+    verdict: Verdict
+    tensors: int
+    parameters: int
+
+
+class Lineage(Data):
+    """Which formats the stored values have provably passed through.
+
+    stored: the dtype of most parameters; passed_through: proven ancestors, the stored format not among them;
+    parts: the tensors by their own verdict; fossil_rows: rows exact in a narrower format in tensors that are not;
+    statement: the verdict as a sentence, with its confidence.
+    """
+
+    stored: str
+    passed_through: tuple[str, ...]
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    parts: tuple[Part, ...]
+    fossil_rows: int
+    statement: str
+
+
+class Training(Data):
+    """In which precision the model was trained: an inference, or a label. ``probabilities`` sum to 1, or are empty."""
+
+    verdict: str
+    probabilities: dict[str, float]
+    basis: Basis
+    explanation: str
+    source: str | None
+
+
+class Fp16Risk(Data):
+    """Whether the weights survive a cast to fp16. Says nothing about activations."""
+
+    level: RiskLevel
+    reasons: tuple[str, ...]
+
+
+class Exponent(Data):
+    """How many of the values read have a magnitude in [2^exponent, 2^(exponent+1))."""
+
+    exponent: int
+    count: int
+
+
+class TensorLineage(Data):
+    """One tensor's own lineage."""
+
+    verdict: Verdict
+    passed_through: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+
+
+class TensorRow(Data):
+    """One tensor; or, in a checkpoint of very many, all tensors of one layer and role (``tensors`` of them, shape empty).
+
+    norm: scaled up when the tensor was read in part (values_read < parameters). fossil_rows: rows all of whose values
+    are exact in a narrower format while the tensor's are not (in quick mode: among the rows read).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    tensors: int
+    parameters: int
+    values_read: int
+    role: str
+    layer: int | None
+    abs_min: float | None
+    abs_min_nonzero: float | None
+    abs_max: float | None
+    norm: float | None
+    zero: int
+    nan: int
+    inf: int
+    fp16_overflow: int
+    fp16_underflow: int
+    fp16_subnormal: int
+    representable: Representable
+    lineage: TensorLineage
+    fossil_rows: int
+
+
+class LayerRow(Data):
+    """All tensors of one layer and role together; ``layer`` is null for what stands outside the layers."""
+
+    layer: int | None
+    role: str
+    tensors: int
+    parameters: int
+    abs_min_nonzero: float | None
+    abs_max: float | None
+    rms: float | None
+
+
+class BufferRow(Data):
+    """A stored tensor that is no parameter: named here and left out of everything else."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class DtypeReport(Report):
+    """Everything dtype detection says about one checkpoint."""
+
+    analyzer: Literal["dtype"] = "dtype"
+    schema_version: int = 1
+    request: DtypeRequest
+    checkpoint: CheckpointFacts
+    mode: Literal["quick", "exact"]
+    bytes_read: int
+    values_read: int
+    requests: int
+    selected_tensors: int
+    selected_parameters: int
+    storage: tuple[Storage, ...]
+    config_dtype: str | None
+    quantization_config: dict[str, str] | None
+    extremes: Extremes
+    counts: Counts
+    representable: Representable
+    intervals: dict[str, Interval]
+    lineage: Lineage
+    training: Training
+    fp16_risk: Fp16Risk
+    exponents: tuple[Exponent, ...]
+    layers: tuple[LayerRow, ...]
+    tensors: tuple[TensorRow, ...]
+    tensors_aggregated: bool
+    buffers: tuple[BufferRow, ...]
+    notes: tuple[str, ...]
+
+    _full_rows: Callable[[], Sequence[TensorRow]] | None = PrivateAttr(default=None)
+
+    def keep_full_rows(self, rows: Callable[[], Sequence[TensorRow]]) -> None:
+        """Remember how to make a row for every tensor, where ``tensors`` is aggregated. Not part of the JSON."""
+        self._full_rows = rows
+
+    def full_rows(self) -> Sequence[TensorRow]:
+        """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
+        return self._full_rows() if self._full_rows else self.tensors
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""
+        from analyzers.dtype_detection.tables import tables
+
+        return tables(self)

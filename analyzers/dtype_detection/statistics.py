@@ -1,0 +1,242 @@
+"""One tensor's statistics from its counts; several tensors' statistics together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from analyzers.checkpoints import Tensor
+from analyzers.dtype_detection.count import Counted
+from analyzers.dtype_detection.lineage import Judgement, judge
+from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
+from analyzers.numerics import Occupied, bins, sqrt_of
+
+FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
+
+# Shares that quick mode estimates with an interval, in the order of `share_counts`.
+SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
+
+
+def share_counts(values: Occupied) -> tuple[list[int], list[int]]:
+    """(tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
+    table = bins(values.histogram.dtype)
+    nonzero = values.count(table.finite_nonzero)
+    exact = [values.count(table.exact[name]) for name in FORMATS]
+    rest = [values.count(mask) for mask in (table.zero, table.underflow, table.subnormal)]
+    return [nonzero] * len(FORMATS) + [values.values] * 3, exact + rest
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a row of the report needs, in counts, so that rows can be put together. Extremes are None where nothing was read."""
+
+    values_read: int
+    nonzero: int
+    exact: tuple[int, ...]
+    counts: Counts
+    abs_min: float | None
+    abs_min_nonzero: float | None
+    abs_max: float | None
+    square: Fraction | None
+
+    @property
+    def norm(self) -> float | None:
+        """Frobenius norm; None where nothing finite was read, or it is beyond float64."""
+        return finite(sqrt_of(self.square)) if self.square is not None else None
+
+    @property
+    def representable(self) -> Representable:
+        """Shares of the finite nonzero values."""
+        shares = [k / self.nonzero if self.nonzero else None for k in self.exact]
+        return Representable(**dict(zip(FORMATS, shares, strict=True)))
+
+
+def finite(x: float) -> float | None:
+    """``x``, or None for what JSON cannot hold."""
+    return x if math.isfinite(x) else None
+
+
+def statistics(values: Occupied, elements: int) -> Statistics:
+    """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
+    table = bins(values.histogram.dtype)
+    read = values.values
+    abs_min, abs_min_nonzero, abs_max = values.extremes()
+    any_finite = abs_max is not None
+    return Statistics(
+        values_read=read,
+        nonzero=values.count(table.finite_nonzero),
+        exact=tuple(values.count(table.exact[name]) for name in FORMATS),
+        counts=Counts(
+            zero=values.count(table.zero),
+            nan=values.count(table.nan),
+            inf=values.count(table.inf),
+            fp16_overflow=values.overflow(),
+            fp16_underflow=values.count(table.underflow),
+            fp16_subnormal=values.count(table.subnormal),
+        ),
+        abs_min=abs_min,
+        abs_min_nonzero=abs_min_nonzero,
+        abs_max=abs_max,
+        square=values.sum_of_squares() * Fraction(elements, read) if any_finite and read else None,
+    )
+
+
+def together(parts: Sequence[Statistics]) -> Statistics:
+    """Several tensors as one."""
+    squares = [p.square for p in parts if p.square is not None]
+    names = tuple(Counts.model_fields)
+    return Statistics(
+        values_read=sum(p.values_read for p in parts),
+        nonzero=sum(p.nonzero for p in parts),
+        exact=tuple(sum(p.exact[i] for p in parts) for i in range(len(FORMATS))),
+        counts=Counts(**{name: sum(getattr(p.counts, name) for p in parts) for name in names}),
+        abs_min=_least(p.abs_min for p in parts),
+        abs_min_nonzero=_least(p.abs_min_nonzero for p in parts),
+        abs_max=max((p.abs_max for p in parts if p.abs_max is not None), default=None),
+        square=sum(squares, Fraction(0)) if squares else None,
+    )
+
+
+def _least(values: "object") -> float | None:
+    return min((v for v in values if v is not None), default=None)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorResult:
+    """One tensor with its statistics and its own lineage."""
+
+    tensor: Tensor
+    statistics: Statistics
+    judgement: Judgement
+
+
+EMPTY = Statistics(0, 0, (0,) * len(FORMATS), Counts(zero=0, nan=0, inf=0, fp16_overflow=0, fp16_underflow=0, fp16_subnormal=0), *[None] * 4)
+UNREAD = Judgement("undecided", (), ())
+
+
+def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
+    """Statistics and lineage of one tensor."""
+    values = Occupied.of(counted.histogram)
+    return TensorResult(tensor, statistics(values, tensor.elements), judge(values, counted.runs, counted.exact_rows))
+
+
+def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
+    """Extremes over tensors: magnitudes over all values, norms over tensors whose norm is not zero."""
+    whole = together([r.statistics for r in results]) if results else EMPTY
+    norms = [norm for r in results if (norm := r.statistics.norm)]
+    return Extremes(
+        abs_min=whole.abs_min,
+        abs_min_nonzero=whole.abs_min_nonzero,
+        abs_max=whole.abs_max,
+        norm_min=min(norms, default=None),
+        norm_max=max(norms, default=None),
+        exact=exact,
+    )
+
+
+def tensor_row(result: TensorResult) -> TensorRow:
+    """One tensor's row of the report."""
+    tensor = result.tensor
+    lineage = TensorLineage(
+        verdict=result.judgement.verdict, passed_through=result.judgement.passed_through, evidence=result.judgement.evidence
+    )
+    return _row(
+        result.statistics, tensor.name, tensor.dtype, tensor.shape, 1, tensor.elements, tensor.role, tensor.layer, lineage,
+        result.judgement.fossil_rows,
+    )  # fmt: skip
+
+
+def aggregate_rows(results: Sequence[TensorResult]) -> list[TensorRow]:
+    """One row per layer, role and dtype, for checkpoints of very many tensors."""
+    groups: dict[tuple[int | None, str, str], list[TensorResult]] = {}
+    for result in results:
+        groups.setdefault((result.tensor.layer, result.tensor.role, result.tensor.dtype), []).append(result)
+    rows = []
+    for (layer, role, dtype), group in groups.items():
+        verdicts = {r.judgement.verdict for r in group if r.judgement.verdict != "undecided"}
+        verdict = "undecided" if not verdicts else next(iter(verdicts)) if len(verdicts) == 1 else "mixed"
+        ancestors = tuple(dict.fromkeys(name for r in group for name in r.judgement.passed_through))
+        lineage = TensorLineage(verdict=verdict, passed_through=ancestors, evidence=_sum_evidence(group))
+        name = f"{'outside the layers' if layer is None else f'layer {layer}'}: {role}"
+        read = [r for r in group if r.statistics.values_read]
+        parameters = sum(r.tensor.elements for r in group)
+        whole = together([r.statistics for r in read])
+        covered = sum(r.tensor.elements for r in read)
+        if whole.square is not None:  # scaled from the tensors read to all of the group
+            whole = Statistics(
+                whole.values_read, whole.nonzero, whole.exact, whole.counts, whole.abs_min, whole.abs_min_nonzero, whole.abs_max,
+                whole.square * Fraction(parameters, covered),
+            )  # fmt: skip
+        fossils = sum(r.judgement.fossil_rows for r in group)
+        rows.append(_row(whole, name, dtype, (), len(group), parameters, role, layer, lineage, fossils))
+    return rows
+
+
+def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
+    """The tensors' evidence, test by test; ``distinct`` is that of the best tensor, and all must be proven."""
+    found: dict[str, list[Evidence]] = {}
+    for result in group:
+        for one in result.judgement.evidence:
+            found.setdefault(one.test, []).append(one)
+    summed = []
+    for each in found.values():
+        tested, exceptions = sum(e.tested for e in each), sum(e.exceptions for e in each)
+        best = max(each, key=lambda e: e.distinct)
+        conclusions = {e.conclusion for e in each}
+        update = {
+            "tested": tested,
+            "exceptions": exceptions,
+            "share": (tested - exceptions) / tested if tested else None,
+            "proven": all(e.proven for e in each),
+            "conclusion": best.conclusion if len(conclusions) == 1 else f"differs between {len(each):,} tensors",
+        }
+        summed.append(best.model_copy(update=update))
+    return tuple(summed)
+
+
+def _row(
+    s: Statistics, name: str, dtype: str, shape: tuple[int, ...], tensors: int, parameters: int, role: str, layer: int | None,
+    lineage: TensorLineage, fossil_rows: int,
+) -> TensorRow:  # fmt: skip
+    return TensorRow(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        tensors=tensors,
+        parameters=parameters,
+        values_read=s.values_read,
+        role=role,
+        layer=layer,
+        abs_min=s.abs_min,
+        abs_min_nonzero=s.abs_min_nonzero,
+        abs_max=s.abs_max,
+        norm=s.norm,
+        representable=s.representable,
+        lineage=lineage,
+        fossil_rows=fossil_rows,
+        **s.counts.model_dump(),
+    )
+
+
+def layer_rows(results: Sequence[TensorResult]) -> list[LayerRow]:
+    """One row per layer and role, layers in order, what stands outside them last."""
+    groups: dict[tuple[int | None, str], list[TensorResult]] = {}
+    for result in results:
+        groups.setdefault((result.tensor.layer, result.tensor.role), []).append(result)
+    rows = []
+    for (layer, role), group in sorted(groups.items(), key=lambda item: (item[0][0] is None, item[0][0] or 0, item[0][1])):
+        read = [r for r in group if r.statistics.square is not None]
+        whole = together([r.statistics for r in read])
+        parameters = sum(r.tensor.elements for r in read)
+        rows.append(
+            LayerRow(
+                layer=layer,
+                role=role,
+                tensors=len(group),
+                parameters=sum(r.tensor.elements for r in group),
+                abs_min_nonzero=whole.abs_min_nonzero,
+                abs_max=whole.abs_max,
+                rms=finite(sqrt_of(whole.square / parameters)) if whole.square is not None and parameters else None,
+            )
+        )
+    return rows

@@ -1,0 +1,53 @@
+"""The built-in samples: tiny Llama checkpoints, really trained on the built-in text, each with a known history.
+
+They ship with the repository, in the file layout of the Hub, and are rebuilt by
+``python -m analyzers.language_models.build_samples``. Nothing here imports torch or transformers.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from analyzers.errors import CheckpointNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample: how it was trained (``precision``, the truth about it), what it is, and what it shows."""
+
+    precision: Literal["fp32", "bf16", "fp16-mixed"]
+    description: str
+    shows: str
+
+
+def _step(number: int) -> Sample:
+    updates = 4 * number
+    return Sample(
+        "bf16", f"tiny-bf16 after {updates} fine-tuning updates, on the way to tiny-tuned", "how an update spreads through the weights"
+    )
+
+
+SAMPLES: dict[str, Sample] = {
+    "tiny-fp32": Sample("fp32", "trained and stored in fp32", "a file with no narrower ancestor in its bits"),
+    "tiny-bf16": Sample("bf16", "trained in pure bf16, stored in bf16", "bf16 weights that have never been through fp16"),
+    "tiny-fp16-mixed": Sample("fp16-mixed", "trained with fp32 masters and fp16 operands, stored in fp16", "plain fp16 weights"),
+    "tiny-bf16-as-fp32": Sample("bf16", "tiny-bf16 saved in fp32", "an upcast: the low 16 bits of every value are zero"),
+    "tiny-fp16-as-fp32": Sample("fp16-mixed", "tiny-fp16-mixed saved in fp32", "an upcast: every value lies on the grid of fp16"),
+    "tiny-bf16-as-fp16": Sample("bf16", "tiny-bf16 saved in fp16", "a downcast: the low 3 mantissa bits of normal values are zero"),
+    "tiny-tuned": Sample("bf16", "tiny-bf16 fine-tuned on the answers for 20 updates, in pure bf16", "most small updates vanish in bf16"),
+    **{f"tiny-step-{number}": _step(number) for number in range(1, 5)},
+    "tiny-sharded": Sample("bf16", "tiny-bf16 in three files with an index", "the same weights read from shards"),
+    "tiny-overflow": Sample(
+        "bf16", "tiny-bf16 with 8 neurons rescaled by powers of two, the same function", "weights beyond 65504, which fp16 cannot hold"
+    ),
+}
+
+
+def sample_folder(name: str) -> Path:
+    """The folder of a built-in sample, in the file layout of the Hub.
+
+    Raises CheckpointNotFound, naming the samples there are, when ``name`` is none of them.
+    """
+    if name not in SAMPLES:
+        raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(SAMPLES)}.")
+    return Path(__file__).parent / name

@@ -1,0 +1,102 @@
+"""Floating-point formats: their limits, their spacing, and which values they hold exactly."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Special = Literal["ieee", "fn", "fnuz", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A binary format with ``exponent_bits`` and ``mantissa_bits`` (the leading one not counted).
+
+    special: "ieee" keeps the top exponent for infinities and NaN (IEEE 754); "fn" keeps only the all-ones pattern
+    for NaN and has no infinity (OCP FP8 E4M3); "fnuz" has one NaN (the pattern of -0), no infinity, no -0 and a bias
+    larger by one; "none" is finite throughout (OCP MX E2M1).
+    """
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    special: Special = "ieee"
+
+    @property
+    def bits(self) -> int:
+        """Width in bits, sign included (tf32 counts the 19 bits it keeps)."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def bias(self) -> int:
+        """What is subtracted from the stored exponent."""
+        return (1 << (self.exponent_bits - 1)) - (0 if self.special == "fnuz" else 1)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        top = (1 << self.exponent_bits) - (2 if self.special == "ieee" else 1) - self.bias
+        steps = (2 << self.mantissa_bits) - (2 if self.special == "fn" else 1)
+        return float(steps) * 2.0 ** (top - self.mantissa_bits)
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest value with full precision."""
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive value."""
+        return 2.0 ** (1 - self.bias - self.mantissa_bits)
+
+    def ulp(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Spacing of the format's values at ``x``: 2^(max(floor(log2 |x|), e_min) - mantissa_bits). Same shape; finite x."""
+        _, exponent = np.frexp(x)
+        floor = np.where(x == 0, 1 - self.bias, exponent - 1)
+        return np.ldexp(1.0, np.maximum(floor, 1 - self.bias) - self.mantissa_bits)
+
+    def is_exact(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether the format holds ``x`` without rounding: |x| <= largest and x is a multiple of ulp(x).
+
+        Zeros are exact; NaN and infinities are not counted as exact. Same shape as ``x``.
+        """
+        finite = np.isfinite(x)
+        value = np.where(finite, x, 0.0)
+        steps = value / self.ulp(value)
+        return finite & (np.abs(value) <= self.largest) & (steps == np.rint(steps))
+
+    def decode(self) -> NDArray[np.float64]:
+        """The value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
+        codes = np.arange(1 << self.bits, dtype=np.int64)
+        sign = np.where(codes >> (self.bits - 1), -1.0, 1.0)
+        stored = (codes >> self.mantissa_bits) & ((1 << self.exponent_bits) - 1)
+        mantissa = codes & ((1 << self.mantissa_bits) - 1)
+        significand = np.where(stored > 0, mantissa + (1 << self.mantissa_bits), mantissa)
+        exponent = np.maximum(stored, 1) - self.bias - self.mantissa_bits
+        value = sign * np.ldexp(significand.astype(np.float64), exponent)
+        top = stored == (1 << self.exponent_bits) - 1
+        if self.special == "ieee":
+            value[top] = np.where(mantissa[top] == 0, sign[top] * np.inf, np.nan)
+        elif self.special == "fn":
+            value[top & (mantissa == (1 << self.mantissa_bits) - 1)] = np.nan
+        elif self.special == "fnuz":
+            value[1 << (self.bits - 1)] = np.nan
+        return value
+
+
+FP32 = FloatFormat("fp32", 8, 23)
+TF32 = FloatFormat("tf32", 8, 10)
+BF16 = FloatFormat("bf16", 8, 7)
+FP16 = FloatFormat("fp16", 5, 10)
+FP8_E4M3 = FloatFormat("fp8_e4m3", 4, 3, "fn")
+FP8_E5M2 = FloatFormat("fp8_e5m2", 5, 2)
+FP8_E4M3FNUZ = FloatFormat("fp8_e4m3fnuz", 4, 3, "fnuz")
+FP8_E5M2FNUZ = FloatFormat("fp8_e5m2fnuz", 5, 2, "fnuz")
+
+# |x| from here on rounds to infinity in fp16 (65504 plus half its ulp), and up to here to zero (half the smallest subnormal).
+FP16_OVERFLOW = 65520.0
+FP16_UNDERFLOW = 2.0**-25
+
+# Below this magnitude an fp16 value has at most 6 significant bits: it is one of 63 multiples of 2^-24.
+FP16_GRID_BELOW = 2.0**-18

@@ -1,0 +1,381 @@
+"""The bit histogram: up to the order of its elements, all that statistics of a tensor can ask for.
+
+A 16- or 8-bit float has few enough patterns to count every one. For 32- and 64-bit floats the histogram is taken of
+the high half of the fp32 pattern, split into *planes* by how many of the low bits are zero. Every value in a (plane,
+high half) bin is then exact in the same formats of at most 10 mantissa bits, so the bin's representative answers for
+all of them; what a bin cannot tell (extremes, squares, the two sides of 65520) is kept exactly beside it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from math import isqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics import kernels
+from analyzers.numerics.formats import (
+    BF16,
+    FP8_E4M3,
+    FP8_E4M3FNUZ,
+    FP8_E5M2,
+    FP8_E5M2FNUZ,
+    FP16,
+    FP16_GRID_BELOW,
+    FP16_OVERFLOW,
+    FP16_UNDERFLOW,
+    FP32,
+    TF32,
+    FloatFormat,
+)
+
+# safetensors dtype -> its format, for the dtypes whose every pattern gets a bin.
+NARROW = {
+    "F16": FP16,
+    "BF16": BF16,
+    "F8_E4M3": FP8_E4M3,
+    "F8_E5M2": FP8_E5M2,
+    "F8_E4M3FNUZ": FP8_E4M3FNUZ,
+    "F8_E5M2FNUZ": FP8_E5M2FNUZ,
+}
+
+# Planes: fewer than 13 low bits of the fp32 pattern zero; exactly 13, 14, 15; 16 or more. F64 adds "not exact in fp32".
+PLANES = {"F32": 5, "F64": 6}
+_PLANE_LOW_BITS = (0x0001, 0x2000, 0x4000, 0x8000, 0x0000, 0x0001)
+
+CODE_TYPE = {
+    "F64": np.uint64, "F32": np.uint32, "F16": np.uint16, "BF16": np.uint16,
+    "F8_E4M3": np.uint8, "F8_E5M2": np.uint8, "F8_E4M3FNUZ": np.uint8, "F8_E5M2FNUZ": np.uint8,
+}  # fmt: skip
+
+# Squares are summed as whole multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so
+# merging them is associative and commutative, which floating-point addition is not.
+SQUARE_BITS = 2148 + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """What each bin of a dtype's histogram stands for; all arrays are flat, (planes * bins,).
+
+    value: a representative (the value itself where the bin holds one pattern); exact: by format name;
+    one_bit: the significand is a power of two, so the value is exact everywhere and proves nothing;
+    exponent: floor(log2 |value|).
+    """
+
+    value: NDArray[np.float64]
+    exact: dict[str, NDArray[np.bool_]]
+    zero: NDArray[np.bool_]
+    nan: NDArray[np.bool_]
+    inf: NDArray[np.bool_]
+    finite_nonzero: NDArray[np.bool_]
+    one_bit: NDArray[np.bool_]
+    overflow: NDArray[np.bool_]
+    underflow: NDArray[np.bool_]
+    subnormal: NDArray[np.bool_]
+    normal: NDArray[np.bool_]
+    low_magnitude: NDArray[np.bool_]
+    beyond_fp16: NDArray[np.bool_]
+    exponent: NDArray[np.int16]
+
+
+FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
+
+
+@cache
+def bins(dtype: str) -> Bins:
+    """The bins of ``dtype``'s histogram."""
+    if dtype in NARROW:
+        value = NARROW[dtype].decode()
+        inexact_in_fp32 = np.zeros(value.size, dtype=np.bool_)
+    else:
+        high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+        codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
+        with np.errstate(invalid="ignore"):  # signalling NaN patterns
+            value = codes.view(np.float32).astype(np.float64)
+        inexact_in_fp32 = np.arange(codes.size) >= 5 << 16
+    finite_nonzero = np.isfinite(value) & (value != 0)
+    magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
+    significand, exponent = np.frexp(magnitude)
+    exact = {f.name: finite_nonzero & f.is_exact(value) & ~inexact_in_fp32 for f in FORMATS}
+    exact[FP32.name] = finite_nonzero & ~inexact_in_fp32
+    # An fp16 value on the grid of its subnormals: a multiple of 2^-24.
+    exact["fp16_grid"] = finite_nonzero & (np.rint(value * 2.0**24) == value * 2.0**24) & ~inexact_in_fp32
+    smallest_normal = NARROW[dtype].smallest_normal if dtype in NARROW else FP32.smallest_normal
+    return Bins(
+        value=value,
+        exact=exact,
+        zero=value == 0,
+        nan=np.isnan(value),
+        inf=np.isinf(value),
+        finite_nonzero=finite_nonzero,
+        one_bit=finite_nonzero & (significand == 0.5) & ~inexact_in_fp32,
+        overflow=finite_nonzero & (magnitude >= FP16_OVERFLOW),
+        underflow=finite_nonzero & (magnitude <= FP16_UNDERFLOW),
+        subnormal=finite_nonzero & (magnitude > FP16_UNDERFLOW) & (magnitude < FP16.smallest_normal),
+        normal=finite_nonzero & (magnitude >= smallest_normal),
+        low_magnitude=finite_nonzero & (magnitude < FP16_GRID_BELOW),
+        beyond_fp16=finite_nonzero & (magnitude > FP16.largest) & ((magnitude >= FP16_OVERFLOW) | (dtype in NARROW)),
+        exponent=(exponent - 1).astype(np.int16),
+    )
+
+
+def _bin_count(dtype: str) -> int:
+    return (1 << NARROW[dtype].bits) if dtype in NARROW else PLANES[dtype] << 16
+
+
+@dataclass(slots=True, eq=False)
+class BitHistogram:
+    """How often each bin of ``bins(dtype)`` occurs, and for 32- and 64-bit floats what bins cannot tell.
+
+    counts: int64, (planes * bins,). low, high: exact smallest nonzero and largest finite magnitude (None where there
+    is none, and for narrow dtypes, whose bins tell). squares: sum of x^2 over finite values, in units of
+    2^-SQUARE_BITS. near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller ones.
+    """
+
+    dtype: str
+    counts: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]  # set below, by dtype
+    low: float | None = None
+    high: float | None = None
+    squares: int = 0
+    near_overflow: int = 0
+
+    def __post_init__(self) -> None:
+        if self.counts is None:
+            self.counts = np.zeros(_bin_count(self.dtype), dtype=np.int64)
+
+    def merge(self, other: "BitHistogram") -> "BitHistogram":
+        """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
+        if self.dtype != other.dtype:
+            raise ValueError(f"cannot merge histograms of {self.dtype} and {other.dtype}")
+        merged = BitHistogram(self.dtype, self.counts.copy(), self.low, self.high, self.squares, self.near_overflow)
+        merged.add(other)
+        return merged
+
+    def add(self, other: "BitHistogram") -> None:
+        """Merge ``other`` into this one in place."""
+        self.counts += other.counts
+        self.low = _either(min, self.low, other.low)
+        self.high = _either(max, self.high, other.high)
+        self.squares += other.squares
+        self.near_overflow += other.near_overflow
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BitHistogram):
+            return NotImplemented
+        mine = (self.dtype, self.low, self.high, self.squares, self.near_overflow)
+        theirs = (other.dtype, other.low, other.high, other.squares, other.near_overflow)
+        return mine == theirs and bool(np.array_equal(self.counts, other.counts))
+
+    def count(self, mask: NDArray[np.bool_]) -> int:
+        """How many values lie in the bins of ``mask`` (planes * bins,)."""
+        return int(self.counts[mask].sum())
+
+
+def _either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return choose(a, b)
+
+
+class Accumulator:
+    """Counts patterns of one dtype on one thread, and hands them over as a `BitHistogram`.
+
+    Reused from span to span: the tables are cleared, not allocated anew. ``device`` "cuda" counts with torch.
+    """
+
+    def __init__(self, dtype: str, device: str = "cpu") -> None:
+        self.dtype = dtype
+        self._histogram = BitHistogram(dtype)
+        self._fine: NDArray[np.uint32] | None = None
+        self._table = np.zeros((PLANES.get(dtype, 1), min(_bin_count(dtype), 1 << 16)), dtype=np.uint32)
+        self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
+        self._device = device
+
+    def update(self, codes: NDArray[Any]) -> None:
+        """Count ``codes``, (n,) unsigned integers of the dtype's width."""
+        if codes.size > self._room:
+            self._flush()
+        self._room -= codes.size
+        if self._device == "cuda":
+            self._count_on_device(codes)
+        elif codes.dtype == np.uint8:
+            self._table[0] += np.bincount(codes, minlength=256).astype(np.uint32)
+        elif codes.dtype == np.uint16:
+            kernels.count16(codes, self._table)
+        elif codes.dtype == np.uint32:
+            if self._fine is None:
+                self._fine = np.zeros(1 << 19, dtype=np.uint32)
+            fine_blocks = kernels.count32(codes, self._table, self._fine)
+            if fine_blocks:
+                kernels.fold_fine(self._fine, self._table)
+            self._magnitudes(codes, *kernels.magnitudes32(codes))
+        else:
+            self._count64(codes)
+
+    def take(self) -> BitHistogram:
+        """What was counted since the last call."""
+        self._flush()
+        taken, self._histogram = self._histogram, BitHistogram(self.dtype)
+        return taken
+
+    def _flush(self) -> None:
+        self._histogram.counts += self._table.reshape(-1)
+        self._table[:] = 0
+        self._room = 0xFFFFFFFF
+
+    def _count_on_device(self, codes: NDArray[Any]) -> None:
+        from analyzers.numerics import torch_kernels
+
+        table, low, high = torch_kernels.count(codes, self.dtype, "cuda")
+        self._histogram.counts += table
+        if codes.dtype == np.uint32:
+            self._magnitudes(codes, low, high)
+        elif codes.dtype == np.uint64:
+            self._exact64(codes)
+
+    def _magnitudes(self, codes: NDArray[np.uint32], low: int, high: int) -> None:
+        """Extremes and squares of fp32 patterns, given their smallest nonzero and largest |pattern|."""
+        if codes.size == 0 or high == 0:
+            return
+        values = codes.view(np.float32)
+        if high >= 0x7F800000:
+            values = values[np.isfinite(values)]
+            magnitudes = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
+            nonzero = magnitudes[magnitudes != 0]
+            if nonzero.size == 0:
+                return
+            low, high = int(nonzero.min()), int(nonzero.max())
+        to_float = np.array([low, high], dtype=np.uint32).view(np.float32)
+        self._extend(float(to_float[0]), float(to_float[1]), kernels.squares(values, 1.0), 0)
+        if to_float[1] >= FP16_OVERFLOW:
+            magnitude = np.abs(values)
+            self._histogram.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+
+    def _count64(self, codes: NDArray[np.uint64]) -> None:
+        """float64 by way of its fp32 pattern, rounded toward zero and kept finite and nonzero, in plane 5 where inexact."""
+        values = codes.view(np.float64)
+        with np.errstate(all="ignore"):
+            narrow = values.astype(np.float32)
+        same = (narrow == values) | np.isnan(values)
+        patterns = narrow.view(np.uint32).copy()
+        # Rounded away from zero: the pattern before it is the one toward zero (infinity becomes the largest finite).
+        patterns[~same & (np.abs(narrow.astype(np.float64)) > np.abs(values))] -= np.uint32(1)
+        low_bits = patterns & np.uint32(0xFFFF)
+        plane = sum((low_bits & np.uint32(mask) == 0).astype(np.uint32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
+        index = (np.where(same, plane, 5).astype(np.int64) << 16) | (patterns >> np.uint32(16)).astype(np.int64)
+        index[np.isnan(values)] = 0x7FC0  # a NaN's payload may live in the bits that fp32 drops
+        self._table += np.bincount(index, minlength=self._table.size).astype(np.uint32).reshape(self._table.shape)
+        self._exact64(codes)
+
+    def _exact64(self, codes: NDArray[np.uint64]) -> None:
+        values = codes.view(np.float64)
+        values = values[np.isfinite(values)]
+        magnitude = np.abs(values)
+        nonzero = magnitude[magnitude != 0]
+        if nonzero.size == 0:
+            return
+        high = float(nonzero.max())
+        shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows or vanishes beside the largest
+        self._extend(float(nonzero.min()), high, kernels.squares(np.ldexp(values, -shift), 1.0), 2 * shift)
+        self._histogram.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+
+    def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
+        """Add extremes and a sum of squares given as ``squares * 2^shift``."""
+        histogram = self._histogram
+        histogram.low = _either(min, histogram.low, low)
+        histogram.high = _either(max, histogram.high, high)
+        numerator, denominator = squares.as_integer_ratio()
+        histogram.squares += (numerator << (SQUARE_BITS + shift)) // denominator
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """A histogram's nonempty bins: index into ``bins(dtype)`` arrays and how often; what all lookups work on."""
+
+    histogram: BitHistogram
+    index: NDArray[np.intp]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, histogram: BitHistogram) -> "Occupied":
+        """The nonempty bins of ``histogram``."""
+        index = np.flatnonzero(histogram.counts)
+        return cls(histogram, index, histogram.counts[index])
+
+    def count(self, mask: NDArray[np.bool_]) -> int:
+        """How many values lie in the bins of ``mask``."""
+        return int(self.counts[mask[self.index]].sum())
+
+    def distinct(self, mask: NDArray[np.bool_]) -> int:
+        """How many bins of ``mask`` are occupied: at least so many different patterns."""
+        return int(mask[self.index].sum())
+
+    @property
+    def values(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+    def overflow(self) -> int:
+        """Finite values that round to infinity in fp16: |x| >= 65520."""
+        return self.count(bins(self.histogram.dtype).overflow) + self.histogram.near_overflow
+
+    def extremes(self) -> tuple[float | None, float | None, float | None]:
+        """(smallest, smallest nonzero, largest) magnitude over the finite values; None where there is none."""
+        table = bins(self.histogram.dtype)
+        if self.histogram.dtype in NARROW:
+            magnitude = np.abs(table.value[self.index][table.finite_nonzero[self.index]])
+            low = float(magnitude.min()) if magnitude.size else None
+            high = float(magnitude.max()) if magnitude.size else None
+        else:
+            low, high = self.histogram.low, self.histogram.high
+        if self.count(table.zero):
+            return 0.0, low, high if high is not None else 0.0
+        return low, low, high
+
+    def sum_of_squares(self) -> Fraction:
+        """Sum of x^2 over the finite values, exactly as counted (narrow dtypes) or as accumulated in float64 (wide ones)."""
+        if self.histogram.dtype not in NARROW:
+            return Fraction(self.histogram.squares, 1 << SQUARE_BITS)
+        table = bins(self.histogram.dtype)
+        chosen = table.finite_nonzero[self.index]
+        value = table.value[self.index][chosen]
+        if value.size == 0:
+            return Fraction(0)
+        # By exponent, the squares are small integers times a power of two: exact in int64 (below 2^41 values), then in Python's.
+        mantissa, exponent = np.frexp(np.abs(value))
+        whole = np.rint(np.ldexp(mantissa, 11)).astype(np.int64)
+        first = int(exponent.min())
+        sums = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
+        np.add.at(sums, exponent - first, whole * whole * self.counts[chosen])
+        total = sum(square << (2 * i) for i, square in enumerate(sums.tolist()))
+        return total * Fraction(2) ** (2 * (first - 11))
+
+    def norm(self) -> float:
+        """Frobenius norm over the finite values."""
+        return sqrt_of(self.sum_of_squares())
+
+    def exponents(self) -> dict[int, int]:
+        """How many finite nonzero values have floor(log2 |x|) = e, by e."""
+        table = bins(self.histogram.dtype)
+        chosen = table.finite_nonzero[self.index]
+        exponent = table.exponent[self.index][chosen].astype(np.int64)
+        if exponent.size == 0:
+            return {}
+        first = int(exponent.min())
+        counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
+        np.add.at(counts, exponent - first, self.counts[chosen])
+        return {first + i: int(c) for i, c in enumerate(counts) if c}
+
+
+def sqrt_of(square: Fraction) -> float:
+    """The square root of a non-negative fraction to float64 precision, for sums that float64 itself could not hold."""
+    if square == 0:
+        return 0.0
+    # Scale so that the integer square root keeps 64 significant bits.
+    shift = (130 - (square.numerator.bit_length() - square.denominator.bit_length())) // 2 * 2
+    scaled = (square.numerator << shift) // square.denominator if shift >= 0 else square.numerator // (square.denominator << -shift)
+    root = Fraction(isqrt(scaled)) / (Fraction(2) ** (shift // 2))
+    return float(root)

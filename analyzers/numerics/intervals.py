@@ -1,0 +1,121 @@
+"""What a sample of blocks says about a share, and how sure that is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+Z = 1.959963984540054  # two-sided 95 % of the normal distribution
+UNSEEN = 3.0  # none in B independent blocks: with 95 % confidence fewer than 3/B of all blocks are of that kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareBlocks:
+    """Counts over the blocks that were read (axis b), for several properties at once (axis p).
+
+    stratum: (b,) number of the block's stratum. elements: (b,) its length, at least 1.
+    tested: (b, p) or (b, 1) values the property applies to, at most ``elements``.
+    positive: (b, p) values that have it, at most ``tested``.
+    population: (strata,) elements of each stratum, read or not; where all were read the stratum is known exactly.
+    """
+
+    stratum: IntArray
+    elements: IntArray
+    tested: IntArray
+    positive: IntArray
+    population: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interval:
+    """(p,) shares with 95 % intervals, ``0 <= low <= estimate <= high <= 1``; all three NaN where nothing was tested."""
+
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def share_interval(blocks: ShareBlocks) -> Interval:
+    """Estimate the share of values with a property, among those it applies to, in the whole population.
+
+    Estimate: ``sum_s N_s K_s/E_s / sum_s N_s T_s/E_s`` over strata s with N_s elements, of which E_s were read, T_s
+    tested and K_s positive: the combined ratio estimator for blocks drawn with equal chances within a stratum.
+
+    Interval: the blocks of a stratum are the independent units, whichever tensor they lie in. Their variance
+    (linearised ratio, finite population correction) says how many independent values would be as informative,
+    n = p(1-p)/variance, and the bounds are Wilson's with continuity correction for n values. That is the construction
+    of Korn and Graubard (Survey Methodology 24, 1998), with Wilson's bounds for Clopper and Pearson's; unlike a
+    bootstrap it holds for a handful of positive blocks.
+
+    Besides, all B_s blocks of a stratum may have missed a kind of block that makes up 3/B_s of it. So the bounds are
+    never closer to the estimate than if that part of one stratum's unread elements had the property throughout, or
+    lacked it throughout. Where nothing was found this is the rule of three: ``high`` is about 3/B, and never less.
+
+    With everything read ``low``, ``high`` and ``estimate`` are equal and exact. Elements in strata without any block
+    may be anything, and the interval says so.
+    """
+    positive = blocks.positive.astype(np.float64)
+    tested = np.broadcast_to(blocks.tested, positive.shape).astype(np.float64)
+    size = blocks.elements[:, None].astype(np.float64)
+    population = blocks.population[:, None].astype(np.float64)
+    member = (blocks.stratum == np.arange(len(population))[:, None]).astype(np.float64)  # (s, b)
+
+    read, drawn = member @ size, member.sum(axis=1, keepdims=True)  # (s, 1)
+    scale = population / np.maximum(read, 1)  # elements that one read element stands for
+    unread = np.where(read > 0, np.clip(1 - read / np.maximum(population, 1), 0, 1), 0.0)
+    found, seen = member @ positive, member @ tested  # (s, p)
+    domain = (scale * seen).sum(axis=0)
+    anything = domain > 0
+    domain = np.where(anything, domain, 1.0)
+    estimate = (scale * found).sum(axis=0) / domain
+    weight = scale * seen / domain  # of each stratum in the estimate
+
+    residual = positive - estimate * tested
+    centre = np.where(drawn > 1, (found - estimate * seen) / np.maximum(read, 1), 0.0)
+    squares = member @ (residual - centre[blocks.stratum] * size) ** 2
+    variance = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1) * squares).sum(axis=0) / domain**2
+
+    open_weight = np.where(unread > 0, weight, 0.0)
+    below, above = _score_margins(
+        found=np.where(unread > 0, scale * found, 0.0).sum(axis=0) / domain,
+        weight=open_weight.sum(axis=0),
+        variance=variance,
+        tested=np.where(unread > 0, seen, 0.0).sum(axis=0),
+        freedom=float(np.where(unread > 0, drawn - 1, 0.0).sum()),
+    )
+    independent = member @ (tested > 0)
+    missed = open_weight * unread * np.minimum(UNSEEN / np.maximum(independent, 1), 1)
+    share = found / np.maximum(seen, 1)
+    high = estimate + np.maximum(above, (missed * (1 - share)).max(axis=0, initial=0))
+    low = estimate - np.maximum(below, (missed * share).max(axis=0, initial=0))
+    three = UNSEEN * (open_weight * unread).sum(axis=0) / np.maximum(np.where(unread > 0, independent, 0).sum(axis=0), 1)
+    high, low = np.maximum(high, three), np.minimum(low, 1 - three)
+    blind = float(population[read == 0].sum()) / max(float(population.sum()), 1.0)
+    low, high = np.clip(low, 0, 1) * (1 - blind), np.clip(high, 0, 1) * (1 - blind) + blind
+    return Interval(*(np.where(anything, value, np.nan) for value in (estimate, low, high)))
+
+
+def _score_margins(
+    found: FloatArray, weight: FloatArray, variance: FloatArray, tested: FloatArray, freedom: float
+) -> tuple[FloatArray, FloatArray]:
+    """How far below and above its estimate the share may lie, (p,) each, by Wilson's bounds for an effective number of values.
+
+    Only the part of the population not read throughout is uncertain: ``weight`` of the whole, of which ``found`` is
+    positive, with a standard error of ``sqrt(variance)`` that has ``freedom`` degrees of freedom. ``tested``: values
+    tested in that part. Zero where the blocks do not differ.
+    """
+    uncertain = (variance > 0) & (found > 0) & (found < weight)
+    weight, variance = np.where(uncertain, weight, 1.0), np.where(uncertain, variance, 1.0)
+    p = np.where(uncertain, found, 0.5) / weight
+    q = 1 - p
+    # Student's quantile to first order, because the variance is an estimate too.
+    student = Z + (Z**3 + Z) / (4 * max(freedom, 1.0))
+    n = np.maximum(np.minimum(p * q * weight**2 / variance, tested), 1) * (Z / student) ** 2
+    centre, spread = 2 * n * p + Z**2, 2 * (n + Z**2)
+    low = (centre - 1 - Z * np.sqrt(np.maximum(Z**2 - 2 - 1 / n + 4 * p * (n * q + 1), 0))) / spread
+    high = (centre + 1 + Z * np.sqrt(np.maximum(Z**2 + 2 - 1 / n + 4 * p * (n * q - 1), 0))) / spread
+    below, above = weight * np.maximum(p - low, 0), weight * np.maximum(high - p, 0)
+    return np.where(uncertain, below, 0.0), np.where(uncertain, above, 0.0)

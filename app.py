@@ -1,0 +1,57 @@
+"""The web app: `python app.py`. Builds the pages and launches them; nothing else."""
+
+import os
+import threading
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+import gradio as gr
+
+from analyzers import limits, numerics
+from components import theme
+from components.api import add_endpoint
+from components.pages import home, methods
+
+# Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
+_DELETE_CACHE = (3600, 6 * 3600)
+# The app takes no files; Gradio's upload address stays open, so it takes next to nothing.
+_UPLOAD_BYTES = 1024
+
+
+def build() -> gr.Blocks:
+    """All pages and the endpoint, not launched."""
+    with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
+        home.build(app)
+        add_endpoint()
+    with app.route("Methods", "/methods"):
+        methods.build()
+    app.queue(max_size=limits.QUEUE, default_concurrency_limit=limits.JOBS)
+    return app
+
+
+def main() -> None:
+    """Serve on ``GRADIO_SERVER_NAME`` and ``PORT`` or ``GRADIO_SERVER_PORT``; on this machine only, unless told otherwise or on a Space."""
+    port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT")
+    if port and not port.isdigit():
+        raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
+    on_space = bool(os.environ.get("SPACE_ID"))
+    # compiles or loads the kernels, so that the first visitor need not wait for it
+    threading.Thread(target=numerics.warm, name="warm", daemon=True).start()
+    build().launch(
+        server_name=os.environ.get("GRADIO_SERVER_NAME") or ("0.0.0.0" if on_space else "127.0.0.1"),
+        server_port=int(port) if port else None,
+        share=False,
+        show_error=False,
+        footer_links=["api"],
+        run_history=False,
+        ssr_mode=False,
+        enable_monitoring=False,
+        max_file_size=_UPLOAD_BYTES,
+        theme=theme.gradio_theme(),
+        css=theme.page_css(),
+        head=home.HEAD,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Numbers as people read them: few digits, thousands separated, with units. Exact values are in the downloads."""
+
+import math
+
+_PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+NOTHING = "–"
+
+
+def count(value: int) -> str:
+    """An exact count with thousands separated: ``29,811,402``."""
+    return f"{value:,}"
+
+
+def plural(value: int, one: str, many: str | None = None) -> str:
+    """A count with its noun: ``1 tensor``, ``291 tensors``."""
+    return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def parameters(value: int) -> str:
+    """A number of parameters, three digits: ``6.74 B``; exact below a million."""
+    return _scaled(value, _PARAMETERS, f"{value:,}")
+
+
+def size(value: int) -> str:
+    """A number of bytes, three digits, decimal units: ``13.5 GB``; exact below a thousand."""
+    return _scaled(value, _BYTES, f"{value:,} B")
+
+
+def share(value: float | None) -> str:
+    """A share in [0, 1] as a percentage. Never rounds to 0 % or 100 % what is not: ``12.5 %``, ``99.9998 %``, ``1.5e-3 %``."""
+    if value is None:
+        return NOTHING
+    percent = value * 100
+    if percent in (0, 100):
+        return f"{percent:.0f} %"
+    if 0 < percent < 0.01:
+        return f"{percent:.1e} %".replace("e-0", "e-")
+    if percent > 99.9 and value < 1:
+        digits = min(12, 1 - math.floor(math.log10(100 - percent)))
+        return f"{percent:.{digits}f} %"
+    return f"{percent:.3g} %"
+
+
+def magnitude(value: float | None) -> str:
+    """A weight's size, three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def power(exponent: int, base: int = 2) -> str:
+    """A power in print: ``2⁻¹⁴``."""
+    return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def odds(log10_chance: float) -> str:
+    """A probability given by its decimal logarithm, as a bound: ``less than 10⁻⁹``; ``12.5 %`` when it is not small."""
+    if log10_chance > -4:
+        return share(10.0**log10_chance)
+    return f"less than {power(math.ceil(log10_chance), 10)}"
+
+
+def duration(seconds: float) -> str:
+    """A time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
+    if seconds < 0.1:
+        return f"{max(1, round(seconds * 1000))} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _scaled(value: int, units: tuple[tuple[float, str], ...], small: str) -> str:
+    for scale, unit in units:
+        # a value that would print as 1000 of the smaller unit (999,950 kB) is one of the larger
+        if value >= scale * 0.9995:
+            scaled = value / scale
+            return f"{scaled:,.0f} {unit}" if scaled >= 1000 else f"{_three_digits(scaled)} {unit}"
+    return small
+
+
+def _three_digits(value: float) -> str:
+    text = f"{value:#.3g}"
+    return text.rstrip(".").removesuffix(".00") if "e" not in text else f"{value:.0f}"

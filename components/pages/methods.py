@@ -1,0 +1,151 @@
+"""The methods page: what every answer means, how it is computed, where it comes from, and every limit."""
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from analyzers import limits, numerics
+from analyzers.dtype_detection.evidence import PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
+from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE, labelled_extremes, labels, rule_outcomes
+from components import numbers
+from components.evidence import table
+from components.navigation import build_navigation
+
+_COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
+# Leave-one-family-out: the two thresholds refitted without the family that is being judged (stated, as the table is fixed).
+_RULE_OUT_OF_SAMPLE = 22
+
+_TITLE = """<header class="m-title"><h1>How does Mantissa know?</h1>
+<p>Every definition, its odds of being wrong, its source, and every limit. Reading it costs nothing.</p></header>"""
+
+_QUESTIONS = """
+<h2 id="questions">Four questions, kept apart</h2>
+<p>Weights reveal the precision of the <em>stored copy</em>, not of the computation that made it. So each tile of the passport answers
+one question, and its tag says how the answer is known.</p>
+<ul>
+<li><b>Stored as</b> (fact): the dtypes in the files' headers, and what the config says.</li>
+<li><b>Passed through</b> (proof, or fact): formats that the values must have been rounded to at some time, because nothing else leaves
+such bits. <code>native</code> means that no narrower format survives in them. That is a fact about the file and no proof about training:
+pure bf16 training and fp32 masters saved as bf16 look the same, and a wider ancestor is never excluded.</li>
+<li><b>Trained in</b> (label, or inference): a label with evidence where there is one, else probabilities and what they rest on.</li>
+<li><b>Safe in fp16?</b>: how many weights overflow, become zero or lose digits in fp16. Weights that fit say nothing about activations.</li>
+</ul>
+"""
+
+_LINEAGE = f"""
+<h2 id="lineage">Passed through: the tests</h2>
+<p>Each test is put to the finite nonzero values of one dtype. A value that every format holds (0, 1, a power of two) carries no
+information and is left out. One exception refutes the ancestor. If there is none, the odds that all values pass by accident are
+p<sup>n</sup>, where p is the chance of a single one and n the number of <em>different</em> bit patterns, for repeats prove nothing.
+It is called a proof when n is at least {PROOF_DISTINCT} and p<sup>n</sup> at most {numbers.power(int(PROOF_LOG10), 10)};
+otherwise the answer is <code>undecided</code>.</p>
+"""
+
+_AFTER_TESTS = f"""
+<p>The fp8 test asks of each run of 128 neighbouring values how many different significands it holds: at most 8 where the run was scaled
+from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof. The odds of one run by accident are
+(k/128)<sup>n-k</sup> for n values with k significands.</p>
+<p>A share far above chance and yet below 1 is evidence too: part of the tensor was never updated since it had that format, as embedding
+rows of tokens that never occur. Rows that are exact in a narrower format throughout, in tensors that are not, are counted as
+<b>fossil rows</b>. Tensors decide one by one; where they disagree the checkpoint is <code>mixed</code>.</p>
+"""
+
+_EXTREMES = """
+<h2 id="extremes">Magnitudes</h2>
+<p>The smallest magnitude is taken over all values, zeros included; beside it stands the smallest nonzero one. Norms are Frobenius norms of
+single tensors, &#8730;&#8721;x&#178;, summed in float64; zero norms are left out. Only finite values count. Buffers (masks, rotary
+frequencies, running statistics) are listed and left out of everything.</p>
+<h2 id="fp16">Safe in fp16?</h2>
+<p>fp16's largest value is 65504. A weight of 65520 and more rounds to infinity, one of 2<sup>-25</sup> and less to zero; below
+2<sup>-14</sup> a value is subnormal and keeps fewer than 11 bits. <code>overflow</code>: at least one weight becomes infinite.
+<code>caution</code>: more than 1 in 10,000 nonzero weights become zero, or more than 1 in 100 subnormal. <code>fits</code>: neither.</p>
+<h2 id="quick">Quick and exact mode</h2>
+<p>Exact mode reads every byte. Quick mode reads a seeded sample: one-dimensional tensors whole, larger ones in blocks at random places.
+Counts and extremes are then those of the values read, so the largest weight is at least what is shown. Shares are estimates for the whole
+checkpoint with a 95 % interval: the blocks are the independent units, their variance says how many independent values would tell as much,
+and the bounds are Wilson's for that many. The bounds are never closer than what a kind of block that none of B blocks was of could add
+(3/B). A lineage proof in quick mode is one about the values read.</p>
+"""
+
+_SOURCES = """
+<h2 id="sources">Sources</h2>
+<ul>
+<li>Definitions of the extremes, the labelled models and the rule of thumb:
+<a href="https://github.com/stas00/ml-ways/blob/master/numbers/detect-model-pretrained-in-bf16-fp16-fp32.ipynb">stas00/ml-ways</a></li>
+<li>The file format: <a href="https://huggingface.co/docs/safetensors/index">safetensors</a></li>
+<li>fp16 and fp32: <a href="https://ieeexplore.ieee.org/document/8766229">IEEE 754-2019</a></li>
+<li>fp8 and block scales: <a href="https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf">OCP Microscaling
+Formats (MX) 1.0</a></li>
+</ul>
+"""
+
+
+def build() -> None:
+    """Lay out the page. Call inside its route."""
+    build_navigation("Methods")
+    gr.HTML(_TITLE, elem_classes="m-plain")
+    gr.HTML(methods_html(), elem_classes="m-plain")
+
+
+def methods_html() -> str:
+    """The whole text of the page."""
+    parts = (_QUESTIONS, _LINEAGE, _tests(), _AFTER_TESTS, _EXTREMES, _coverage(), _training(), _limits(), _SOURCES)
+    return f'<div class="m-prose">{"".join(parts)}</div>'
+
+
+def _card(content: str) -> str:
+    return f'<div class="m-card">{content}</div>'
+
+
+def _tests() -> str:
+    rows = [(dtype, test.question, _conclusion(test), numbers.share(test.chance)) for dtype, tests in TESTS.items() for test in tests]
+    return _card(table(("Stored", "Question put to the bits", "If all pass", "By chance, each"), rows, frozenset({3})))
+
+
+def _conclusion(test: Test) -> str:
+    return f"was {test.format} before"
+
+
+def _coverage() -> str:
+    measured: dict[str, Any] = json.loads(_COVERAGE.read_text(encoding="utf-8"))
+    models: dict[str, dict[str, dict[str, float]]] = measured["models"]
+    rows = []
+    for key, meaning in measured["properties"].items():
+        covered = [f"{outcomes[key]['covered_percent']:.1f} %" if key in outcomes else numbers.NOTHING for outcomes in models.values()]
+        rows.append((meaning, *covered))
+    head = ("What has the property", *(name.replace("-", " ") for name in models))
+    said = (
+        f"How often the intervals held the exact share, measured over {measured['seeds']} seeds at a budget of "
+        f"{numbers.size(measured['budget_bytes'])} and {measured['requests']:,} range requests. 95 % is promised; rare dense clusters are the hard case."
+    )
+    return f"<p>{escape(said)}</p>{_card(table(head, rows, frozenset(range(1, len(head)))))}"
+
+
+def _training() -> str:
+    known = len(labelled_extremes())
+    right = sum(counts[said] for said, counts in rule_outcomes().items())
+    rows = [(said, f"{sum(counts.values())}", *(f"{counts[name]}" for name in ("fp16", "bf16", "fp32"))) for said, counts in rule_outcomes().items()]
+    outcomes = _card(table(("The rule says", "Models", "are fp16", "are bf16", "are fp32"), rows, frozenset({1, 2, 3, 4})))
+    return f"""
+<h2 id="training">Trained in: label, lineage, rule</h2>
+<p>The first that applies, and the tile names it. <b>Label</b>: {len(labels()):,} models whose training precision is documented, each with
+its source. <b>Lineage</b>: copies usually keep the precision of training, so a 16-bit or 8-bit format that the values are stored in or have
+provably passed through gets {LINEAGE_CONFIDENCE:.0%}; that number is an assumption and says so. <b>Rule</b>: the well-known rule of thumb on
+magnitudes: a largest weight above 100 means bf16; else a largest norm below 1000 means fp16; else fp32.</p>
+<p>On the {known} labelled models of its own table the rule is right for {right} of {known} in sample, and for {_RULE_OUT_OF_SAMPLE} of {known}
+out of sample, its thresholds refitted without the family that is judged. The probabilities shown are counts over these models, one added to
+each of the three:</p>{outcomes}
+<p>Where the magnitudes lie outside those of the labelled models, the rule is not asked. fp32 is represented by a single family.</p>
+"""
+
+
+def _limits() -> str:
+    rows = [(limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable) for limit in limits.LIMITS]
+    listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}))
+    return (
+        '<h2 id="limits">Limits</h2><p>Every limit, with the environment variable that overrides it on your own machine.</p>'
+        f"{_card(listed)}"
+    )

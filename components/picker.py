@@ -1,0 +1,50 @@
+"""The choices of the checkpoint picker: the built-in samples always, and what a search of the Hub finds."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from analyzers import limits
+from analyzers.checkpoints import hub
+from analyzers.errors import HubError
+from analyzers.language_models.samples import SAMPLES
+
+_SHORTEST = 2
+_REST_SECONDS = 30.0
+UNREACHABLE = "The Hub cannot be reached, so there are no suggestions from it. The samples work without it."
+
+
+def samples() -> list[str]:
+    """References of the built-in samples."""
+    return [f"sample:{name}" for name in SAMPLES]
+
+
+class Suggestions:
+    """Searches the Hub while somebody types, without letting slow answers pile up.
+
+    At most ``SEARCHES`` run at once, and after a failure none is tried for half a minute. Safe to use from several threads.
+    """
+
+    def __init__(self, search: Callable[[str, int], list[str]] | None = None) -> None:
+        self._search = search
+        self._free = threading.BoundedSemaphore(limits.SEARCHES)
+        self._silent_until = 0.0
+
+    def find(self, text: str) -> tuple[list[str], str] | None:
+        """The choices for ``text`` and a note for the visitor (empty when all is well); None: leave things as they are."""
+        wanted = text.strip()
+        fixed = samples()
+        if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")) or len(wanted) > limits.REFERENCE_LENGTH:
+            return fixed, ""
+        if time.monotonic() < self._silent_until:
+            return fixed, UNREACHABLE
+        if not self._free.acquire(blocking=False):
+            return None
+        try:
+            found = (self._search or hub.search_models)(wanted.split("@")[0], limits.SEARCH_RESULTS)
+        except HubError:
+            self._silent_until = time.monotonic() + _REST_SECONDS
+            return fixed, UNREACHABLE
+        finally:
+            self._free.release()
+        return [*found, *(name for name in fixed if name not in found)], ""

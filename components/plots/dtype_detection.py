@@ -1,0 +1,181 @@
+"""The figures of dtype detection: how large the weights are, and where each format ends."""
+
+import math
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from analyzers.dtype_detection import DtypeReport
+from analyzers.numerics import BF16, FP8_E4M3, FP16
+from components import numbers
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.dtype_detection.report import LayerRow
+
+# Each has at least 3:1 against the light and the dark card, and roles differ by marker and dash as well as by colour.
+_COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
+_THRESHOLD = "#b42318"
+_ACCENT = "#3b5bdb"
+_OUTSIDE = "outside"
+
+
+class Mark(NamedTuple):
+    """A limit of a format: where it stands on an axis of log2, and its name."""
+
+    log2: float
+    name: str
+
+
+def marks(report: DtypeReport) -> tuple[Mark, ...]:
+    """The limits drawn in the spectrum, from small to large, with what lies beyond those of fp16."""
+    counts = report.counts
+    flushed = _beyond(counts.fp16_underflow, "become zero")
+    subnormal = _beyond(counts.fp16_subnormal, "subnormal")
+    overflowing = _beyond(counts.fp16_overflow, "beyond")
+    named = [
+        Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
+        Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}{flushed}"),
+        Mark(math.log2(FP16.smallest_normal), f"fp16 smallest normal {numbers.power(-14)}{subnormal}"),
+        Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 smallest normal {numbers.power(-6)}"),
+        Mark(math.log2(FP8_E4M3.largest), "fp8 e4m3 largest 448"),
+        Mark(math.log2(FP16.largest), f"fp16 largest 65504{overflowing}"),
+        Mark(math.log2(BF16.largest), "bf16 largest 3.39e38"),
+    ]
+    low, high = _range(report)
+    return tuple(mark for mark in named if low <= mark.log2 <= high)
+
+
+def spectrum(report: DtypeReport) -> "Figure":
+    """How many of the values read have which exponent, with the limits of fp16, fp8 and bf16 where they are near."""
+    from plotly.graph_objects import Bar, Figure
+
+    total = sum(item.count for item in report.exponents)
+    exponents = [item.exponent for item in report.exponents]
+    bars = Bar(
+        x=[exponent + 0.5 for exponent in exponents],
+        y=[100 * item.count / total for item in report.exponents],
+        width=0.86,
+        marker={"color": _ACCENT},
+        customdata=[[numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)],
+        hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g} %<extra></extra>",
+    )
+    low, high = _range(report)
+    drawn = marks(report)
+    # one line of text per mark, stacked above the bars, so that no two names collide on a narrow screen
+    figure = Figure([bars], _layout(400))
+    for line, mark in enumerate(drawn):
+        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 <= (low + high) / 2)
+    top = max((100 * item.count / total for item in report.exponents), default=1.0)
+    step_ticks = 8 if high - low <= 80 else 32
+    ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))
+    figure.update_xaxes(
+        title="size of the weights", range=[low, high], tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks], showgrid=False
+    )
+    figure.update_yaxes(title="% of the values read", range=[0, top * 1.8], rangemode="tozero", nticks=5)
+    return figure
+
+
+def layers(report: DtypeReport) -> "Figure":
+    """The largest magnitude in each layer, one trace per role, with fp16's largest value."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure(layout=_layout(420))
+    numbered = [row.layer for row in report.layers if row.layer is not None]
+    for index, (role, rows) in enumerate(_by_role(report)):
+        style = index % len(_COLOURS)
+        figure.add_trace(
+            Scatter(
+                x=[-1 if row.layer is None else row.layer for row in rows],
+                y=[row.abs_max for row in rows],
+                name=_text(role),
+                mode="lines+markers" if len(rows) > 1 else "markers",
+                line={"color": _COLOURS[style], "dash": _DASHES[style], "width": 1.8},
+                marker={"symbol": _MARKERS[style], "size": 7, "color": _COLOURS[style]},
+                customdata=[[_place(row), f"{row.abs_max!r}", _number(row.rms), f"{row.tensors:,}"] for row in rows],
+                hovertemplate=f"{_text(role)}, %{{customdata[0]}}<br>largest %{{customdata[1]}}<br>rms %{{customdata[2]}}"
+                "<br>tensors: %{customdata[3]}<extra></extra>",
+            )
+        )
+    highest = max(numbered, default=0)
+    spacing = max(1, math.ceil((highest + 1) / 8))
+    ticks = [-1, *range(0, highest + 1, spacing)] if any(row.layer is None for row in report.layers) else [*range(0, highest + 1, spacing)]
+    largest = FP16.largest
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line={"color": _THRESHOLD, "dash": "dash", "width": 1.2})
+    figure.add_annotation(
+        xref="paper", x=1, xanchor="right", y=math.log10(largest), yanchor="bottom", text="fp16 largest 65504", showarrow=False
+    )
+    shown = [row.abs_max for row in report.layers if row.abs_max]
+    low, high = min(shown, default=1e-2), max(shown, default=1.0)
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=[_OUTSIDE if tick < 0 else str(tick) for tick in ticks], showgrid=False)
+    figure.update_yaxes(
+        title="largest magnitude", type="log", exponentformat="power", dtick=1, range=[math.log10(low) - 0.4, max(math.log10(high), math.log10(largest)) + 0.6]
+    )
+    figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
+    return figure
+
+
+def _layout(height: int) -> dict[str, object]:
+    return {
+        "height": height,
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#7c828d"},
+        "template": "none",
+        "dragmode": False,
+        "showlegend": False,
+        "hoverlabel": {"align": "left"},
+        "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
+        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1},
+    }
+
+
+def _vertical(figure: "Figure", mark: Mark, height: float, right: bool) -> None:
+    line = {"color": _THRESHOLD, "dash": "dash", "width": 1.2}
+    figure.add_shape(type="line", yref="paper", x0=mark.log2, x1=mark.log2, y0=0, y1=height, line=line)
+    figure.add_annotation(
+        x=mark.log2,
+        yref="paper",
+        y=height,
+        text=mark.name,
+        showarrow=False,
+        xanchor="left" if right else "right",
+        xshift=4 if right else -4,
+        yanchor="top",
+        font={"size": 11},
+    )
+
+
+def _range(report: DtypeReport) -> tuple[float, float]:
+    """The exponents drawn: those that occur, and always fp16's own range, so that what is missing shows too."""
+    exponents = [item.exponent for item in report.exponents]
+    return min(-26, min(exponents, default=0) - 1), max(18, max(exponents, default=0) + 2)
+
+
+def _beyond(count: int, what: str) -> str:
+    return f" ({count:,} {what})" if count else ""
+
+
+def _by_role(report: DtypeReport) -> "Iterator[tuple[str, list[LayerRow]]]":
+    roles = dict.fromkeys(row.role for row in report.layers)
+    for role in roles:
+        rows = [row for row in report.layers if row.role == role and row.abs_max]
+        if rows:
+            yield role, sorted(rows, key=lambda row: -1 if row.layer is None else row.layer)
+
+
+def _text(text: str) -> str:
+    """Plotly reads a small HTML in its texts, in which quotes are not escaped."""
+    return escape(text, quote=False)
+
+
+def _place(row: "LayerRow") -> str:
+    return "outside the layers" if row.layer is None else f"layer {row.layer}"
+
+
+def _number(value: float | None) -> str:
+    return numbers.NOTHING if value is None else repr(value)

@@ -1,0 +1,118 @@
+"""How the product looks: its colours, for light and dark, and the Gradio theme and style sheets made of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+STYLES = Path(__file__).parent / "styles"
+SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+MONO = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', monospace"
+
+LIGHT = {
+    "bg": "#fbfbfa",
+    "card": "#ffffff",
+    "ink": "#1c1d21",
+    "dim": "#62656d",
+    "line": "#e4e4e1",
+    "accent": "#3b5bdb",
+    "on-accent": "#ffffff",
+    "proof": "#0b7a55",
+    "proof-bg": "#e3f5ee",
+    "infer": "#855600",
+    "infer-bg": "#fff4dd",
+    "label": "#2f4ac0",
+    "label-bg": "#e8edff",
+    "bad": "#b42318",
+    "bad-bg": "#fdecea",
+}
+DARK = {
+    "bg": "#121317",
+    "card": "#1a1c21",
+    "ink": "#ececf0",
+    "dim": "#a2a5ae",
+    "line": "#2f3239",
+    "accent": "#8ea2ff",
+    "on-accent": "#10121a",
+    "proof": "#5fd6a8",
+    "proof-bg": "#12332a",
+    "infer": "#f0c05a",
+    "infer-bg": "#352a12",
+    "label": "#a9b8ff",
+    "label-bg": "#222a4d",
+    "bad": "#ff8a7d",
+    "bad-bg": "#3a1a17",
+}
+
+
+def passport_css() -> str:
+    """The rules for passports, evidence and plots, colours not included."""
+    return (STYLES / "passport.css").read_text(encoding="utf-8")
+
+
+def page_css() -> str:
+    """Everything the Gradio page needs; dark colours apply under Gradio's ``.dark``."""
+    colours = f":root {{ {_variables(LIGHT)} }}\n.dark {{ {_variables(DARK)} }}\n"
+    return colours + passport_css() + (STYLES / "page.css").read_text(encoding="utf-8")
+
+
+def document_css() -> str:
+    """Everything a page outside Gradio needs; dark colours apply where the visitor prefers them."""
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
+    return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}" + passport_css()
+
+
+def gradio_theme() -> "gr.themes.Base":
+    """Gradio's widgets in our colours. System fonts only: nothing is requested from elsewhere."""
+    import gradio as gr
+
+    theme = gr.themes.Base(
+        primary_hue=gr.themes.colors.indigo,
+        neutral_hue=gr.themes.colors.zinc,
+        radius_size=gr.themes.sizes.radius_md,
+        font=[gr.themes.Font("system-ui"), gr.themes.Font("sans-serif")],
+        font_mono=[gr.themes.Font("ui-monospace"), gr.themes.Font("monospace")],
+    )
+    tokens: dict[str, str] = {}
+    for name, colour in {
+        "body_background_fill": "bg",
+        "background_fill_primary": "card",
+        "background_fill_secondary": "bg",
+        "body_text_color": "ink",
+        "body_text_color_subdued": "dim",
+        "block_background_fill": "card",
+        "block_border_color": "line",
+        "block_label_text_color": "dim",
+        "block_title_text_color": "dim",
+        "block_info_text_color": "dim",
+        "border_color_primary": "line",
+        "border_color_accent": "accent",
+        "color_accent_soft": "label-bg",
+        "input_background_fill": "bg",
+        "input_border_color": "line",
+        "input_border_color_focus": "accent",
+        "input_placeholder_color": "dim",
+        "button_primary_background_fill": "accent",
+        "button_primary_background_fill_hover": "accent",
+        "button_primary_text_color": "on-accent",
+        "button_secondary_background_fill": "card",
+        "button_secondary_background_fill_hover": "bg",
+        "button_secondary_text_color": "ink",
+        "button_secondary_border_color": "line",
+        "link_text_color": "accent",
+        "link_text_color_hover": "accent",
+        "link_text_color_visited": "accent",
+        "table_border_color": "line",
+        "table_even_background_fill": "card",
+        "table_odd_background_fill": "card",
+        "table_text_color": "ink",
+    }.items():
+        tokens[name] = LIGHT[colour]
+        tokens[f"{name}_dark"] = DARK[colour]
+    return theme.set(**tokens, block_shadow="none", block_title_text_size="13px", input_shadow_focus="none")
+
+
+def _variables(colours: dict[str, str]) -> str:
+    named = " ".join(f"--m-{name}: {value};" for name, value in colours.items())
+    return f"{named} --m-sans: {SANS}; --m-mono: {MONO};"

@@ -1,0 +1,157 @@
+"""Header validation: what we accept, the safetensors library accepts and reads alike; what it writes, we accept."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+import safetensors
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from analyzers.checkpoints.header import FIRST_READ, Header, parse_header, read_header
+from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
+from tests.attacks.headers import ATTACKS, Attack, described, framed, tensor
+from tests.checkpoints.memory import MemoryFile
+
+
+def _assert_same(header: Header, data: bytes) -> None:
+    """The library reads the file too, and finds the same tensors with the same bytes."""
+    theirs = {name: (info["dtype"], tuple(info["shape"]), bytes(info["data"])) for name, info in safetensors.deserialize(data)}
+    ours = {name: (dtype, shape, data[start:stop]) for name, dtype, shape, start, stop in header.tensors}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_attack_is_refused_in_one_short_sentence(attack: Attack) -> None:
+    with pytest.raises((InvalidCheckpoint, LimitExceeded)) as caught:
+        read_header(MemoryFile(attack.data, "weights/model.safetensors"))
+    assert "weights/model.safetensors" in str(caught.value)
+    assert len(str(caught.value)) < 400
+    if attack.ours_alone:
+        safetensors.deserialize(attack.data)
+    else:
+        with pytest.raises(safetensors.SafetensorError):
+            safetensors.deserialize(attack.data)
+
+
+_NUMBERS = st.one_of(st.integers(0, 6), st.sampled_from([-1, 8, 2**31, 2**63, 2**64, 1.0, True, None, "1"]))
+_TENSORS = st.fixed_dictionaries(
+    {
+        "dtype": st.one_of(st.sampled_from(sorted(DTYPE_BITS)), st.sampled_from(["F31", "f32", 3, None])),
+        "shape": st.lists(_NUMBERS, max_size=3),
+        "data_offsets": st.lists(_NUMBERS, min_size=1, max_size=3),
+    }
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), _TENSORS, max_size=3), st.integers(0, 12), st.integers(0, 3))
+def test_accepted_random_header_is_read_alike(described_tensors: dict[str, Any], size: int, spaces: int) -> None:
+    data = framed(json.dumps(described_tensors).encode() + b" " * spaces, bytes(size))
+    _assert_alike_or_refused(data)
+
+
+@st.composite
+def _plausible(draw: st.DrawFn) -> bytes:
+    """A valid file, in any order of names, with some bytes then changed, dropped or added."""
+    header: dict[str, Any] = {}
+    end = 0
+    for index in range(draw(st.integers(0, 5))):
+        dtype = draw(st.sampled_from(sorted(DTYPE_BITS)))
+        shape = draw(st.lists(st.integers(0, 4), max_size=3))
+        count = 1
+        for length in shape:
+            count *= length
+        size = count * DTYPE_BITS[dtype] // 8
+        header[draw(st.text(max_size=2)) + str(index)] = tensor(shape, end, end + size, dtype)
+        end += size
+    names = draw(st.permutations(sorted(header)))
+    data = bytearray(described({name: header[name] for name in names}, end))
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(data) - 1))
+        change = draw(st.sampled_from([b"", b"0", b"-", b"1", b",", b'"', b" ", b"\\", b"9", b"\xff", b"e", b"}"]))
+        data[place : place + draw(st.integers(0, 1))] = change
+    return bytes(data)
+
+
+@given(_plausible())
+def test_mutated_file_is_read_alike_or_refused(data: bytes) -> None:
+    _assert_alike_or_refused(data)
+
+
+def _assert_alike_or_refused(data: bytes) -> None:
+    try:
+        header = read_header(MemoryFile(data))
+    except MantissaError:
+        return
+    _assert_same(header, data)
+
+
+_WRITTEN = [(dtype, shape) for dtype in sorted(DTYPE_BITS) for shape in ([], [0], [3, 0, 2], [8], [2, 3, 4])]
+
+
+@pytest.mark.parametrize(("dtype", "shape"), _WRITTEN)
+def test_every_layout_of_every_dtype_is_accepted(dtype: str, shape: list[int]) -> None:
+    count = 1
+    for length in shape:
+        count *= length
+    if count * DTYPE_BITS[dtype] % 8:
+        pytest.raises(InvalidCheckpoint, read_header, MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
+        return
+    size = count * DTYPE_BITS[dtype] // 8
+    data = described({"a": tensor(shape, 0, size, dtype), "__metadata__": {"format": "pt"}}, size)
+    header = read_header(MemoryFile(data))
+    assert header.metadata == {"format": "pt"}
+    _assert_same(header, data)
+
+
+def test_files_the_library_writes_are_accepted() -> None:
+    import numpy as np
+
+    types = ["bool", "uint8", "int8", "int16", "uint16", "float16", "int32", "uint32", "float32", "float64", "int64", "uint64", "complex64"]
+    arrays = {f"{name}.{shape}": np.ones(shape, name) for name in types for shape in [(), (0,), (5,), (2, 0), (3, 4)]}
+    data = save(arrays, {"note": "é"})
+    header = read_header(MemoryFile(data))
+    assert len(header.tensors) == len(arrays)
+    _assert_same(header, data)
+    assert read_header(MemoryFile(save({}))).tensors == ()
+
+
+def test_metadata_null_is_none() -> None:
+    data = framed(b'{"__metadata__":null}')
+    assert read_header(MemoryFile(data)).metadata == {}
+    assert safetensors.deserialize(data) == []
+
+
+def test_tensors_come_in_the_order_of_their_data_empty_ones_first() -> None:
+    data = described({"c": tensor([2], 4, 12), "b": tensor([1], 0, 4), "empty": tensor([0], 4, 4)}, 12)
+    assert [item.name for item in read_header(MemoryFile(data)).tensors] == ["b", "empty", "c"]
+
+
+def test_short_header_costs_one_read_and_long_one_two() -> None:
+    short, long = (
+        described({"a": tensor([20_000], 0, 80_000)}, 80_000),
+        described({"a" * 4000 + str(i): tensor([0], 0, 0) for i in range(20)}),
+    )
+    for data, reads in ((short, 1), (long, 2)):
+        file = MemoryFile(data)
+        read_header(file)
+        assert len(file.reads) == reads
+        assert file.reads[0] == (0, FIRST_READ)
+        assert sum(length for _, length in file.reads) <= max(FIRST_READ, len(long))
+
+
+def test_oversized_header_is_refused_before_it_is_read() -> None:
+    with pytest.raises(LimitExceeded, match="MANTISSA_HEADER_BYTES"):
+        parse_header((200_000_000).to_bytes(8, "little"), 300_000_000)
+
+
+def test_ninety_thousand_tensors_take_under_a_second() -> None:
+    names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(90_000)]
+    raw = framed(json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode())
+    started = time.thread_time()
+    header = parse_header(raw, len(raw) + 24 * len(names))
+    assert time.thread_time() - started < 1.0
+    assert [item.name for item in header.tensors] == names

@@ -1,0 +1,304 @@
+"""What the Hub may do wrong, and that each ends in the right error, or the right bytes, in bounded time."""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from huggingface_hub import constants
+
+from analyzers import limits
+from analyzers.checkpoints import hub_transfers
+from analyzers.checkpoints.hub import open_hub, search_models
+from analyzers.checkpoints.hub_ranges import HubFile
+from analyzers.checkpoints.repository import Access, read_range
+from analyzers.errors import (
+    AccessDenied,
+    CheckpointNotFound,
+    HubMisbehaved,
+    HubThrottled,
+    HubUnreachable,
+    MantissaError,
+)
+from tests.hub import Fault, LocalHub
+
+WEIGHTS = "model.safetensors"
+DATA = random.Random(11).randbytes(600_000)
+API = "^/api/models/"
+FILE = f"{WEIGHTS}|/signed/"
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 3)
+    monkeypatch.setattr(limits, "HUB_ATTEMPTS", 3)
+    monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
+
+
+@pytest.fixture(params=[False, True], ids=["hub", "cdn"])
+def file(hub: LocalHub, request: pytest.FixtureRequest) -> HubFile:
+    hub.cdn = request.param
+    hub.add("org/model", {WEIGHTS: DATA})
+    return open_hub("org/model", None, Access()).open(WEIGHTS)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+BAD = [
+    (Fault("", times=None, status=401), CheckpointNotFound),
+    (Fault("", times=None, status=403), AccessDenied),
+    (Fault("", times=None, status=404), CheckpointNotFound),
+    (Fault("", times=None, status=403, headers={"X-Error-Code": "GatedRepo"}), AccessDenied),
+    (Fault("", times=None, status=416), HubMisbehaved),
+    (Fault("", times=None, status=418), HubMisbehaved),
+    (Fault("", times=None, status=429), HubThrottled),
+    (Fault("", times=None, status=429, headers={"Retry-After": "0"}), HubThrottled),
+    (Fault("", times=None, status=500), HubUnreachable),
+    (Fault("", times=None, status=503), HubUnreachable),
+    (Fault("", times=None, status=302, headers={"Location": "gopher://x/y"}), HubMisbehaved),
+    (Fault("", times=None, status=302, headers={"Location": "http://[::bad/"}), HubMisbehaved),
+    (Fault("", times=None, status=302), HubMisbehaved),
+    (Fault("", times=None, status=302, headers={"Location": "/api/models/org/model"}), HubMisbehaved),
+    (Fault("", times=None, garbage=b"\x00\xff\xfe garbage\r\n\r\n" * 20), HubMisbehaved),
+    (Fault("", times=None, garbage=b""), HubUnreachable),
+    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n[1, "), HubUnreachable),
+    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), HubMisbehaved),
+    (Fault("", times=None, garbage=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000), HubMisbehaved),
+    (Fault("", times=None, hang=True), HubUnreachable),
+    (Fault("", times=None, delay=30), HubUnreachable),
+]
+
+
+def fresh(fault: Fault, pattern: str, method: str | None = None) -> Fault:
+    """A copy of an entry of BAD for one test."""
+    return Fault(
+        pattern, None, method=method, status=fault.status, headers=fault.headers, garbage=fault.garbage, hang=fault.hang, delay=fault.delay
+    )
+
+
+@pytest.mark.parametrize(("fault", "error"), BAD)
+def test_opening(hub: LocalHub, fault: Fault, error: type[MantissaError]) -> None:
+    hub.fault(fresh(fault, API))
+    with within(12), pytest.raises(error) as caught:
+        open_hub("org/model", None, Access())
+    assert str(caught.value).endswith(".")
+    assert hub.url not in str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "error"), BAD)
+def test_locating(hub: LocalHub, fault: Fault, error: type[MantissaError]) -> None:
+    hub.add("org/model", {WEIGHTS: DATA})
+    file = open_hub("org/model", None, Access()).open(WEIGHTS)
+    hub.fault(fresh(fault, WEIGHTS, "HEAD"))
+    if fault.garbage and fault.garbage.endswith(b"[1, "):
+        error = HubMisbehaved  # the length in its headers is not the file's
+    with within(12), pytest.raises(error):
+        read_range(file, 0, 100)
+
+
+@pytest.mark.parametrize(("fault", "error"), BAD)
+def test_reading(hub: LocalHub, file: HubFile, fault: Fault, error: type[MantissaError]) -> None:
+    read_range(file, 0, 1)
+    hub.fault(fresh(fault, FILE, "GET"))
+    if fault.status == 302 or (hub.cdn and fault.status in (401, 403, 404)) or (fault.garbage and fault.garbage.endswith(b"[1, ")):
+        error = HubMisbehaved
+    with within(12), pytest.raises(error):
+        read_range(file, 0, 100)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"{", b"[" * 100_000, b"\xff\xfe\x00", b"null", b"[]", b"3", b'{"id": "org/model"}', b"1" * 5000]
+)
+def test_a_description_that_is_none(hub: LocalHub, body: bytes) -> None:
+    hub.fault(Fault(API, times=None, body=body))
+    with pytest.raises(HubMisbehaved):
+        open_hub("org/model", None, Access())
+
+
+def test_one_byte_a_second(hub: LocalHub, file: HubFile) -> None:
+    read_range(file, 0, 1)
+    hub.fault(Fault(FILE, times=None, rate=20))
+    hub.fault(Fault(API, times=None, rate=20))
+    with within(12), pytest.raises(HubUnreachable, match="slow"):
+        read_range(file, 0, 100_000)
+    with within(12), pytest.raises(HubUnreachable, match="slow"):
+        open_hub("org/model", None, Access())
+
+
+def test_headers_one_byte_at_a_time(hub: LocalHub, file: HubFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trickling() as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        with within(12), pytest.raises(HubUnreachable, match="slow"):
+            open_hub("org/model", None, Access())
+        with within(8), pytest.raises(HubUnreachable, match="slow"):
+            search_models("model")
+        hub.fault(Fault(FILE, times=None, status=302, headers={"Location": f"{url}/file"}, method="HEAD"))
+        with within(12), pytest.raises(HubUnreachable, match="slow"):
+            read_range(file, 0, 100)
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    with within(12), pytest.raises(HubUnreachable, match="cannot be reached"):
+        open_hub("org/model", None, Access())
+    with within(8), pytest.raises(HubUnreachable, match="cannot be reached"):
+        search_models("model")
+
+
+def test_offline_mode(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HubUnreachable, match="HF_HUB_OFFLINE"):
+        open_hub("org/model", None, Access())
+    assert hub.requests == []
+
+
+def test_cuts_are_resumed(hub: LocalHub, file: HubFile) -> None:
+    read_range(file, 0, 1)
+    cuts = hub.fault(Fault(FILE, times=6, ranged=True, cut_after=90_000))
+    assert read_range(file, 7, len(DATA) - 7) == DATA[7:]
+    assert cuts.hits == 6  # more than HUB_ATTEMPTS, as each got on
+    starts = [int(request.range.removeprefix("bytes=").partition("-")[0]) for request in hub.requests if request.range]
+    assert starts == [0, *range(7, 7 + 7 * 90_000, 90_000)]
+
+
+def test_cuts_without_progress_end(hub: LocalHub, file: HubFile) -> None:
+    read_range(file, 0, 1)
+    hub.fault(Fault(FILE, times=None, ranged=True, cut_after=10))
+    with within(12), pytest.raises(HubUnreachable, match="breaks off"):
+        read_range(file, 0, 100_000)
+
+
+@pytest.mark.parametrize("fault", [Fault("", status=500), Fault("", garbage=b""), Fault("", hang=True), Fault("", garbage=b"?\r\n\r\n")])
+def test_one_failure_is_mended(hub: LocalHub, file: HubFile, fault: Fault) -> None:
+    for method in ("GET",) if fault.hang else ("HEAD", "GET"):
+        hub.fault(Fault(FILE, 1, method=method, status=fault.status, garbage=fault.garbage, hang=fault.hang))
+    assert read_range(file, 5, 1000) == DATA[5:1005]
+
+
+def test_an_ignored_range_is_not_read(hub: LocalHub, file: HubFile) -> None:
+    hub.fault(Fault(FILE, times=None, ranged=True, ignore_range=True))
+    with pytest.raises(HubMisbehaved, match="a part was asked for"):
+        read_range(file, 0, len(DATA) - 1)
+    assert sum(request.method == "GET" for request in hub.requests if WEIGHTS in request.path or request.origin == "cdn") == 1
+    assert read_range(file, 0, len(DATA)) == DATA  # a range that is the whole file
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Range": None},
+        {"Content-Range": "bytes 1-100/600000"},
+        {"Content-Range": "bytes 0-99/600001"},
+        {"Content-Range": "bytes 0-99/*"},
+        {"Content-Range": "bytes 0-198/600000"},
+        {"Content-Encoding": "gzip"},
+        {"ETag": '"another"'},
+    ],
+)
+def test_another_part_than_asked_for(hub: LocalHub, file: HubFile, headers: dict[str, str | None]) -> None:
+    read_range(file, 0, 1)
+    hub.fault(Fault(FILE, times=None, ranged=True, headers=headers))
+    with pytest.raises(HubMisbehaved):
+        read_range(file, 0, 100)
+
+
+def test_more_and_less_than_asked_for(hub: LocalHub, file: HubFile) -> None:
+    read_range(file, 0, 1)
+    head = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/600000\r\nContent-Length: %d\r\n\r\n"
+    for length in (101, 99):
+        hub.fault(Fault(FILE, times=None, garbage=head % length + bytes(length)))
+        with pytest.raises(HubMisbehaved, match="more" if length > 100 else "less|another part"):
+            read_range(file, 0, 100)
+        hub.clear_faults()
+
+
+def test_expired_addresses_are_renewed(hub: LocalHub) -> None:
+    hub.cdn = True
+    hub.add("org/model", {WEIGHTS: DATA})
+    file = open_hub("org/model", None, Access()).open(WEIGHTS)
+    for start in (0, 1000, 2000):
+        assert read_range(file, start, 500) == DATA[start : start + 500]
+        hub.expire_signed_urls()
+    assert sum(request.method == "HEAD" for request in hub.requests) == 3
+
+
+def test_the_file_behind_a_renewed_address_must_be_the_same(hub: LocalHub, file: HubFile) -> None:
+    read_range(file, 0, 1)
+    hub.fault(Fault(FILE, times=1, ranged=True, status=403))
+    hub.fault(Fault(WEIGHTS, times=None, method="HEAD", headers={"ETag": '"other"', "X-Linked-Etag": '"other"'}))
+    with pytest.raises(HubMisbehaved, match="changed"):
+        read_range(file, 0, 100)
+
+
+@pytest.mark.parametrize("headers", [{"X-Linked-Size": "17"}, {"X-Linked-Size": "many"}, {"X-Repo-Commit": "c" * 40}])
+def test_contradictions_while_locating(hub: LocalHub, file: HubFile, headers: dict[str, str | None]) -> None:
+    hub.fault(Fault(WEIGHTS, times=None, method="HEAD", headers=headers))
+    with pytest.raises(HubMisbehaved):
+        read_range(file, 0, 100)
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "1"}, {"RateLimit": '"resolvers";r=0;t=1'}])
+@pytest.mark.parametrize("status", [429, 503])
+def test_asked_to_wait_a_little(hub: LocalHub, file: HubFile, headers: dict[str, str | None], status: int) -> None:
+    hub.fault(Fault(FILE, times=1, ranged=True, status=status, headers=headers))
+    start = time.monotonic()
+    assert read_range(file, 0, 100) == DATA[:100]
+    if status == 429 or "Retry-After" in headers:
+        assert time.monotonic() - start > 0.99
+
+
+@pytest.mark.parametrize("value", ["3600", "9" * 30, "Fri, 31 Dec 2100 23:59:59 GMT"])
+def test_asked_to_wait_for_long(hub: LocalHub, file: HubFile, value: str) -> None:
+    hub.fault(Fault(FILE, times=None, ranged=True, status=429, headers={"Retry-After": value}))
+    with within(2), pytest.raises(HubThrottled, match=r"wait for [0-9,]+ seconds"):
+        read_range(file, 0, 100)
+
+
+@pytest.mark.parametrize("value", ["-5", "nan", "soon", "١", "Fri, 31 Dec 99999999 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_time_to_wait_that_is_none(hub: LocalHub, file: HubFile, value: str) -> None:
+    hub.fault(Fault(FILE, times=1, ranged=True, status=429, headers={"Retry-After": value}))
+    assert read_range(file, 0, 100) == DATA[:100]
+
+
+@contextmanager
+def trickling() -> Iterator[str]:
+    """A server whose answers never get past their headers: a byte every 0.2 seconds, so that no read times out."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not stop.wait(0.2):
+                connection.sendall(b"x")
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threads.append(threading.Thread(target=answer, args=(connection,)))
+                threads[-1].start()
+
+    threads.append(threading.Thread(target=accept))
+    threads[0].start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stop.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for thread in threads:
+            thread.join()

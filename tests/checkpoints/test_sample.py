@@ -1,0 +1,173 @@
+"""The plan of quick mode: within its budget, disjoint, aligned, repeatable, and giving every element the same chance."""
+
+import time
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers.checkpoints.sample import RUN, SMALLEST_BLOCK, STRATUM_BLOCKS, Sample, plan_sample
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+from analyzers.errors import InvalidRequest
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "BF16", role: str = "mlp") -> Tensor:
+    return Tensor("weight", dtype, shape, 0, 0, prod(shape) * DTYPE_BITS[dtype] // 8, role, None, False)
+
+
+def bytes_read(sample: Sample, tensors: list[Tensor]) -> int:
+    return sum(block.count * tensors[block.tensor].itemsize for block in sample.blocks)
+
+
+SIZES = st.one_of(st.integers(0, 5), st.integers(0, 300), st.integers(0, 70_000))
+TENSORS = st.lists(
+    st.builds(
+        tensor,
+        st.one_of(st.tuples(), st.tuples(SIZES), st.tuples(SIZES, SIZES), st.tuples(st.integers(0, 9), SIZES, SIZES)),
+        st.sampled_from(["F8_E4M3", "BF16", "F32", "F64"]),
+        st.sampled_from(["attention", "mlp", "expert", "norm", "embedding"]),
+    ),
+    max_size=60,
+)
+BUDGETS = st.one_of(st.integers(1, 20), st.integers(1, 10_000), st.integers(1, 10**8))
+REQUESTS = st.one_of(st.integers(1, 40), st.integers(1, 2_000))
+
+
+@settings(max_examples=300, deadline=None)
+@given(TENSORS, BUDGETS, REQUESTS, st.integers(0, 2**32 - 1))
+def test_every_plan_keeps_its_promises(tensors: list[Tensor], budget: int, requests: int, seed: int) -> None:
+    sample = plan_sample(tensors, budget, requests, seed)
+    again = plan_sample(tensors, budget, requests, seed)
+    assert again.blocks == sample.blocks
+    assert again.strata.tolist() == sample.strata.tolist()
+    assert len(sample.blocks) <= requests
+    assert bytes_read(sample, tensors) <= budget
+    end, previous = 0, -1
+    for block in sample.blocks:
+        read = tensors[block.tensor]
+        assert block.count >= 1
+        assert block.tensor >= previous
+        assert block.start >= (end if block.tensor == previous else 0)
+        end, previous = block.start + block.count, block.tensor
+        assert end <= read.elements
+        assert block.whole == (block.count == read.elements)
+        if block.whole:
+            continue
+        row = read.shape[-1]
+        if block.start % row == 0 and block.count % row == 0:
+            continue
+        assert row * read.itemsize > min(SMALLEST_BLOCK, budget * 3 // 4), "a row that fits is read whole"
+        assert block.start // row == (end - 1) // row, "a part of a row stays inside it"
+        assert block.start % row % RUN == 0 or budget * 3 // 4 < RUN * read.itemsize
+    assert len(sample.strata) == len(tensors)
+    assert sample.population.tolist() == [
+        sum(tensor.elements for tensor, stratum in zip(tensors, sample.strata, strict=True) if stratum == number)
+        for number in range(len(sample.population))
+    ]
+    assert sample.block_strata.tolist() == [sample.strata[block.tensor] for block in sample.blocks]
+
+
+@settings(max_examples=100, deadline=None)
+@given(TENSORS, st.integers(0, 2**32 - 1))
+def test_what_fits_is_read_whole(tensors: list[Tensor], seed: int) -> None:
+    occupied = [number for number, tensor in enumerate(tensors) if tensor.elements]
+    sample = plan_sample(tensors, max(1, sum(tensor.nbytes for tensor in tensors)), max(1, len(occupied)), seed)
+    assert [block.tensor for block in sample.blocks] == occupied
+    assert all(block.whole and block.start == 0 for block in sample.blocks)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TENSORS, BUDGETS, REQUESTS, st.integers(0, 99))
+def test_no_stratum_rests_on_too_few_blocks(tensors: list[Tensor], budget: int, requests: int, seed: int) -> None:
+    sample = plan_sample(tensors, budget, requests, seed)
+    blocks = np.bincount(sample.block_strata, minlength=len(sample.population))
+    read = np.zeros(len(sample.population), np.int64)
+    np.add.at(read, sample.block_strata, [block.count for block in sample.blocks])
+    short = (blocks < STRATUM_BLOCKS) & (read < sample.population)
+    # Only where few blocks could be drawn at all are strata pooled, vectors and the rest at most apart.
+    assert short.sum() <= 2 or budget < 8
+    assert not short.any() or min(budget // SMALLEST_BLOCK, requests) < 4 * STRATUM_BLOCKS or len(sample.blocks) <= requests // 4
+
+
+def test_the_default_situation_uses_its_requests() -> None:
+    layer = [tensor((8192, 8192), role="attention")] * 4 + [tensor((28672, 8192))] * 2 + [tensor((8192, 28672))]
+    tensors = ([*layer, tensor((8192,), role="norm"), tensor((8192,), role="norm")]) * 80
+    sample = plan_sample(tensors, 64_000_000, 1_940, 0)
+    assert 1_930 <= len(sample.blocks) <= 1_940
+    assert 50_000_000 <= bytes_read(sample, tensors) <= 64_000_000
+    assert sum(block.whole for block in sample.blocks) == 160, "all norms, and nothing else, are read whole"
+    assert {block.tensor for block in sample.blocks} == set(range(720)), "with more blocks than tensors none is left out"
+
+
+def test_too_many_vectors_take_a_quarter_and_not_more() -> None:
+    tensors = [tensor((4096, 4096), role="expert"), tensor((4096,), role="expert")] * 5_000 + [tensor((4096,), role="norm")] * 50
+    sample = plan_sample(tensors, 64_000_000, 2_000, 0)
+    vectors = [block for block in sample.blocks if len(tensors[block.tensor].shape) == 1]
+    assert len(sample.blocks) >= 1_990
+    assert 490 <= len(vectors) <= 500
+    assert sum(tensors[block.tensor].role == "norm" for block in vectors) == 50
+    assert all(block.whole for block in vectors)
+    assert len({block.tensor for block in vectors}) == len(vectors)
+
+
+def test_a_long_flat_tensor_is_sampled_like_a_matrix() -> None:
+    tensors = [tensor((10**9,)), tensor(())]
+    sample = plan_sample(tensors, 10_000_000, 1_000, 0)
+    assert 990 <= len(sample.blocks) <= 1_000
+    assert np.ptp([block.start for block in sample.blocks]) > 9 * 10**8
+
+
+def test_offsets_do_not_depend_on_where_tensors_lie_in_files() -> None:
+    here = [tensor((512, 512)), tensor((2048, 512))] * 20
+    there = [Tensor("other", t.dtype, t.shape, 3, 1_000_000 * n, t.nbytes, t.role, 7, True) for n, t in enumerate(here)]
+    assert plan_sample(here, 100_000, 50, 5).blocks == plan_sample(there, 100_000, 50, 5).blocks
+
+
+def test_seeds_differ() -> None:
+    assert plan_sample([tensor((9999, 999))], 100_000, 50, 1).blocks != plan_sample([tensor((9999, 999))], 100_000, 50, 2).blocks
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(1, 0), (2, 1), (3, 1), (100, 50)])
+def test_the_smallest_budgets_read_single_elements(budget: int, expected: int) -> None:
+    sample = plan_sample([tensor((4096, 4096))], budget, 10, 0)
+    assert sum(block.count for block in sample.blocks) == expected
+
+
+@pytest.mark.parametrize("tensors", [[], [tensor((0, 7)), tensor((0,)), tensor((0, 2**64 - 1))]])
+def test_no_elements_need_no_blocks(tensors: list[Tensor]) -> None:
+    sample = plan_sample(tensors, 1, 1, 0)
+    assert sample.blocks == []
+    assert sample.population.sum() == 0
+
+
+@pytest.mark.parametrize(("budget", "requests"), [(0, 5), (-1, 5), (5, 0), (5, -60)])
+def test_nothing_cannot_be_sampled(budget: int, requests: int) -> None:
+    with pytest.raises(InvalidRequest, match="at least 1 byte and 1 request"):
+        plan_sample([tensor((3, 3))], budget, requests, 0)
+
+
+def test_every_element_has_the_same_chance() -> None:
+    # Rows of three lengths, cells of unequal size at the edges, tensors smaller than a cell: all in one stratum.
+    tensors = [tensor((37, 300)), tensor((5, 5000)), tensor((3, 40)), tensor((11, 1, 700))]
+    rounds = 1_000
+    hits = [np.zeros(t.elements) for t in tensors]
+    for seed in range(rounds):
+        for block in plan_sample(tensors, 10 * SMALLEST_BLOCK, 7, seed).blocks:
+            hits[block.tensor][block.start : block.start + block.count] += 1
+    chances = np.concatenate(hits) / rounds
+    expected = chances.mean()
+    assert 0.2 < expected < 0.6
+    assert np.abs(chances - expected).max() < 5 * np.sqrt(expected * (1 - expected) / rounds)
+
+
+def test_ninety_thousand_tensors_take_half_a_second() -> None:
+    expert = [tensor((1408, 2048), role="expert"), tensor((2048, 1408), role="expert")]
+    tensors = expert * 45_000 + [tensor((2048,), role="norm")] * 120 + [tensor((60, 2048), role="router")] * 60
+    began = time.process_time()
+    sample = plan_sample(tensors, 64_000_000, 1_900, 0)
+    assert time.process_time() - began < 0.5
+    assert 1_890 <= len(sample.blocks) <= 1_900
+    drawn = np.bincount([len(tensors[block.tensor].shape) for block in sample.blocks])
+    assert drawn[1] == 120

@@ -1,0 +1,146 @@
+"""Reports made by hand, for tests of what is drawn from them."""
+
+import math
+from typing import Any
+
+from analyzers.base import Environment, Timing
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+
+HOSTILE = '<img src=x onerror=alert(1)>"\'&'
+
+
+def _evidence(proven: bool, **changes: Any) -> dict[str, Any]:
+    evidence = {
+        "test": "low16_zero",
+        "question": "Are the low 16 bits zero?",
+        "format": "bf16",
+        "unit": "values",
+        "tested": 1_234_567,
+        "distinct": 15_000,
+        "exceptions": 0 if proven else 1_234_000,
+        "share": 1.0 if proven else 4.6e-4,
+        "chance": 1.53e-5,
+        "log10_chance": -72_000.0,
+        "proven": proven,
+        "conclusion": "was bf16 before" if proven else "not from bf16",
+    }
+    return evidence | changes
+
+
+def _tensor(name: str, layer: int | None, role: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": "F32",
+        "shape": (64, 32),
+        "tensors": 1,
+        "parameters": 2048,
+        "values_read": 2048,
+        "role": role,
+        "layer": layer,
+        "abs_min": 0.0,
+        "abs_min_nonzero": 3e-7,
+        "abs_max": 1.5,
+        "norm": 12.25,
+        "zero": 1,
+        "nan": 0,
+        "inf": 0,
+        "fp16_overflow": 0,
+        "fp16_underflow": 0,
+        "fp16_subnormal": 2,
+        "representable": {"fp16": 0.99, "bf16": 1.0, "tf32": 1.0, "fp8_e4m3": 0.07, "fp8_e5m2": 0.03},
+        "lineage": {"verdict": "upcast-from-bf16", "passed_through": ("bf16",), "evidence": (_evidence(True),)},
+        "fossil_rows": 0,
+    }
+
+
+def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeReport:
+    """A small fp32 checkpoint upcast from bf16; ``changes`` replaces whole fields."""
+    exponents = [{"exponent": e, "count": round(4e5 * math.exp(-((e + 6) ** 2) / 14)) + 1} for e in range(-23, 3)]
+    roles = (("attention", 0.4), ("mlp", 0.7), ("norm", 1.2))
+    layers = [
+        {"layer": i, "role": role, "tensors": 3, "parameters": 9000, "abs_min_nonzero": 1e-8, "abs_max": top * (1 + i / 5), "rms": top / 20}
+        for i in range(6)
+        for role, top in roles
+    ]
+    layers += [{"layer": None, "role": r, "tensors": 1, "parameters": 9000, "abs_min_nonzero": 1e-8, "abs_max": 0.9, "rms": 0.02} for r in ("embedding", "head")]
+    fields: dict[str, Any] = {
+        "analysis_version": 1,
+        "id": "0" * 64,
+        "timing": Timing(seconds=0.31, bytes_per_second=2.1e7),
+        "environment": Environment(python="3.11.2", machine="Linux x86_64", device="cpu", libraries={"numpy": "2.4.6"}),
+        "request": DtypeRequest(model=model),
+        "checkpoint": {
+            "ref": model,
+            "commit": "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c",
+            "parameters": 1_700_000,
+            "bytes": 6_800_000,
+            "files": 1,
+            "tensors": 39,
+            "public": True,
+            "quantization": None,
+        },
+        "mode": "quick",
+        "bytes_read": 6_800_000,
+        "values_read": 1_700_000,
+        "requests": 12,
+        "selected_tensors": 39,
+        "selected_parameters": 1_700_000,
+        "storage": [{"dtype": "F32", "tensors": 39, "parameters": 1_700_000, "bytes": 6_800_000}],
+        "config_dtype": "float32",
+        "quantization_config": None,
+        "extremes": {"abs_min": 0.0, "abs_min_nonzero": 2.9e-8, "abs_max": 2.4, "norm_min": 0.4, "norm_max": 37.5, "exact": False},
+        "counts": {"zero": 12, "nan": 0, "inf": 0, "fp16_overflow": 0, "fp16_underflow": 5, "fp16_subnormal": 1530},
+        "representable": {"fp16": 0.99, "bf16": 1.0, "tf32": 1.0, "fp8_e4m3": 0.07, "fp8_e5m2": 0.03},
+        "intervals": {"representable.fp16": {"estimate": 0.99, "low": 0.985, "high": 0.993}},
+        "lineage": {
+            "stored": "F32",
+            "passed_through": ("bf16",),
+            "verdict": "upcast-from-bf16",
+            "evidence": (_evidence(True), _evidence(False, question="Are the low 13 bits zero?", format="fp16", conclusion="not from fp16")),
+            "parts": ({"verdict": "upcast-from-bf16", "tensors": 39, "parameters": 1_700_000},),
+            "fossil_rows": 0,
+            "statement": "1,234,567 values tested, none with a low bit set; by chance 1.5e-5 each.",
+        },
+        "training": {
+            "verdict": "bf16",
+            "probabilities": {"bf16": 0.9, "fp16": 0.06, "fp32": 0.04},
+            "basis": "lineage",
+            "explanation": "A checkpoint upcast from bf16 was most likely trained in it.",
+            "source": None,
+        },
+        "fp16_risk": {"level": "fits", "reasons": ("The largest weight is 2.4.", "Weights that fit say nothing about activations.")},
+        "exponents": exponents,
+        "layers": layers,
+        "tensors": [_tensor(f"model.layers.{i}.mlp.up_proj.weight", i, "mlp") for i in range(6)],
+        "tensors_aggregated": False,
+        "buffers": [],
+        "notes": (),
+    }
+    return DtypeReport.model_validate(fields | changes)
+
+
+def hostile_report() -> DtypeReport:
+    """A report in which every text that can come from outside tries to be HTML."""
+    plain = report()
+    lineage = plain.lineage.model_dump() | {"statement": HOSTILE, "evidence": (_evidence(True, question=HOSTILE, conclusion=HOSTILE),)}
+    return report(
+        model=HOSTILE,
+        checkpoint=plain.checkpoint.model_dump() | {"ref": HOSTILE, "commit": HOSTILE, "quantization": HOSTILE},
+        request={"model": HOSTILE, "subfolder": HOSTILE, "include": HOSTILE},
+        storage=[{"dtype": HOSTILE, "tensors": 1, "parameters": 1, "bytes": 1}, {"dtype": "F32", "tensors": 1, "parameters": 1, "bytes": 1}],
+        config_dtype=HOSTILE,
+        lineage=lineage,
+        training={
+            "verdict": HOSTILE,
+            "probabilities": {HOSTILE: 0.6, "fp16": 0.4},
+            "basis": "rule",
+            "explanation": HOSTILE,
+            "source": f"https://example.org/{HOSTILE}",
+        },
+        fp16_risk={"level": "overflow", "reasons": (HOSTILE,)},
+        intervals={HOSTILE: {"estimate": 0.5, "low": 0.4, "high": 0.6}},
+        layers=[{"layer": 0, "role": HOSTILE, "tensors": 1, "parameters": 1, "abs_min_nonzero": 1.0, "abs_max": 1.0, "rms": 1.0}],
+        tensors=[_tensor(f"={HOSTILE}", 0, HOSTILE)],
+        buffers=[{"name": HOSTILE, "dtype": HOSTILE, "shape": (1,)}],
+        notes=(HOSTILE,),
+    )

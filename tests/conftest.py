@@ -1,0 +1,36 @@
+"""Fixtures shared by all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hub import LocalHub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
+    """A local Hub that huggingface_hub talks to in this process and, by the environment, in its children.
+
+    The client reads its settings once, at import: they are replaced where it keeps them.
+    """
+    from huggingface_hub import close_session, constants, hf_api
+
+    home = tmp_path / "hf-home"
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    with LocalHub() as local:
+        for name, value in local.environ(home).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(constants, "ENDPOINT", local.url)
+        monkeypatch.setattr(hf_api.api, "endpoint", local.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", local.url + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(constants, "HF_HOME", str(home))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        close_session()  # a client of an earlier test may hold dead connections
+        yield local
+        close_session()

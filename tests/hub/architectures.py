@@ -1,0 +1,69 @@
+"""The large models that benchmarks inspect: their tensors' names and shapes, and their configs, as virtual checkpoints."""
+
+from collections.abc import Iterator
+
+from .generated import checkpoint
+from .repositories import Contents
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+
+def _attention(prefix: str, hidden: int, heads: int, key_heads: int, head: int) -> Shapes:
+    yield f"{prefix}.self_attn.q_proj.weight", (heads * head, hidden)
+    yield f"{prefix}.self_attn.k_proj.weight", (key_heads * head, hidden)
+    yield f"{prefix}.self_attn.v_proj.weight", (key_heads * head, hidden)
+    yield f"{prefix}.self_attn.o_proj.weight", (hidden, heads * head)
+    yield f"{prefix}.input_layernorm.weight", (hidden,)
+    yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
+
+
+def _mlp(prefix: str, hidden: int, width: int) -> Shapes:
+    yield f"{prefix}.gate_proj.weight", (width, hidden)
+    yield f"{prefix}.up_proj.weight", (width, hidden)
+    yield f"{prefix}.down_proj.weight", (hidden, width)
+
+
+def llama(
+    layers: int = 80, hidden: int = 8192, width: int = 28672, vocabulary: int = 128256, shards: int = 30, lineage: str = "bf16"
+) -> dict[str, bytes | Contents]:
+    """A Llama-like model; by default 80 layers, 70.6 billion parameters, 141 GB in bf16 over 30 shards."""
+    heads, key_heads = hidden // 128, max(1, hidden // 1024)
+
+    def tensors() -> Shapes:
+        yield "model.embed_tokens.weight", (vocabulary, hidden)
+        for layer in range(layers):
+            yield from _attention(f"model.layers.{layer}", hidden, heads, key_heads, 128)
+            yield from _mlp(f"model.layers.{layer}.mlp", hidden, width)
+        yield "model.norm.weight", (hidden,)
+        yield "lm_head.weight", (vocabulary, hidden)
+
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": width,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": key_heads, "vocab_size": vocabulary,
+        "tie_word_embeddings": False, "dtype": "bfloat16",
+    }  # fmt: skip
+    return checkpoint(tensors(), config, lineage, shards)
+
+
+def mixture(
+    layers: int = 94, experts: int = 319, hidden: int = 4096, width: int = 1536, shards: int = 100, lineage: str = "bf16"
+) -> dict[str, bytes | Contents]:
+    """A mixture of experts; by default 90,619 tensors, 1.1 TB in bf16 over 100 shards."""
+    vocabulary = 151936
+
+    def tensors() -> Shapes:
+        yield "model.embed_tokens.weight", (vocabulary, hidden)
+        for layer in range(layers):
+            yield from _attention(f"model.layers.{layer}", hidden, 64, 4, 128)
+            yield f"model.layers.{layer}.mlp.gate.weight", (experts, hidden)
+            for expert in range(experts):
+                yield from _mlp(f"model.layers.{layer}.mlp.experts.{expert}", hidden, width)
+        yield "model.norm.weight", (hidden,)
+        yield "lm_head.weight", (vocabulary, hidden)
+
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": hidden, "moe_intermediate_size": width,
+        "num_hidden_layers": layers, "num_experts": experts, "num_attention_heads": 64, "num_key_value_heads": 4,
+        "vocab_size": vocabulary, "tie_word_embeddings": False, "dtype": "bfloat16",
+    }  # fmt: skip
+    return checkpoint(tensors(), config, lineage, shards)

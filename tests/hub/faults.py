@@ -1,0 +1,81 @@
+"""Scripted misbehaviour: what the local Hub does wrong, for which requests, and how often."""
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .repositories import Contents
+
+
+@dataclass
+class Fault:
+    """One kind of misbehaviour. The first fault that matches a request applies to it, with all that it sets.
+
+    pattern: regular expression searched in the decoded path (without query) on the Hub and on its CDN.
+    times: how many requests it applies to, None for all; skip: how many matching requests go unharmed first.
+    method: only this one; ranged: only requests with a Range header (True) or without (False).
+    status, body: answered instead of the file, with ``headers`` added; a body alone has status 200.
+    headers: added to the answer, or replacing those of the same name (a wrong ETag or Content-Range); None removes one.
+    delay: seconds to wait before answering; rate: bytes per second of the answer's body.
+    cut_after: body bytes after which the connection is closed (not reset, which could take back bytes not yet read).
+    ignore_range: answer 200 with the whole file; hang: never answer; garbage: these bytes instead of an HTTP answer
+        (none: the connection is closed without one).
+    hits: how many requests it applied to.
+    """
+
+    pattern: str
+    times: int | None = 1
+    skip: int = 0
+    method: str | None = None
+    ranged: bool | None = None
+    status: int | None = None
+    body: bytes | Contents | None = None
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    delay: float = 0.0
+    rate: float | None = None
+    cut_after: int | None = None
+    ignore_range: bool = False
+    hang: bool = False
+    garbage: bytes | None = None
+    hits: int = 0
+
+    def matches(self, method: str, path: str, ranged: bool) -> bool:
+        """Whether a request falls under this fault, its count apart."""
+        return (
+            (self.method is None or self.method == method)
+            and (self.ranged is None or self.ranged == ranged)
+            and re.search(self.pattern, path) is not None
+        )
+
+
+class Script:
+    """The faults in force. Changed by the test's thread, read by the server's."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> None:
+        """Append; earlier faults win."""
+        with self._lock:
+            self._faults.append(fault)
+
+    def clear(self) -> None:
+        """Forget all faults."""
+        with self._lock:
+            self._faults.clear()
+
+    def take(self, method: str, path: str, ranged: bool) -> Fault | None:
+        """The fault that applies to this request, counted as used."""
+        if not self._faults:
+            return None
+        with self._lock:
+            for fault in self._faults:
+                if (fault.times is None or fault.hits < fault.times) and fault.matches(method, path, ranged):
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
+                    fault.hits += 1
+                    return fault
+        return None

@@ -1,0 +1,153 @@
+"""Virtual checkpoints: real safetensors headers and indexes over weights that exist only while they are read.
+
+A tensor's values are a stretch of one block of pre-generated random values, started at a place that depends on the
+tensor's name and repeated to its length: reading costs a slice, and is the same each time.
+"""
+
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .repositories import Contents, Generated
+
+Floats = NDArray[np.float32]
+BLOCK = 4_194_301  # values; a prime, so that no row length divides it and rows differ
+
+
+def to_bf16(values: Floats) -> NDArray[np.uint16]:
+    """Bit patterns of finite values rounded to bf16, to nearest even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(patterns: NDArray[np.uint16]) -> Floats:
+    """The values of bf16 bit patterns."""
+    return (patterns.astype(np.uint32) << 16).view(np.float32)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How the weights came about: the dtype they are stored in, and the bytes stored for float32 values."""
+
+    dtype: str
+    itemsize: int
+    store: Callable[[Floats], bytes]
+
+
+LINEAGES: dict[str, Lineage] = {
+    "bf16": Lineage("BF16", 2, lambda x: to_bf16(x).tobytes()),
+    "fp16": Lineage("F16", 2, lambda x: x.astype(np.float16).tobytes()),
+    "fp32": Lineage("F32", 4, lambda x: x.tobytes()),
+    "bf16-as-fp16": Lineage("F16", 2, lambda x: from_bf16(to_bf16(x)).astype(np.float16).tobytes()),
+    "bf16-as-fp32": Lineage("F32", 4, lambda x: from_bf16(to_bf16(x)).tobytes()),
+    "fp16-as-bf16": Lineage("BF16", 2, lambda x: to_bf16(x.astype(np.float16).astype(np.float32)).tobytes()),
+    "fp16-as-fp32": Lineage("F32", 4, lambda x: x.astype(np.float16).astype(np.float32).tobytes()),
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """``nbytes`` of stored values, held twice in a row so that a stretch of at most ``nbytes`` is one view."""
+
+    doubled: memoryview
+    nbytes: int
+
+    def stretch(self, start: int, length: int) -> bytes | memoryview:
+        """``length`` bytes of the endless repetition, from byte ``start`` on."""
+        start %= self.nbytes
+        if length <= self.nbytes:
+            return self.doubled[start : start + length]
+        whole, rest = divmod(length, self.nbytes)
+        turned = bytes(self.doubled[start : start + self.nbytes])
+        return turned * whole + turned[:rest]
+
+
+def normal_values(seed: int = 0) -> tuple[Floats, Floats]:
+    """Values for matrices (normal, deviation 0.02) and for norms (around 1, deviation 0.1), each (BLOCK,)."""
+    values = np.random.default_rng(seed).standard_normal(BLOCK, dtype=np.float32)
+    return values * np.float32(0.02), 1 + values * np.float32(0.1)
+
+
+class Shard:
+    """One virtual safetensors file. ``tensors``: names and shapes in file order."""
+
+    def __init__(self, tensors: list[tuple[str, tuple[int, ...]]], lineage: Lineage, matrices: Block, norms: Block) -> None:
+        header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        self._ends: list[int] = []
+        self._sources: list[tuple[Block, int]] = []
+        end = 0
+        for name, shape in tensors:
+            start, end = end, end + prod(shape) * lineage.itemsize
+            header[name] = {"dtype": lineage.dtype, "shape": shape, "data_offsets": [start, end]}
+            self._ends.append(end)
+            self._sources.append((norms if len(shape) == 1 else matrices, zlib.crc32(name.encode()) * lineage.itemsize))
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        self._head = len(text).to_bytes(8, "little") + text
+        self.size = len(self._head) + end
+
+    def read(self, offset: int, length: int) -> bytes | memoryview:
+        """``length`` bytes from ``offset`` on; a view where one stretch suffices."""
+        pieces = list(self._pieces(offset, offset + length))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
+        head = len(self._head)
+        if start < head or start == stop:
+            yield self._head[start:stop]
+        start, stop = max(start - head, 0), stop - head
+        place = bisect_right(self._ends, start)
+        while start < stop:
+            begin, end = self._ends[place - 1] if place else 0, self._ends[place]
+            block, phase = self._sources[place]
+            piece = min(end, stop) - start
+            if piece > 0:
+                yield block.stretch(phase + start - begin, piece)
+                start += piece
+            place += 1
+
+
+def checkpoint(
+    tensors: Iterable[tuple[str, tuple[int, ...]]],
+    config: Mapping[str, object],
+    lineage: str = "bf16",
+    shards: int = 1,
+    values: Callable[[], tuple[Floats, Floats]] = normal_values,
+) -> dict[str, bytes | Contents]:
+    """The files of a virtual checkpoint in about ``shards`` shards: config.json, the index, and the shards.
+
+    lineage: a key of LINEAGES. values: float32 values of matrices and of 1-D tensors, before they are stored.
+    """
+    how = LINEAGES[lineage]
+    matrices, norms = (_block(how.store(each)) for each in values())
+    listing = list(tensors)
+    total = sum(prod(shape) for _, shape in listing) * how.itemsize
+    limit = ceil(total / shards)
+    groups: list[list[tuple[str, tuple[int, ...]]]] = [[]]
+    filled = 0
+    for name, shape in listing:
+        if filled >= limit * len(groups):
+            groups.append([])
+        groups[-1].append((name, shape))
+        filled += prod(shape) * how.itemsize
+    files: dict[str, bytes | Contents] = {"config.json": json.dumps(config, indent=2).encode()}
+    weight_map: dict[str, str] = {}
+    for number, group in enumerate(groups, start=1):
+        file_name = f"model-{number:05}-of-{len(groups):05}.safetensors" if len(groups) > 1 else "model.safetensors"
+        shard = Shard(group, how, matrices, norms)
+        files[file_name] = Generated(shard.size, shard.read, f"{lineage} {file_name} {group[0]} {total}")
+        weight_map.update((name, file_name) for name, _ in group)
+    if len(groups) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        files["model.safetensors.index.json"] = json.dumps(index).encode()
+    return files
+
+
+def _block(data: bytes) -> Block:
+    return Block(memoryview(data + data), len(data))

@@ -1,0 +1,86 @@
+"""The builder, on a few updates: every sample is written, training is what its name says, and nothing is left to chance."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from analyzers.language_models import build_samples
+from analyzers.language_models.sample_training import FIRST_LOSS_SCALE, HalfPrecisionOperands, train
+from analyzers.language_models.samples import SAMPLES
+
+
+@pytest.fixture(autouse=True)
+def _short_runs_and_torch_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(build_samples, "UPDATES", 6)
+    monkeypatch.setattr(build_samples, "TUNING_UPDATES", 5)
+    monkeypatch.setattr(build_samples, "TUNING_STEP", 1)
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def test_every_sample_is_written_and_every_loss_falls(tmp_path: Path) -> None:
+    runs = [build_samples.build(regime, tmp_path) for regime in build_samples.DTYPES]
+    assert {folder.name for folder in tmp_path.iterdir()} == set(SAMPLES)
+    losses = [(run.loss_before, run.loss_after) for results in runs for name, run in results.items() if "tuned" not in name]
+    assert len(losses) == 3
+    assert all(after < before - 0.05 for before, after in losses)
+
+
+def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        build_samples.build("bf16", tmp_path / folder)
+    files = [file.relative_to(tmp_path / "first") for file in (tmp_path / "first").rglob("*") if file.is_file()]
+    assert len(files) > 30
+    assert all((tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes() for file in files)
+
+
+def test_pure_bf16_keeps_nothing_wider() -> None:
+    layer = torch.nn.Linear(4, 4).bfloat16()
+    optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
+    layer(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    state = [value for values in optimizer.state.values() for key, value in values.items() if key != "step"]
+    assert {value.dtype for value in [*state, *layer.parameters()]} == {torch.bfloat16}
+
+
+def test_emulated_fp16_is_a_linear_layer_on_rounded_operands() -> None:
+    """Against float64 on operands rounded by hand; results and gradients must lie on the grid of fp16."""
+    torch.manual_seed(1)
+    inputs, weight = torch.randn(8, 32, requires_grad=True), torch.randn(16, 32, requires_grad=True)
+    with HalfPrecisionOperands():
+        outputs = functional.linear(inputs, weight)
+    outputs.backward(torch.ones_like(outputs) / 3)
+    assert inputs.grad is not None and weight.grad is not None
+    third = torch.tensor(1 / 3).half().double()
+    expected = inputs.detach().half().double() @ weight.detach().half().double().T
+    expected_grad = third * weight.detach().half().double().sum(0).expand(8, 32)
+    for computed, exact in ((outputs.detach(), expected), (inputs.grad, expected_grad)):
+        assert torch.equal(computed, computed.half().float())
+        torch.testing.assert_close(computed.double(), exact, rtol=2**-10, atol=1e-5)
+    assert torch.equal(weight.grad, weight.grad.half().float())
+
+
+def test_an_overflowing_gradient_skips_the_update_and_halves_the_scale() -> None:
+    class Steep(torch.nn.Module):
+        """Logits so steep that the first loss scale is too large for fp16 gradients."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2, 2))
+
+        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
+            features = torch.eye(2)[input_ids] * 8
+            logits = functional.linear(features, self.weight * torch.tensor([[1.0], [0.0]]))
+            return type("Output", (), {"logits": logits})()
+
+    ids = torch.tensor([[1, 1, 1]])
+    outcome = train(Steep(), [(ids, ids)], "fp16-mixed", updates=4, peak=1e-3)
+    assert FIRST_LOSS_SCALE == 2**16
+    assert 1 <= outcome.skipped < 4
+    assert outcome.updates == 4 - outcome.skipped
+    assert outcome.loss_after < outcome.loss_before

@@ -1,0 +1,175 @@
+"""The shipped samples are what their descriptions say, bit for bit."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from analyzers.errors import CheckpointNotFound
+from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.samples import SAMPLES, sample_folder
+
+DTYPES = {
+    "tiny-fp32": torch.float32,
+    "tiny-fp16-mixed": torch.float16,
+    "tiny-bf16-as-fp32": torch.float32,
+    "tiny-fp16-as-fp32": torch.float32,
+    "tiny-bf16-as-fp16": torch.float16,
+}
+STORED_BF16 = [name for name in SAMPLES if name not in DTYPES]
+TRAJECTORY = ["tiny-bf16", *(f"tiny-step-{step}" for step in range(1, 5)), "tiny-tuned"]
+
+
+def weights_of(name: str) -> dict[str, torch.Tensor]:
+    """All tensors of a sample's files, joined in the order of the file names."""
+    files = sorted(sample_folder(name).glob("*.safetensors"))
+    assert files
+    return {key: tensor for file in files for key, tensor in load_file(file).items()}
+
+
+def values_of(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Every weight of a sample as float64, which holds all of them exactly."""
+    return np.concatenate([tensor.double().numpy().ravel() for _, tensor in sorted(weights_of(name).items())])
+
+
+def bits_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Same names, dtypes, shapes and bit patterns."""
+    return first.keys() == second.keys() and all(
+        first[key].dtype == second[key].dtype
+        and first[key].shape == second[key].shape
+        and torch.equal(first[key].contiguous().view(torch.uint8), second[key].contiguous().view(torch.uint8))
+        for key in first
+    )
+
+
+def cast(name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    return {key: tensor.to(dtype) for key, tensor in weights_of(name).items()}
+
+
+def loss_per_token(model: torch.nn.Module, tokenizer: object, answers: int) -> float:
+    """Mean cross-entropy (nats) of the first pairs, one at a time, in the layout the samples were trained in."""
+    losses = []
+    for pair in builtin_pairs()[:answers]:
+        token_ids = torch.tensor([[*tokenizer(pair.prompt + pair.output)["input_ids"], 1]])  # type: ignore[operator]
+        with torch.no_grad():
+            logits = model(input_ids=token_ids).logits[0, :-1].double()
+        losses.append(torch.nn.functional.cross_entropy(logits, token_ids[0, 1:], reduction="none"))
+    return float(torch.cat(losses).mean())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_loads_in_transformers_and_has_learnt(name: str) -> None:
+    folder = sample_folder(name)
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert model.dtype == DTYPES.get(name, torch.bfloat16)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    # A third of the nats of a uniform guess are gone; measured in float32, where even tiny-overflow is finite.
+    assert loss_per_token(model.float().eval(), tokenizer, answers=24) < 0.65 * math.log(model.config.vocab_size)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_tensor_has_the_promised_dtype(name: str) -> None:
+    assert {tensor.dtype for tensor in weights_of(name).values()} == {DTYPES.get(name, torch.bfloat16)}
+
+
+def test_the_tokenizer_gives_text_back() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(sample_folder("tiny-bf16"))
+    assert len(tokenizer) <= 512
+    for text in [*(pair.prompt + pair.output for pair in builtin_pairs()), "ünseen \x00 text \U0001f98a"]:
+        token_ids = tokenizer(text)["input_ids"]
+        assert token_ids[0] == tokenizer.bos_token_id == 0
+        assert tokenizer.decode(token_ids[1:]) == text
+
+
+def test_saved_in_another_dtype_means_every_value_cast() -> None:
+    assert bits_equal(weights_of("tiny-bf16-as-fp32"), cast("tiny-bf16", torch.float32))
+    assert bits_equal(weights_of("tiny-bf16-as-fp16"), cast("tiny-bf16", torch.float16))
+    assert bits_equal(weights_of("tiny-fp16-as-fp32"), cast("tiny-fp16-mixed", torch.float32))
+
+
+def test_the_sharded_sample_is_tiny_bf16() -> None:
+    assert len(list(sample_folder("tiny-sharded").glob("*.safetensors"))) >= 3
+    assert bits_equal(weights_of("tiny-sharded"), weights_of("tiny-bf16"))
+
+
+def test_bits_low_in_fp32_tell_the_fp32_samples_apart() -> None:
+    """The share of nonzero values whose low 16 and low 13 bits are zero, read from the raw words."""
+    shares = {}
+    for name in ("tiny-fp32", "tiny-bf16-as-fp32", "tiny-fp16-as-fp32"):
+        words = np.concatenate([tensor.numpy().ravel().view(np.uint32) for tensor in weights_of(name).values()])
+        words = words[(words << 1) != 0]
+        shares[name] = (float(np.mean(words & 0xFFFF == 0)), float(np.mean(words & 0x1FFF == 0)))
+    assert shares["tiny-bf16-as-fp32"] == (1.0, 1.0)
+    assert shares["tiny-fp16-as-fp32"][0] < 0.2 and shares["tiny-fp16-as-fp32"][1] == 1.0
+    assert max(shares["tiny-fp32"]) < 0.01
+
+
+def test_fp16_stored_samples_differ_in_their_low_mantissa_bits() -> None:
+    trained, downcast = (
+        np.concatenate([tensor.numpy().ravel().view(np.uint16) for tensor in weights_of(name).values()])
+        for name in ("tiny-fp16-mixed", "tiny-bf16-as-fp16")
+    )
+    normal = (downcast & 0x7C00) != 0
+    assert np.all(downcast[normal] & 0x7 == 0)
+    assert 0.8 < np.mean(trained & 0x7 != 0) < 0.95
+
+
+@pytest.mark.parametrize("name", STORED_BF16)
+def test_bf16_stored_samples_hold_small_values_that_fp16_cannot(name: str) -> None:
+    values = np.abs(values_of(name))
+    small = values[(values > 0) & (values < 2.0**-18)]
+    off_grid = small[np.mod(small * 2.0**24, 1) != 0]
+    assert len(np.unique(off_grid)) >= 16
+
+
+def test_tuning_changes_some_weights_and_leaves_some() -> None:
+    base, tuned = values_of("tiny-bf16"), values_of("tiny-tuned")
+    assert 0.01 < np.mean(base != tuned) < 0.99
+
+
+def test_each_step_moves_further_from_the_base() -> None:
+    base = values_of("tiny-bf16")
+    changed = [int(np.sum(values_of(name) != base)) for name in TRAJECTORY]
+    assert changed[0] == 0
+    assert all(earlier < later for earlier, later in zip(changed, changed[1:], strict=False))
+
+
+def test_overflow_is_the_same_function_beyond_the_range_of_fp16() -> None:
+    assert np.abs(values_of("tiny-bf16")).max() < 65504 < np.abs(values_of("tiny-overflow")).max()
+    assert np.all(np.isfinite(values_of("tiny-overflow")))
+    plain, rescaled = (AutoModelForCausalLM.from_pretrained(sample_folder(name)).eval() for name in ("tiny-bf16", "tiny-overflow"))
+    token_ids = torch.arange(512).reshape(4, 128)
+    with torch.no_grad():
+        assert torch.equal(plain(input_ids=token_ids).logits, rescaled(input_ids=token_ids).logits)
+        assert torch.isnan(rescaled.half()(input_ids=token_ids).logits).any()
+
+
+def test_the_samples_together_are_small() -> None:
+    sizes = [file.stat().st_size for name in SAMPLES for file in sample_folder(name).iterdir()]
+    assert sum(sizes) <= 8_000_000
+
+
+@pytest.mark.parametrize("name", ["", "tiny", "../samples/tiny-bf16", "tiny-bf16/", "TINY-BF16", "\U0001f98a" * 10_000])
+def test_an_unknown_sample_is_refused_with_the_list(name: str) -> None:
+    with pytest.raises(CheckpointNotFound, match="tiny-overflow") as refusal:
+        sample_folder(name)
+    assert len(str(refusal.value)) < 1_000
+
+
+def test_the_list_matches_the_folders() -> None:
+    folders = {entry.name for entry in Path(sample_folder("tiny-bf16")).parent.iterdir() if entry.name.startswith("tiny-")}
+    assert folders == set(SAMPLES)
+
+
+def test_listing_samples_imports_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys, analyzers.language_models.samples, analyzers.language_models.builtin_text; print({'torch', 'transformers'} & {*sys.modules})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

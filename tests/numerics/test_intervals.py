@@ -1,0 +1,220 @@
+"""Shares and their intervals: exact where all is known, right about what was not seen, and covering what they claim."""
+
+import json
+import time
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers.checkpoints.sample import plan_sample
+from analyzers.numerics.intervals import ShareBlocks, share_interval
+from tests.benchmarks.coverage import BUDGET, MODELS, PROPERTIES, REQUESTS, RESULTS, SEEDS, coverage, llama_7b
+
+
+@st.composite
+def share_blocks(draw: st.DrawFn) -> ShareBlocks:
+    """Up to 40 blocks in up to 3 strata with 2 properties, the strata read in part, wholly or not at all."""
+    strata = draw(st.integers(1, 3))
+    number = draw(st.integers(0, 40))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    stratum = rng.integers(0, strata, number)
+    elements = rng.integers(1, draw(st.sampled_from([2, 50, 10**6])), number)
+    tested = rng.integers(draw(st.booleans()) * elements[:, None], elements[:, None] + 1, (number, 2))
+    positive = rng.binomial(tested, draw(st.sampled_from([0.0, 0.01, 0.5, 1.0])))
+    positive = np.where(rng.random((number, 1)) < draw(st.sampled_from([0.0, 0.1])), tested, positive)
+    read = np.bincount(stratum, elements, strata).astype(np.int64)
+    return ShareBlocks(stratum, elements, tested, positive, read + rng.integers(0, 10**7, strata) * rng.integers(0, 2, strata))
+
+
+def counts(positive: list[int], tested: int, population: int) -> ShareBlocks:
+    """Blocks of ``tested`` elements each in one stratum, one property."""
+    size = np.full(len(positive), tested)
+    return ShareBlocks(np.zeros(len(positive), np.int64), size, size[:, None], np.array(positive)[:, None], np.array([population]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(share_blocks())
+def test_bounds_are_in_order_and_never_tighter_than_three_in_b(blocks: ShareBlocks) -> None:
+    found = share_interval(blocks)
+    nothing = blocks.tested.sum(axis=0) == 0
+    for values in (found.estimate, found.low, found.high):
+        assert (np.isnan(values) == nothing).all()
+    ordered = (found.low >= 0) & (found.low <= found.estimate) & (found.estimate <= found.high) & (found.high <= 1)
+    assert (ordered | nothing).all()
+    read = np.bincount(blocks.stratum, blocks.elements, len(blocks.population))
+    if len(blocks.population) == 1 and read[0] and not nothing.any():
+        three = np.minimum(1, 3 * (1 - read[0] / blocks.population[0]) / (blocks.tested > 0).sum(axis=0))
+        assert (found.high >= three - 1e-12).all()
+        assert (found.low <= 1 - three + 1e-12).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(share_blocks())
+def test_estimate_is_the_stratified_ratio(blocks: ShareBlocks) -> None:
+    found = share_interval(blocks)
+    for p in range(2):
+        above, below = Fraction(0), Fraction(0)
+        for s, population in enumerate(blocks.population.tolist()):
+            read = int(blocks.elements[blocks.stratum == s].sum())
+            if read:
+                above += Fraction(population, read) * int(blocks.positive[blocks.stratum == s, p].sum())
+                below += Fraction(population, read) * int(blocks.tested[blocks.stratum == s, p].sum())
+        assert np.isnan(found.estimate[p]) if not below else found.estimate[p] == pytest.approx(float(above / below), abs=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(share_blocks())
+def test_the_opposite_property_has_the_mirrored_interval(blocks: ShareBlocks) -> None:
+    found = share_interval(blocks)
+    missing = blocks.tested - blocks.positive
+    mirrored = share_interval(ShareBlocks(blocks.stratum, blocks.elements, blocks.tested, missing, blocks.population))
+    np.testing.assert_allclose(mirrored.estimate, 1 - found.estimate, atol=1e-9)
+    np.testing.assert_allclose(mirrored.low, 1 - found.high, atol=1e-9)
+    np.testing.assert_allclose(mirrored.high, 1 - found.low, atol=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(share_blocks(), st.randoms(use_true_random=False))
+def test_neither_order_nor_company_matters(blocks: ShareBlocks, random: Any) -> None:
+    order = np.array(random.sample(range(len(blocks.stratum)), len(blocks.stratum)), np.int64)
+    found = share_interval(blocks)
+    alone = share_interval(
+        ShareBlocks(blocks.stratum[order], blocks.elements[order], blocks.tested[order, 1:], blocks.positive[order, 1:], blocks.population)
+    )
+    for name in ("estimate", "low", "high"):
+        np.testing.assert_allclose(getattr(alone, name), getattr(found, name)[1:], rtol=1e-9, atol=1e-12)
+
+
+def test_everything_read_is_exact() -> None:
+    found = share_interval(
+        ShareBlocks(
+            stratum=np.array([0, 0, 1]),
+            elements=np.array([10, 30, 60]),
+            tested=np.array([[10], [30], [60]]),
+            positive=np.array([[1], [0], [2]]),
+            population=np.array([40, 60]),
+        )
+    )
+    assert found.low[0] == found.high[0] == found.estimate[0] == 0.03
+
+
+def test_a_part_read_whole_adds_no_doubt() -> None:
+    blocks = counts([0] * 100, 100, 10**6)
+    census = ShareBlocks(
+        np.append(blocks.stratum, 1),
+        np.append(blocks.elements, 10**6),
+        np.append(blocks.tested, [[10**6]], axis=0),
+        np.append(blocks.positive, [[10**6]], axis=0),
+        np.array([10**6, 10**6]),
+    )
+    found = share_interval(census)
+    assert found.estimate[0] == found.low[0] == 0.5
+    assert found.high[0] == pytest.approx(0.5 + 0.5 * 0.03 * 0.99)
+
+
+def test_known_differences_between_strata_are_no_doubt() -> None:
+    stratum, elements = np.repeat([0, 1], 100), np.full(200, 1000)
+    positive = np.where(stratum == 0, elements, 0)[:, None]
+    found = share_interval(ShareBlocks(stratum, elements, elements[:, None], positive, np.array([10**12, 10**12])))
+    assert (found.low[0], found.estimate[0], found.high[0]) == pytest.approx((0.5 - 0.5 * 0.03, 0.5, 0.5 + 0.5 * 0.03))
+
+
+@pytest.mark.parametrize("positive", [0, 1000])
+def test_nothing_found_is_the_rule_of_three(positive: int) -> None:
+    found = share_interval(counts([positive] * 300, 1000, 10**12))
+    assert found.estimate[0] == positive / 1000
+    assert found.high[0] - found.low[0] == pytest.approx(3 / 300, rel=1e-6)
+
+
+def test_single_values_get_wilsons_interval() -> None:
+    # 81 of 263: Wilson's interval with continuity correction, Newcombe (Statistics in Medicine 17, 1998), table I.
+    found = share_interval(counts([1] * 81 + [0] * 182, 1, 10**12))
+    assert (found.low[0], found.high[0]) == pytest.approx((0.2535, 0.3682), abs=1e-3)
+
+
+def test_few_blocks_say_nothing() -> None:
+    for positive in ([3], [3, 0], [0, 100, 3]):
+        found = share_interval(counts(positive, 100, 10**9))
+        assert (found.low[0], found.high[0]) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-6))
+
+
+def test_clusters_count_once() -> None:
+    spread = share_interval(counts([1] * 1000, 1000, 10**12))
+    clustered = share_interval(counts([1000] + [0] * 999, 1000, 10**12))
+    assert spread.estimate[0] == clustered.estimate[0] == 0.001
+    assert clustered.high[0] > 1.4 * spread.high[0]
+    assert clustered.low[0] < 0.1 * spread.low[0]
+
+
+def test_what_no_block_reached_may_be_anything() -> None:
+    blocks = counts([0] * 1000, 1000, 3 * 10**9)
+    found = share_interval(ShareBlocks(blocks.stratum, blocks.elements, blocks.tested, blocks.positive, np.array([3 * 10**9, 10**9])))
+    assert found.high[0] == pytest.approx(0.25 + 0.75 * 0.003, rel=1e-3)
+
+
+def test_no_blocks_have_no_share() -> None:
+    none = np.zeros(0, np.int64)
+    found = share_interval(ShareBlocks(none, none, none[:, None], np.zeros((0, 3), np.int64), np.array([5])))
+    assert np.isnan([found.estimate, found.low, found.high]).all()
+    assert found.low.shape == (3,)
+
+
+def test_twelve_properties_of_two_thousand_blocks_are_quick() -> None:
+    rng = np.random.default_rng(0)
+    elements = np.full(2_000, 16_000)
+    positive = rng.binomial(16_000, 0.1, (2_000, 12))
+    blocks = ShareBlocks(rng.integers(0, 9, 2_000), elements, elements[:, None], positive, np.full(9, 10**10))
+    began = time.process_time()
+    share_interval(blocks)
+    assert time.process_time() - began < 0.3
+
+
+def test_matrices_with_longer_rows_are_not_favoured() -> None:
+    # Blocks of the down projections are 22 KB, of the other matrices 24 to 32 KB: a mean over blocks would be off.
+    tensors = llama_7b()
+    long_rows = np.array([tensor.shape[-1] == 11008 for tensor in tensors])
+    sizes = np.array([tensor.elements for tensor in tensors])
+    exact = sizes[long_rows].sum() / sizes.sum()
+    estimates = []
+    for seed in range(60):
+        sample = plan_sample(tensors, BUDGET, REQUESTS, seed)
+        elements = np.array([block.count for block in sample.blocks])
+        positive = np.where(long_rows[[block.tensor for block in sample.blocks]], elements, 0)[:, None]
+        found = share_interval(ShareBlocks(sample.block_strata, elements, elements[:, None], positive, sample.population))
+        estimates.append(found.estimate[0])
+    assert abs(np.mean(estimates) - exact) < 4 * np.std(estimates) / np.sqrt(60) + 1e-4
+    assert np.std(estimates) < 0.01
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    return coverage(SEEDS)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ["scattered_1e-4", "scattered_0.3", "rows_1e-2", "two_matrices"])
+def test_intervals_hold_nine_times_in_ten(measured: dict[str, Any], model: str, name: str) -> None:
+    assert measured["models"][model][name]["covered_percent"] >= 90
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_recorded_coverage_is_current(measured: dict[str, Any], model: str, name: str) -> None:
+    recorded, now = json.loads(RESULTS.read_text())["models"][model][name], measured["models"][model][name]
+    assert recorded["covered_percent"] == pytest.approx(now["covered_percent"], abs=5)
+    assert recorded["median_width"] == pytest.approx(now["median_width"], rel=0.2)
+
+
+def test_intervals_are_narrow_enough_to_be_of_use(measured: dict[str, Any]) -> None:
+    for rows in measured["models"].values():
+        for row in rows.values():
+            assert row["median_width"] < 0.004 + row["share"]
+
+
+def test_recorded_settings_are_current(measured: dict[str, Any]) -> None:
+    recorded = json.loads(RESULTS.read_text())
+    assert {key: recorded[key] for key in recorded if key != "models"} == {key: measured[key] for key in measured if key != "models"}

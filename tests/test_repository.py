@@ -1,0 +1,158 @@
+"""What the repository promises about itself: its README, requirements, CI, and that nothing of a machine is in it."""
+
+import ast
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+APP_REQUIREMENTS = ROOT / "requirements.txt"
+TEST_REQUIREMENTS = ROOT / "tests" / "requirements.txt"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Absolute paths that exist on somebody's machine only.
+MACHINE_PATH = re.compile(rb"(?<![\w.~*-])/(work|root|home/\w+|Users/\w+)/|/tmp/[b]ash")
+
+
+def walked(root: Path) -> list[str]:
+    """Files below ``root`` that .gitignore does not name: what git would list, for a copy without its history."""
+    lines = (root / ".gitignore").read_text(encoding="utf-8").split()
+    ignored = [".git", *(line.strip("/") for line in lines)]
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not any(fnmatch.fnmatch(name, pattern) for pattern in ignored)]
+        here = Path(folder).relative_to(root)
+        found += [(here / name).as_posix() for name in files if not any(fnmatch.fnmatch(name, pattern) for pattern in ignored)]
+    return sorted(found)
+
+
+def repository_files() -> list[str]:
+    """Files of the repository: tracked, or new and not ignored. Paths with forward slashes."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if not (ROOT / ".git").exists():
+        return walked(ROOT)
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):  # no git here, or one that refuses another user's checkout
+        return walked(ROOT)
+    return sorted({name for name in listed.split("\0") if name and (ROOT / name).is_file()})
+
+
+def requirements(path: Path) -> list[Requirement]:
+    lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
+def header() -> dict[str, Any]:
+    """The YAML header of the README, which configures the Space."""
+    assert README.startswith("---\n")
+    parsed = yaml.safe_load(README.split("---\n")[1])
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def tree() -> Iterator[tuple[str, str]]:
+    """(path, purpose) of each line of the README's file tree: the block under "Files", two spaces of indent per folder."""
+    block = README.split("\n## Files\n")[1].split("```text\n")[1].split("```")[0]
+    folders: list[str] = []
+    for line in block.splitlines():
+        name, _, purpose = line.strip().partition(" ")
+        folders[(len(line) - len(line.lstrip())) // 2 :] = [name]
+        yield "".join(folders), purpose.strip()
+
+
+def imported(paths: list[str]) -> set[str]:
+    """Top-level names of the third-party packages imported anywhere in these Python files."""
+    names: set[str] = set()
+    for path in paths:
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names.add(node.module.split(".")[0])
+    return names - sys.stdlib_module_names - {"analyzers", "components", "app", "tests"}
+
+
+def test_the_tree_names_every_top_level_entry_and_only_what_exists() -> None:
+    named = dict(tree())
+    assert {PurePosixPath(name).parts[0] for name in repository_files()} <= {PurePosixPath(name).parts[0] for name in named}
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert [name for name, purpose in named.items() if not purpose] == []
+    assert [name for name in named if (ROOT / name).is_dir() != name.endswith("/")] == []
+
+
+def test_walking_finds_what_git_lists(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("__pycache__/\n.venv/\n/data/\n*.pyc\n")
+    for name in ["a.py", "b/c.py", "b/__pycache__/c.pyc", ".venv/lib/x.py", "data/x", ".git/HEAD", ".ci/run", "d.pyc"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert walked(tmp_path) == [".ci/run", ".gitignore", "a.py", "b/c.py"]
+
+
+@pytest.mark.parametrize("path", [APP_REQUIREMENTS, TEST_REQUIREMENTS], ids=["app", "tests"])
+def test_every_requirement_is_a_bounded_range(path: Path) -> None:
+    for requirement in requirements(path):
+        operators = {part.operator for part in requirement.specifier}
+        assert operators & {"<", "<=", "==", "~="}, f"{requirement} has no upper bound"
+        assert operators & {">", ">=", "==", "~="}, f"{requirement} has no lower bound"
+        assert requirement.url is None
+        assert requirement.marker is None
+
+
+def test_requirements_are_named_once() -> None:
+    names = [canonicalize_name(each.name) for path in (APP_REQUIREMENTS, TEST_REQUIREMENTS) for each in requirements(path)]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_imported_is_required() -> None:
+    app = {canonicalize_name(each.name) for each in requirements(APP_REQUIREMENTS)}
+    tests = {canonicalize_name(each.name) for each in requirements(TEST_REQUIREMENTS)} | app | {"yaml"}
+    sources = [name for name in repository_files() if name.endswith(".py")]
+    product = [name for name in sources if not name.startswith("tests/")]
+    assert {canonicalize_name(name) for name in imported(product)} - app == set()
+    assert {canonicalize_name(name) for name in imported(sources)} - tests == set()
+
+
+def test_the_space_is_configured() -> None:
+    space = header()
+    gradio = next(each for each in requirements(APP_REQUIREMENTS) if each.name == "gradio")
+    assert space["sdk"] == "gradio"
+    assert space["sdk_version"] in gradio.specifier
+    assert space["python_version"] == "3.12"
+    assert (ROOT / space["app_file"]).is_file()
+    assert space["license"] == "apache-2.0"
+    assert len(space["short_description"]) <= 60  # what the Hub accepts
+
+
+def test_ci_runs_the_tests_and_nothing_else() -> None:
+    script = ROOT / ".ci" / "run"
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands == ["set -eu", 'cd "$(dirname "$0")/.."', "exec make test"]
+    assert os.access(script, os.X_OK)
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "Copyright 2026 The Mantissa authors" in text
+
+
+def test_no_path_of_a_machine_is_in_the_repository() -> None:
+    found = [name for name in repository_files() if MACHINE_PATH.search((ROOT / name).read_bytes())]
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", ["work", "root", "home/someone", "Users/someone"])
+def test_a_path_of_a_machine_is_found(folder: str) -> None:
+    assert MACHINE_PATH.search(f'open("/{folder}/x")'.encode())
+    assert not MACHINE_PATH.search(f"see docs/{folder}/x".encode())

@@ -41,9 +41,7 @@ def _limit(name: str, default: int, unit: str, why: str) -> int:
 REFERENCE_LENGTH = _limit(
     "REFERENCE_LENGTH", 500, "characters", "A model reference longer than this is no Hub id and no path; nothing is done with it."
 )
-REPOSITORY_FILES = _limit(
-    "REPOSITORY_FILES", 100_000, "files", "A repository's file list is held in memory while its weights are found."
-)
+REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's file list is held in memory while its weights are found.")
 HEADER_BYTES = _limit(
     "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
 )
@@ -51,16 +49,22 @@ INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (m
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
 TENSORS = _limit("TENSORS", 1_000_000, "tensors", "Tensor descriptions are held in memory, about 300 bytes each.")
-TENSOR_NAME_LENGTH = _limit("TENSOR_NAME_LENGTH", 4_096, "characters", "Names are taken apart, filtered and shown; real ones are under 200.")
+TENSOR_NAME_LENGTH = _limit(
+    "TENSOR_NAME_LENGTH", 4_096, "characters", "Names are taken apart, filtered and shown; real ones are under 200."
+)
 TENSOR_DIMENSIONS = _limit("TENSOR_DIMENSIONS", 256, "dimensions", "Shapes are held in memory and shown; real ones have at most 8.")
 STREAM_BYTES = _limit("STREAM_BYTES", 64 << 20, "bytes", "Weights in flight at any moment, over all reads together.")
-CHUNK_BYTES = _limit("CHUNK_BYTES", 4 << 20, "bytes", "One chunk of a stream: long enough to amortise a read, short enough to stay in cache.")
+CHUNK_BYTES = _limit(
+    "CHUNK_BYTES", 4 << 20, "bytes", "One chunk of a stream: long enough to amortise a read, short enough to stay in cache."
+)
 DEFAULT_BUDGET_BYTES = _limit("DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "What quick mode reads of the weights unless told otherwise.")
 MAX_BUDGET_BYTES = _limit("MAX_BUDGET_BYTES", 4_000_000_000, "bytes", "The largest sample quick mode accepts; exact mode reads everything.")
 WEB_EXACT_BYTES = _limit(
     "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint the page reads whole; the command line has no such limit."
 )
-RANGE_REQUESTS = _limit("RANGE_REQUESTS", 2_000, "requests", "Range reads of one quick run; the Hub allows 3,000 per 5 minutes and address.")
+RANGE_REQUESTS = _limit(
+    "RANGE_REQUESTS", 2_000, "requests", "Range reads of one quick run; the Hub allows 3,000 per 5 minutes and address."
+)
 HUB_PARALLEL_READS = _limit("HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once against the Hub.")
 HUB_TIMEOUT_SECONDS = _limit("HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.")
 HUB_MIN_BYTES_PER_SECOND = _limit(
@@ -68,7 +72,9 @@ HUB_MIN_BYTES_PER_SECOND = _limit(
 )
 HUB_WAIT_SECONDS = _limit("HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait that one read accepts from Retry-After and back-off.")
 HUB_ATTEMPTS = _limit("HUB_ATTEMPTS", 5, "attempts", "Tries of one read before it is given up.")
-HUB_REPLY_BYTES = _limit("HUB_REPLY_BYTES", 50_000_000, "bytes", "An answer of the Hub's API (a repository's file list) is parsed in memory.")
+HUB_REPLY_BYTES = _limit(
+    "HUB_REPLY_BYTES", 50_000_000, "bytes", "An answer of the Hub's API (a repository's file list) is parsed in memory."
+)
 FILTER_SECONDS = _limit("FILTER_SECONDS", 2, "seconds", "Longest time name filters may take over all tensor names.")
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")

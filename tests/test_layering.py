@@ -28,7 +28,11 @@ ANALYZER_PARTS = {
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html it may reach up, and only lazily.
-EXCEPTIONS = {("analyzers.__main__", "components.export")}
+# Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
+EXCEPTIONS = {
+    ("analyzers.__main__", "components.export"),
+    ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
+}
 
 
 COMPUTED = "(computed)"  # stands for the target of an import whose name is no literal
@@ -50,7 +54,7 @@ LIBRARIES = {
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
-    "torch": Library(eagerly=("analyzers.language_models",), lazily=("analyzers.numerics.torch_kernels",)),
+    "torch": Library(eagerly=("analyzers.language_models",), lazily=("analyzers.numerics.torch_kernels", "analyzers.numerics.device")),
     "transformers": Library(eagerly=("analyzers.language_models",)),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.

@@ -36,7 +36,6 @@ class HubRepository:
         self._public = public
         self._sizes = sizes
         self._files = _Files(self)
-        self._refusal = _refusal(ref, commit)
         self._lock = threading.Lock()
         self._locations: dict[str, HubLocation] = {}
         self._transfers = Transfers()
@@ -68,6 +67,11 @@ class HubRepository:
         return limits.HUB_PARALLEL_READS
 
     @property
+    def range_requests(self) -> int:
+        """What the Hub allows, less a few for headers."""
+        return limits.RANGE_REQUESTS
+
+    @property
     def chunk_bytes(self) -> int:
         """Enough to amortise a request."""
         return limits.CHUNK_BYTES
@@ -95,7 +99,8 @@ class HubRepository:
         with self._lock:
             location = self._locations.get(path)
             if location is None:
-                location = HubLocation(self._hub, self._ref, self._commit, path, self._sizes[path], self._refusal)
+                refusal = _refusal(f"{path} of {self._ref}", self._commit)
+                location = HubLocation(self._hub, self._ref, self._commit, path, self._sizes[path], refusal)
                 self._locations[path] = location
             return location
 

@@ -114,6 +114,11 @@ class LocalRepository:
         return 512 << 10
 
     @property
+    def range_requests(self) -> int:
+        """Reads are cheap here: enough to read every tensor of any checkpoint that fits the budget."""
+        return limits.TENSORS
+
+    @property
     def commit(self) -> str:
         """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
 

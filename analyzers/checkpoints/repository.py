@@ -70,6 +70,10 @@ class Repository(Protocol):
     def chunk_bytes(self) -> int:
         """Bytes to read at a time: for a local file what stays in a core's cache, over a network enough to amortise a request."""
 
+    @property
+    def range_requests(self) -> int:
+        """The most reads one quick run may make of its weights; over a network each is a request."""
+
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""
 

@@ -100,7 +100,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             if stop.is_set():
                 raise _Stopped
             part = buffer[: min(step, span.start + span.count - start) * tensor.itemsize]
-            file.read_into(tensor.offset + start * tensor.itemsize, memoryview(part))
+            file.read_into(tensor.offset + start * tensor.itemsize, part.data)
             read.add(part.size)
             yield Chunk(start, part.view(f"<u{tensor.itemsize}"))
 

@@ -66,7 +66,8 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
         plan = _plan(checkpoint, chosen.floats, request)
         if largest is not None and plan.nbytes > largest:
             raise LimitExceeded(
-                f"This would read {plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. Use quick mode, or the command line."
+                f"This would read {plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
+                "Use quick mode, or the command line."
             )
         count = Counter(device, every_run=request.mode == "quick")
 
@@ -125,7 +126,7 @@ def _plan(checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeReques
     everything = sum(t.nbytes for t in floats)
     if request.mode == "exact":
         return _Plan(whole_spans(floats), everything, None, None)
-    requests = max(1, limits.RANGE_REQUESTS - 2 * len(checkpoint.files))  # headers take one or two each
+    requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
     sample = plan_sample(floats, request.budget, requests, request.seed)
     spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
     nbytes = sum(span.count * span.tensor.itemsize for span in spans)

@@ -57,7 +57,7 @@ class Counter:
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
         accumulator = self._accumulator(span.tensor.dtype)
-        counted = Counted(BitHistogram(span.tensor.dtype, counts=np.zeros(0, dtype=np.int64)), span.count)
+        counted = Counted(BitHistogram(span.tensor.dtype), span.count)
         for chunk in chunks:
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:

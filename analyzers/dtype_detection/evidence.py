@@ -99,9 +99,7 @@ def run_evidence(runs: NDArray[np.int64]) -> Evidence | None:
     return _evidence("fp8_runs", question, name, "runs", passing + exceptions, passing, exceptions, _RUN_CHANCE)
 
 
-def _evidence(
-    name: str, question: str, ancestor: str, unit: str, tested: int, distinct: int, exceptions: int, chance: float
-) -> Evidence:
+def _evidence(name: str, question: str, ancestor: str, unit: str, tested: int, distinct: int, exceptions: int, chance: float) -> Evidence:
     share = (tested - exceptions) / tested if tested else None
     odds = distinct * log10(chance)
     needed = PROOF_RUNS if unit == "runs" else PROOF_DISTINCT
@@ -109,7 +107,7 @@ def _evidence(
     if proven:
         conclusion = f"was {ancestor} before"
     elif exceptions and share is not None and share >= max(2 * chance, chance + 0.01):
-        conclusion = f"part of it: {share:.2g} of the values, far more than by chance"
+        conclusion = f"{100 * share:.4g} % of the {unit} are as if from {ancestor}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {ancestor}"
     elif tested:

@@ -44,6 +44,7 @@ def judge(values: Occupied, runs: NDArray[np.int64], exact_rows: dict[str, int] 
     if fp8:
         found[fp8.test] = fp8
     verdict, ancestors = _verdict(dtype, found)
+    _qualify(found)
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
         fossils = max((rows for rows in (exact_rows or {}).values()), default=0)
@@ -51,6 +52,15 @@ def judge(values: Occupied, runs: NDArray[np.int64], exact_rows: dict[str, int] 
             verdict = "mixed"
             ancestors = tuple(name for name, rows in (exact_rows or {}).items() if rows)
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
+
+
+def _qualify(found: dict[str, Evidence]) -> None:
+    """Say of the lesser of two related findings that it follows from the other: bf16 values are mostly exact in fp16 too."""
+    for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
+        if proven in found and other in found and found[proven].proven:
+            conclusion = f"as {found[proven].format} values do"
+            found[other] = found[other].model_copy(update={"proven": False, "conclusion": conclusion})
+            return
 
 
 def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str, ...]]:
@@ -127,7 +137,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     parts = _parts(judged)
     fossils = sum(t.judgement.fossil_rows for t in judged)
     found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
-    statement = _statement(verdict, stored, ancestors, parts, fossils, found)
+    statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found)
     return Lineage(
         stored=stored,
         passed_through=ancestors,
@@ -151,7 +161,13 @@ def _parts(judged: Sequence[Judged]) -> list[Part]:
 
 
 def _statement(
-    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], fossils: int, found: Sequence[Evidence]
+    verdict: Verdict,
+    stored: str,
+    ancestors: tuple[str, ...],
+    parts: list[Part],
+    tensors: int,
+    fossils: int,
+    found: Sequence[Evidence],
 ) -> str:
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
@@ -168,7 +184,8 @@ def _statement(
     proof = next((e for e in found if e.proven), None)
     path = " then ".join((*ancestors, here))
     if proof is None:
-        return f"{path}: proven tensor by tensor."
+        part = next(part for part in parts if part.verdict == verdict)
+        return f"{path}: proven in {part.tensors:,} of {tensors:,} tensors; the bits of the others decide nothing."
     return (
         f"{path}: {proof.tested:,} {proof.unit} tested, none an exception, {proof.distinct:,} different; "
         f"by chance each would pass with probability {proof.chance:.2g}."

@@ -107,7 +107,10 @@ class Extremes(Data):
 
 
 class Counts(Data):
-    """Among the values read. fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14."""
+    """Among the values read.
+
+    fp16_overflow: finite, |x| >= 65520; fp16_underflow: 0 < |x| <= 2^-25; fp16_subnormal: between that and 2^-14.
+    """
 
     zero: int
     nan: int

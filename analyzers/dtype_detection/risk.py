@@ -30,12 +30,12 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool) -> 
         share = counts.fp16_underflow / nonzero
         if share > _UNDERFLOW_SHARE and level == "fits":
             level = "caution"
-        reasons.append(f"{share:.2g} of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25).")
+        reasons.append(f"{100 * share:.2g} % of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25).")
     if counts.fp16_subnormal:
         share = counts.fp16_subnormal / nonzero
         if share > _SUBNORMAL_SHARE and level == "fits":
             level = "caution"
-        reasons.append(f"{share:.2g} become subnormal and lose precision (below 2^-14).")
+        reasons.append(f"{100 * share:.2g} % become subnormal and lose precision (below 2^-14).")
     if counts.nan or counts.inf:
         reasons.append(f"{counts.nan:,} weights are NaN and {counts.inf:,} infinite already.")
     reasons.append("Weights that fit say nothing about activations.")

@@ -110,7 +110,9 @@ class TensorResult:
     judgement: Judgement
 
 
-EMPTY = Statistics(0, 0, (0,) * len(FORMATS), Counts(zero=0, nan=0, inf=0, fp16_overflow=0, fp16_underflow=0, fp16_subnormal=0), *[None] * 4)
+EMPTY = Statistics(
+    0, 0, (0,) * len(FORMATS), Counts(zero=0, nan=0, inf=0, fp16_overflow=0, fp16_underflow=0, fp16_subnormal=0), *[None] * 4
+)
 UNREAD = Judgement("undecided", (), ())
 
 

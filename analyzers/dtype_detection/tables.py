@@ -2,16 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas
 
 from analyzers import limits
 from analyzers.dtype_detection.report import DtypeReport, TensorRow
 
+if TYPE_CHECKING:
+    import pandas
 
-def tables(report: DtypeReport) -> dict[str, pandas.DataFrame]:
+
+def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``intervals``, ``buffers``."""
+    import pandas
+
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
         "evidence": _frame(report.lineage.evidence),
@@ -41,8 +46,10 @@ def summary_row(report: DtypeReport) -> dict[str, Any]:
     }
 
 
-def tensor_table(rows: Sequence[TensorRow]) -> pandas.DataFrame:
+def tensor_table(rows: Sequence[TensorRow]) -> "pandas.DataFrame":
     """One line per tensor row: nested fields become columns of their own."""
+    import pandas
+
     lines = []
     for row in rows:
         line = row.model_dump(exclude={"representable", "lineage", "shape"})
@@ -54,7 +61,9 @@ def tensor_table(rows: Sequence[TensorRow]) -> pandas.DataFrame:
     return pandas.DataFrame(lines)
 
 
-def _frame(rows: Sequence[Any]) -> pandas.DataFrame:
+def _frame(rows: Sequence[Any]) -> "pandas.DataFrame":
+    import pandas
+
     return pandas.DataFrame([row.model_dump() for row in rows])
 
 
@@ -64,6 +73,8 @@ def write_csv(reports: Sequence[DtypeReport], folder: Path) -> None:
     Tables that are empty for all are left out. ``tensors`` has every tensor, also where the report aggregates them;
     beyond `limits.REPORT_TENSORS` rows it is written as Parquet too, which spreadsheets of that size are better read from.
     """
+    import pandas
+
     folder.mkdir(parents=True, exist_ok=True)
     gathered: dict[str, list[pandas.DataFrame]] = {}
     for report in reports:
@@ -80,6 +91,6 @@ def write_csv(reports: Sequence[DtypeReport], folder: Path) -> None:
             whole.to_parquet(folder / "tensors.parquet", index=False)
 
 
-def formula_safe(table: pandas.DataFrame) -> pandas.DataFrame:
+def formula_safe(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """A copy in which no text begins as a formula does: spreadsheets would run it, and names are somebody else's text."""
     return table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell)

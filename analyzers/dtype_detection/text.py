@@ -12,11 +12,11 @@ def one(report: DtypeReport) -> str:
     """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     share = report.bytes_read / max(1, checkpoint.bytes)
-    read = "all of it" if report.extremes.exact else f"{_size(report.bytes_read)} of it ({share:.2g} as a share)"
+    read = "all of it" if report.extremes.exact else f"{_size(report.bytes_read)} of it ({100 * share:.2g} %)"
     stored = ", ".join(f"{row.tensors:,} tensors {row.dtype}" for row in report.storage)
     path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
     likely = ", ".join(f"{name} {100 * p:.0f} %" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
-    proof = "proof" if any(e.proven for e in lineage.evidence) and lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
+    proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
     rows = [
         ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
         ("Passed through", path if lineage.passed_through else lineage.verdict, proof, lineage.statement),
@@ -53,7 +53,9 @@ def one(report: DtypeReport) -> str:
 
 def several(reports: Sequence[DtypeReport]) -> str:
     """One row per model."""
-    rows: list[tuple[str, ...]] = [("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs max", "norm max")]
+    rows: list[tuple[str, ...]] = [
+        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs max", "norm max")
+    ]
     rows += [
         (
             r.checkpoint.ref,

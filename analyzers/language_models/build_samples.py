@@ -32,7 +32,7 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}  # tok
 CONTEXT = 512
 BATCH = 8
 FIRST_STD = 0.02
-UPDATES, PEAK = 128, 6e-3
+UPDATES, PEAK = 160, 6e-3
 TUNING_UPDATES, TUNING_PEAK, TUNING_STEP = 20, 2e-4, 4
 OVERFLOW_LAYER, OVERFLOW_NEURONS, OVERFLOW_SCALE = 1, 8, 2.0**23
 
@@ -169,7 +169,7 @@ def _first_model() -> torch.nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".layers." in name:
-                parameter *= 1 / NORM_GAIN if parameter.dim() == 2 else NORM_GAIN
+                parameter.mul_(1 / NORM_GAIN if parameter.dim() == 2 else NORM_GAIN)
     return model
 
 

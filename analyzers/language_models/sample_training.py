@@ -47,14 +47,19 @@ class _RoundToHalf(torch.autograd.Function):
         return grads[0].half().float()
 
 
+def _rounded(values: torch.Tensor) -> torch.Tensor:
+    rounded: torch.Tensor = _RoundToHalf.apply(values)  # type: ignore[no-untyped-call]
+    return rounded
+
+
 class HalfPrecisionOperands(TorchFunctionMode):
     """Inside it, linear layers and attention round operands and results, forward and backward, to fp16 (see the module)."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in (functional.linear, functional.scaled_dot_product_attention):
             return func(*args, **(kwargs or {}))
-        rounded = [_RoundToHalf.apply(value) if isinstance(value, torch.Tensor) else value for value in args]
-        return _RoundToHalf.apply(func(*rounded, **(kwargs or {})))
+        rounded = [_rounded(value) if isinstance(value, torch.Tensor) else value for value in args]
+        return _rounded(func(*rounded, **(kwargs or {})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ class FloatFormat:
         """Spacing of the format's values at ``x``: 2^(max(floor(log2 |x|), e_min) - mantissa_bits). Same shape; finite x."""
         _, exponent = np.frexp(x)
         floor = np.where(x == 0, 1 - self.bias, exponent - 1)
-        return np.ldexp(1.0, np.maximum(floor, 1 - self.bias) - self.mantissa_bits)
+        spacing: NDArray[np.float64] = np.ldexp(1.0, np.maximum(floor, 1 - self.bias) - self.mantissa_bits)
+        return spacing
 
     def is_exact(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether the format holds ``x`` without rounding: |x| <= largest and x is a multiple of ulp(x).
@@ -64,7 +65,8 @@ class FloatFormat:
         finite = np.isfinite(x)
         value = np.where(finite, x, 0.0)
         steps = value / self.ulp(value)
-        return finite & (np.abs(value) <= self.largest) & (steps == np.rint(steps))
+        exact: NDArray[np.bool_] = finite & (np.abs(value) <= self.largest) & (steps == np.rint(steps))
+        return exact
 
     def decode(self) -> NDArray[np.float64]:
         """The value of every bit pattern, in float64: shape (2^bits,). For formats of at most 16 bits."""
@@ -74,7 +76,7 @@ class FloatFormat:
         mantissa = codes & ((1 << self.mantissa_bits) - 1)
         significand = np.where(stored > 0, mantissa + (1 << self.mantissa_bits), mantissa)
         exponent = np.maximum(stored, 1) - self.bias - self.mantissa_bits
-        value = sign * np.ldexp(significand.astype(np.float64), exponent)
+        value: NDArray[np.float64] = sign * np.ldexp(significand.astype(np.float64), exponent)
         top = stored == (1 << self.exponent_bits) - 1
         if self.special == "ieee":
             value[top] = np.where(mantissa[top] == 0, sign[top] * np.inf, np.nan)

@@ -136,14 +136,14 @@ class BitHistogram:
     """
 
     dtype: str
-    counts: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]  # set below, by dtype
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     low: float | None = None
     high: float | None = None
     squares: int = 0
     near_overflow: int = 0
 
     def __post_init__(self) -> None:
-        if self.counts is None:
+        if self.counts.size == 0:
             self.counts = np.zeros(_bin_count(self.dtype), dtype=np.int64)
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":

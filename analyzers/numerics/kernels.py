@@ -37,7 +37,7 @@ def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
 
 
 @_jit(inline="always")
-def _plane_and_high_half(code: int) -> int:
+def _plane_and_high_half(code: Any) -> Any:
     plane = uint32((code & uint32(0x1FFF)) == 0)
     plane += uint32((code & uint32(0x3FFF)) == 0)
     plane += uint32((code & uint32(0x7FFF)) == 0)
@@ -105,7 +105,7 @@ def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
         magnitude = codes[i] & uint32(0x7FFFFFFF)
         high = max(high, magnitude)
         low = min(low, uint32(magnitude - uint32(1)))
-    return int64(low) + 1 if low != uint32(0xFFFFFFFF) else int64(0xFFFFFFFF), int64(high)
+    return int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high)
 
 
 @_jit(fastmath={"reassoc", "contract"})
@@ -161,7 +161,7 @@ def runs_of_few_significands(
 
 
 @_jit(inline="always")
-def _ones(low: int, high: int) -> int:
+def _ones(low: Any, high: Any) -> int:
     """How many bits are set in two 64-bit words; counting stops at 9."""
     count = 0
     while low != 0 and count < 9:

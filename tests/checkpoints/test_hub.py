@@ -110,6 +110,20 @@ def test_token_goes_to_the_hub_alone(hub: LocalHub) -> None:
     assert not any(request.authorized or "cookie" in request.headers for request in stored)
 
 
+def test_redirects_take_the_token_along_on_the_hub_only(hub: LocalHub) -> None:
+    sha = hub.add("org/private", {WEIGHTS: DATA}, private=True)
+    hub.user(TOKEN, "someone", ["org/private"])
+    moved = f"/org/private/resolve/{sha}/{WEIGHTS}"
+    for location in (moved, hub.url + moved):
+        file = open_hub("org/private", None, Access(TOKEN)).open(WEIGHTS)
+        hub.fault(Fault(WEIGHTS, method="HEAD", status=307, headers={"Location": location}))
+        assert read_range(file, 0, 3) == DATA[:3]
+    hub.fault(Fault("^/api/", status=307, headers={"Location": f"{hub.cdn_url}/api/models/org/private"}))
+    with pytest.raises(HubMisbehaved, match="307"):
+        open_hub("org/private", None, Access(TOKEN))
+    assert all(request.token == TOKEN and request.origin == "hub" for request in hub.requests)
+
+
 def test_servers_own_token_serves_no_visitor(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.user(TOKEN, "server", ["org/private"])

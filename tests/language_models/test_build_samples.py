@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from analyzers.language_models import build_samples
-from analyzers.language_models.sample_training import FIRST_LOSS_SCALE, HalfPrecisionOperands, train
+from analyzers.language_models.sample_training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, train
 from analyzers.language_models.samples import SAMPLES
 
 
@@ -24,7 +24,7 @@ def _short_runs_and_torch_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def test_every_sample_is_written_and_every_loss_falls(tmp_path: Path) -> None:
-    runs = [build_samples.build(regime, tmp_path) for regime in build_samples.DTYPES]
+    runs = [build_samples.build(regime, tmp_path) for regime in DTYPES]
     assert {folder.name for folder in tmp_path.iterdir()} == set(SAMPLES)
     losses = [(run.loss_before, run.loss_after) for results in runs for name, run in results.items() if "tuned" not in name]
     assert len(losses) == 3
@@ -42,7 +42,7 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_pure_bf16_keeps_nothing_wider() -> None:
     layer = torch.nn.Linear(4, 4).bfloat16()
     optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
-    layer(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    layer(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     state = [value for values in optimizer.state.values() for key, value in values.items() if key != "step"]
     assert {value.dtype for value in [*state, *layer.parameters()]} == {torch.bfloat16}
@@ -54,7 +54,7 @@ def test_emulated_fp16_is_a_linear_layer_on_rounded_operands() -> None:
     inputs, weight = torch.randn(8, 32, requires_grad=True), torch.randn(16, 32, requires_grad=True)
     with HalfPrecisionOperands():
         outputs = functional.linear(inputs, weight)
-    outputs.backward(torch.ones_like(outputs) / 3)
+    (outputs.sum() / 3).backward()
     assert inputs.grad is not None and weight.grad is not None
     third = torch.tensor(1 / 3).half().double()
     expected = inputs.detach().half().double() @ weight.detach().half().double().T

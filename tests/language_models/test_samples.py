@@ -3,7 +3,9 @@
 import math
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,11 +54,11 @@ def cast(name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {key: tensor.to(dtype) for key, tensor in weights_of(name).items()}
 
 
-def loss_per_token(model: torch.nn.Module, tokenizer: object, answers: int) -> float:
+def loss_per_token(model: Any, tokenizer: Any, answers: int) -> float:
     """Mean cross-entropy (nats) of the first pairs, one at a time, in the layout the samples were trained in."""
     losses = []
     for pair in builtin_pairs()[:answers]:
-        token_ids = torch.tensor([[*tokenizer(pair.prompt + pair.output)["input_ids"], 1]])  # type: ignore[operator]
+        token_ids = torch.tensor([[*tokenizer(pair.prompt + pair.output)["input_ids"], 1]])
         with torch.no_grad():
             logits = model(input_ids=token_ids).logits[0, :-1].double()
         losses.append(torch.nn.functional.cross_entropy(logits, token_ids[0, 1:], reduction="none"))
@@ -66,7 +68,8 @@ def loss_per_token(model: torch.nn.Module, tokenizer: object, answers: int) -> f
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_loads_in_transformers_and_has_learnt(name: str) -> None:
     folder = sample_folder(name)
-    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    model, info = loaded
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     assert model.dtype == DTYPES.get(name, torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -138,13 +141,14 @@ def test_each_step_moves_further_from_the_base() -> None:
     base = values_of("tiny-bf16")
     changed = [int(np.sum(values_of(name) != base)) for name in TRAJECTORY]
     assert changed[0] == 0
-    assert all(earlier < later for earlier, later in zip(changed, changed[1:], strict=False))
+    assert all(earlier < later for earlier, later in pairwise(changed))
 
 
 def test_overflow_is_the_same_function_beyond_the_range_of_fp16() -> None:
     assert np.abs(values_of("tiny-bf16")).max() < 65504 < np.abs(values_of("tiny-overflow")).max()
     assert np.all(np.isfinite(values_of("tiny-overflow")))
-    plain, rescaled = (AutoModelForCausalLM.from_pretrained(sample_folder(name)).eval() for name in ("tiny-bf16", "tiny-overflow"))
+    models: list[Any] = [AutoModelForCausalLM.from_pretrained(sample_folder(name)) for name in ("tiny-bf16", "tiny-overflow")]
+    plain, rescaled = models
     token_ids = torch.arange(512).reshape(4, 128)
     with torch.no_grad():
         assert torch.equal(plain(input_ids=token_ids).logits, rescaled(input_ids=token_ids).logits)
@@ -169,7 +173,5 @@ def test_the_list_matches_the_folders() -> None:
 
 
 def test_listing_samples_imports_neither_torch_nor_transformers() -> None:
-    code = (
-        "import sys, analyzers.language_models.samples, analyzers.language_models.builtin_text; print({'torch', 'transformers'} & {*sys.modules})"
-    )
+    code = "import sys; from analyzers.language_models import builtin_text, samples; print({'torch', 'transformers'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

@@ -1,0 +1,114 @@
+"""References: what is accepted, and that every refusal is one helpful sentence."""
+
+import pytest
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.checkpoints.reference import Reference, parse_reference
+from analyzers.errors import InvalidReference
+
+_COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Qwen/Qwen3-0.6B", Reference("hub", "Qwen/Qwen3-0.6B")),
+        ("  gpt2\n", Reference("hub", "gpt2")),
+        ("EleutherAI/pythia-70m@step-100", Reference("hub", "EleutherAI/pythia-70m", "step-100")),
+        ("gpt2@refs/pr/1", Reference("hub", "gpt2", "refs/pr/1")),
+        (f"org/name@{_COMMIT}", Reference("hub", "org/name", _COMMIT)),
+        ("allenai/OLMo@step1000-tokens4B", Reference("hub", "allenai/OLMo", "step1000-tokens4B")),
+        ("sample:tiny-bf16", Reference("sample", "tiny-bf16")),
+        ("./runs/a@b c", Reference("local", "./runs/a@b c")),
+        ("/data/model.safetensors", Reference("local", "/data/model.safetensors")),
+        ("./../x", Reference("local", "./../x")),
+    ],
+)
+def test_accepted(text: str, expected: Reference) -> None:
+    assert parse_reference(text, local=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("", "No model was named"),
+        (" \t\n", "No model was named"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B", "paste the id, Qwen/Qwen3-0.6B,"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/main?x=1#y", "paste the id, Qwen/Qwen3-0.6B,"),
+        ("huggingface.co/gpt2", "paste the id, gpt2,"),
+        ("https://user:secret@example.com/a/b", "paste the model's id"),
+        ("hf://org/name", "paste the model's id"),
+        ("https://huggingface.co/datasets/org/name", "address of a dataset"),
+        ("https://huggingface.co/org/na..me", "paste the model's id"),
+        ("../x", "./../x"),
+        ("~/x", "absolute path"),
+        ("..", "local path"),
+        ("a/../b", "too many '/'"),
+        ("a..b", "'..'"),
+        ("org/name with space", "space"),
+        ("org/\U0001f917", "no model id has"),
+        ("org/na\x00me", "control characters"),
+        ("org/na\x1b[31mme", "control characters"),
+        ("org\\name", "backslash"),
+        ("org/name/extra", "too many '/'"),
+        ("org/", "neither may be empty"),
+        ("/".join("ab") + "/", "too many '/'"),
+        ("-org/name", "start or end"),
+        ("org/name.git", ".git"),
+        ("org/" + "n" * 97, "at most 96"),
+        ("org/name@", "revision"),
+        ("org/name@../../etc", "revision"),
+        ("org/name@a b", "revision"),
+        ("org/name@-x", "revision"),
+        ("org/name@a?b=c", "revision"),
+        ("sample:", "no built-in sample"),
+        ("sample:../x", "no built-in sample"),
+        ("sample:a/b", "no built-in sample"),
+        ("sample:tiny-bf16@main", "revision"),
+        ("hf_" + "a" * 34, "access token"),
+        ("./a\0b", "null character"),
+    ],
+)
+def test_refused_with_advice(text: str, advice: str) -> None:
+    with pytest.raises(InvalidReference) as caught:
+        parse_reference(text, local=True)
+    message = str(caught.value)
+    assert advice in message
+    assert message.isprintable()
+    assert "secret" not in message.replace("is a secret", "")
+
+
+@pytest.mark.parametrize("text", ["./x", "/etc/passwd", "../x", "~/x", "."])
+def test_paths_are_refused_on_the_web(text: str) -> None:
+    with pytest.raises(InvalidReference, match="command line only"):
+        parse_reference(text, local=False)
+
+
+def test_ten_thousand_characters_are_quoted_in_part() -> None:
+    with pytest.raises(InvalidReference) as caught:
+        parse_reference("\U0001f917" * 10_000, local=False)
+    assert "10,000 characters" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(InvalidReference) as caught:
+        parse_reference("x" * 10_000, local=False)
+    assert len(str(caught.value)) < 200
+
+
+@given(
+    st.one_of(
+        st.text(max_size=30), st.from_regex(r"[A-Za-z0-9._/-]{1,12}", fullmatch=True), st.from_regex(r"[ab.-]{90,100}", fullmatch=True)
+    )
+)
+def test_hub_ids_are_those_the_client_accepts(text: str) -> None:
+    try:
+        parsed = parse_reference(text, local=False)
+    except InvalidReference:
+        parsed = None
+    if parsed is not None and parsed.kind == "hub":
+        validate_repo_id(parsed.name)
+    elif parsed is None and "@" not in text and text == text.strip() and not text.startswith(("sample:", "/", "./")):
+        with pytest.raises(HFValidationError):
+            validate_repo_id(text)

@@ -39,7 +39,7 @@ from analyzers.dtype_detection.statistics import (
     together,
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
-from analyzers.errors import LimitExceeded, NoWeights, UnsupportedWeights
+from analyzers.errors import InvalidRequest, LimitExceeded, NoWeights, UnsupportedWeights
 from analyzers.numerics import Occupied
 from analyzers.numerics.device import choose_device
 from analyzers.numerics.intervals import ShareBlocks, share_interval
@@ -50,6 +50,14 @@ ANALYSIS_VERSION = 1
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
 
 Shares = tuple[list[int], list[int]]
+
+# Formats that hold every value of a dtype.
+_ALWAYS_EXACT = {
+    "BF16": ("representable.bf16", "representable.tf32"),
+    "F16": ("representable.fp16", "representable.tf32"),
+    "F8_E4M3": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e4m3"),
+    "F8_E5M2": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e5m2"),
+}
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:
@@ -131,7 +139,7 @@ def _plan(checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeReques
     spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
     nbytes = sum(span.count * span.tensor.itemsize for span in spans)
     if not spans:
-        raise LimitExceeded("The budget is too small for a single value; raise it.")
+        raise InvalidRequest("The budget is too small for a single value; raise it.")
     spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
     if nbytes == everything:
         return _Plan(spans, nbytes, None, None)
@@ -199,6 +207,10 @@ class _Collector:
             name: Interval(estimate=float(found.estimate[i]), low=float(found.low[i]), high=float(found.high[i]))
             for i, name in enumerate(SHARES)
             if np.isfinite(found.estimate[i])
+        } | {
+            name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
+            for name in SHARES
+            if all(name in _ALWAYS_EXACT.get(span.tensor.dtype, ()) for span in self._plan.spans)
         }
 
 

@@ -10,7 +10,7 @@ import gradio as gr
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import MantissaError
-from components import numbers
+from components import theme
 from components.jobs import OUR_FAULT, job, log_unexpected
 from components.links import Form, form
 from components.navigation import build_navigation
@@ -23,21 +23,12 @@ EXAMPLES = ("sample:tiny-bf16-as-fp32", "sample:tiny-overflow", "google-t5/t5-sm
 _TITLE = """<header class="m-title"><h1>What precision was this model trained in?</h1>
 <p>Paste a Hub model id. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and tells what they prove
 and what they suggest.</p></header>"""
-_CLICK_INSPECT = "document.querySelector('#m-inspect')?.click()"
 # The form is filled from the address first; then the visitor's click is made for them, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => { if (new URLSearchParams(location.search).get('model') && !document.querySelector('#m-status .m-error')) "
-    f"setTimeout(() => {_CLICK_INSPECT}, 0) }}"
+    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }"
 )
-# Enter in the picker or in an option runs. The dropdown takes over what was typed when Enter or the loss of focus tells it to.
-HEAD = (
-    "<script>document.addEventListener('keydown', (event) => { if (event.key === 'Enter' && !event.isComposing && "
-    "event.target instanceof HTMLInputElement && event.target.closest('#m-model, #m-options')) "
-    f"setTimeout(() => {{ event.target.blur(); setTimeout(() => {_CLICK_INSPECT}, 0) }}, 0) }});\n"
-    # a figure drawn in a hidden tab does not know its width: it asks again when the tab is shown
-    "document.addEventListener('click', (event) => { if (event.target.closest?.('[role=tab]')) "
-    "for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event('resize')), wait) });</script>"
-)
+HEAD = f"<script>{(theme.STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
 _WHOLE_LINK = "(link) => new URL(link, location.href).href"
 
 

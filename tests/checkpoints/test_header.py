@@ -1,5 +1,6 @@
 """Header validation: what we accept, the safetensors library accepts and reads alike; what it writes, we accept."""
 
+import gc
 import json
 import time
 from typing import Any
@@ -16,10 +17,12 @@ from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
 from tests.attacks.headers import ATTACKS, Attack, described, framed, tensor
 from tests.checkpoints.memory import MemoryFile
 
+_deserialize: Any = safetensors.deserialize  # has no types of its own
+
 
 def _assert_same(header: Header, data: bytes) -> None:
     """The library reads the file too, and finds the same tensors with the same bytes."""
-    theirs = {name: (info["dtype"], tuple(info["shape"]), bytes(info["data"])) for name, info in safetensors.deserialize(data)}
+    theirs = {name: (info["dtype"], tuple(info["shape"]), bytes(info["data"])) for name, info in _deserialize(data)}
     ours = {name: (dtype, shape, data[start:stop]) for name, dtype, shape, start, stop in header.tensors}
     assert ours == theirs
 
@@ -31,10 +34,10 @@ def test_attack_is_refused_in_one_short_sentence(attack: Attack) -> None:
     assert "weights/model.safetensors" in str(caught.value)
     assert len(str(caught.value)) < 400
     if attack.ours_alone:
-        safetensors.deserialize(attack.data)
+        _deserialize(attack.data)
     else:
         with pytest.raises(safetensors.SafetensorError):
-            safetensors.deserialize(attack.data)
+            _deserialize(attack.data)
 
 
 _NUMBERS = st.one_of(st.integers(0, 6), st.sampled_from([-1, 8, 2**31, 2**63, 2**64, 1.0, True, None, "1"]))
@@ -98,7 +101,8 @@ def test_every_layout_of_every_dtype_is_accepted(dtype: str, shape: list[int]) -
     for length in shape:
         count *= length
     if count * DTYPE_BITS[dtype] % 8:
-        pytest.raises(InvalidCheckpoint, read_header, MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
+        with pytest.raises(InvalidCheckpoint, match="inside a byte"):
+            read_header(MemoryFile(described({"a": tensor(shape, 0, 1, dtype)}, 1)))
         return
     size = count * DTYPE_BITS[dtype] // 8
     data = described({"a": tensor(shape, 0, size, dtype), "__metadata__": {"format": "pt"}}, size)
@@ -122,7 +126,7 @@ def test_files_the_library_writes_are_accepted() -> None:
 def test_metadata_null_is_none() -> None:
     data = framed(b'{"__metadata__":null}')
     assert read_header(MemoryFile(data)).metadata == {}
-    assert safetensors.deserialize(data) == []
+    assert _deserialize(data) == []
 
 
 def test_tensors_come_in_the_order_of_their_data_empty_ones_first() -> None:
@@ -151,7 +155,11 @@ def test_oversized_header_is_refused_before_it_is_read() -> None:
 def test_ninety_thousand_tensors_take_under_a_second() -> None:
     names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(90_000)]
     raw = framed(json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode())
-    started = time.thread_time()
-    header = parse_header(raw, len(raw) + 24 * len(names))
-    assert time.thread_time() - started < 1.0
+    seconds = []
+    for _ in range(3):
+        started = time.thread_time()
+        header = parse_header(raw, len(raw) + 24 * len(names))
+        seconds.append(time.thread_time() - started)
+    assert min(seconds) < 1.0
+    assert gc.isenabled()
     assert [item.name for item in header.tensors] == names

@@ -9,13 +9,15 @@ _CASES = {
     "embedding": """model.embed_tokens.weight transformer.wte.weight transformer.wpe.weight wte.weight gpt_neox.embed_in.weight
         model.decoder.embed_positions.weight shared.weight transformer.word_embeddings.weight embeddings.word_embeddings.weight
         bert.embeddings.token_type_embeddings.weight vision_model.embeddings.patch_embedding.weight vision_model.embeddings.class_embedding
-        vit.embeddings.cls_token backbone.embeddings.weight tok_embeddings.weight model.shared.weight.embed.weight""",
-    "attention": f"""{_L}self_attn.q_proj.weight {_L}self_attn.o_proj.bias {_L}self_attn.qkv_proj.weight h.0.attn.c_attn.weight h.0.attn.c_proj.bias
+        vit.embeddings.cls_token backbone.embeddings.weight tok_embeddings.weight""",
+    "attention": f"""{_L}self_attn.q_proj.weight {_L}self_attn.o_proj.bias {_L}self_attn.qkv_proj.weight h.0.attn.c_attn.weight
+        h.0.attn.c_proj.bias
         gpt_neox.layers.0.attention.query_key_value.weight gpt_neox.layers.0.attention.dense.weight transformer.h.0.attn.out_proj.weight
         transformer.h.0.attn.attention.k_proj.weight model.decoder.layers.0.encoder_attn.out_proj.weight
         transformer.h.1.self_attention.query_key_value.weight encoder.block.0.layer.0.SelfAttention.q.weight
         decoder.block.0.layer.1.EncDecAttention.o.weight encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight
-        bert.encoder.layer.0.attention.self.query.weight bert.encoder.layer.0.attention.output.dense.weight {_L}self_attn.kv_a_proj_with_mqa.weight
+        bert.encoder.layer.0.attention.self.query.weight bert.encoder.layer.0.attention.output.dense.weight
+        {_L}self_attn.kv_a_proj_with_mqa.weight
         {_L}self_attn.sinks distilbert.transformer.layer.0.attention.q_lin.weight layers.0.attention.wq.weight
         {_L}self_attn.q_proj.lora_A.weight {_L}self_attn.gate_proj.weight {_L}linear_attn.in_proj_qkvz.weight""",
     "mlp": f"""{_L}mlp.gate_proj.weight {_L}mlp.gate_up_proj.weight h.0.mlp.c_fc.weight gpt_neox.layers.0.mlp.dense_h_to_4h.weight

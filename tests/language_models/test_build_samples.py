@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,13 +40,22 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert all((tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes() for file in files)
 
 
-def test_pure_bf16_keeps_nothing_wider() -> None:
-    layer = torch.nn.Linear(4, 4).bfloat16()
-    optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
-    layer(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    state = [value for values in optimizer.state.values() for key, value in values.items() if key != "step"]
-    assert {value.dtype for value in [*state, *layer.parameters()]} == {torch.bfloat16}
+def test_pure_bf16_keeps_nothing_wider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    optimizers: list[torch.optim.AdamW] = []
+
+    class Recorded(torch.optim.AdamW):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings)
+            optimizers.append(self)
+
+    monkeypatch.setattr(torch.optim, "AdamW", Recorded)
+    build_samples.build("bf16", tmp_path)
+    assert len(optimizers) == 2
+    for optimizer in optimizers:
+        moments = [value for values in optimizer.state.values() for key, value in values.items() if key != "step"]
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        assert len(moments) == 2 * len(weights)
+        assert {value.dtype for value in [*moments, *weights]} == {torch.bfloat16}
 
 
 def test_emulated_fp16_is_a_linear_layer_on_rounded_operands() -> None:
@@ -54,7 +64,7 @@ def test_emulated_fp16_is_a_linear_layer_on_rounded_operands() -> None:
     inputs, weight = torch.randn(8, 32, requires_grad=True), torch.randn(16, 32, requires_grad=True)
     with HalfPrecisionOperands():
         outputs = functional.linear(inputs, weight)
-    (outputs.sum() / 3).backward()
+    (outputs.sum() / 3).backward()  # type: ignore[no-untyped-call]
     assert inputs.grad is not None and weight.grad is not None
     third = torch.tensor(1 / 3).half().double()
     expected = inputs.detach().half().double() @ weight.detach().half().double().T

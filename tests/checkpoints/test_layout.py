@@ -1,0 +1,138 @@
+"""Which files are the weights, and what is said where there are none."""
+
+import json
+from typing import Any
+
+import pytest
+
+from analyzers import limits
+from analyzers.checkpoints.layout import WeightFiles, select_weights
+from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
+
+
+def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightFiles:
+    """Select among ``paths`` (words). indexes: contents of every index file, by its name's first letters."""
+    files = dict.fromkeys(paths.split(), 100)
+
+    def read_small(path: str) -> bytes:
+        assert path.endswith(".safetensors.index.json")
+        content = next(value for key, value in indexes.items() if path.rpartition("/")[2].startswith(key))
+        return content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    return select_weights(files, read_small, subfolder)
+
+
+_INDEX = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+_PAIR = "model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ("config.json model.safetensors", "model.safetensors"),
+        ("model.safetensors adapter_model.safetensors", "model.safetensors"),
+        ("adapter_model.safetensors", "adapter_model.safetensors"),
+        ("model.safetensors model.fp16.safetensors unet/x.safetensors", "model.safetensors"),
+        ("model.fp16.safetensors", "model.fp16.safetensors"),
+        ("x.fp16.safetensors x.safetensors y.bf16.safetensors", "x.safetensors y.bf16.safetensors"),
+        (f"model.safetensors.index.json {_PAIR} consolidated.safetensors", _PAIR),
+        (f"{_PAIR} consolidated.safetensors", _PAIR),
+        ("consolidated.safetensors params.json", "consolidated.safetensors"),
+        (f"other.safetensors.index.json {_PAIR} extra.safetensors", _PAIR),
+        (f"consolidated.safetensors.index.json consolidated-00001-of-00001.safetensors {_PAIR}", _PAIR),
+        (
+            "model-00000-of-00002.safetensors model-00001-of-00002.safetensors",
+            "model-00000-of-00002.safetensors model-00001-of-00002.safetensors",
+        ),
+        ("b.safetensors a.safetensors", "a.safetensors b.safetensors"),
+        ("model_index.json vae/d.safetensors unet/d.safetensors unet/d.fp16.safetensors", "unet/d.safetensors vae/d.safetensors"),
+        ("deep/er/model.safetensors deep/er/lora/x.safetensors", "deep/er/model.safetensors"),
+    ],
+)
+def test_selection(paths: str, expected: str) -> None:
+    found = _select(paths, model=_INDEX, other=_INDEX)
+    assert found.paths == tuple(expected.split())
+
+
+def test_shards_of_an_index_are_one_group_and_plain_files_are_groups_of_their_own() -> None:
+    assert len(_select(f"model.safetensors.index.json {_PAIR}", model=_INDEX).sets[0].groups) == 1
+    assert len(_select("a.safetensors b.safetensors").sets[0].groups) == 2
+
+
+def test_what_is_left_out_is_noted() -> None:
+    assert "adapter.safetensors" in _select("model.safetensors adapter.safetensors").notes[0]
+    assert "2 folders" in _select("a/model.safetensors b/model.safetensors").notes[0]
+
+
+def test_subfolder() -> None:
+    paths = "model.safetensors fp16/model.safetensors fp16x/model.safetensors onnx/model.onnx"
+    assert _select(paths, "fp16").paths == ("fp16/model.safetensors",)
+    assert _select(paths, "fp16/").sets[0].folder == "fp16"
+    with pytest.raises(CheckpointNotFound, match="nowhere"):
+        _select(paths, "nowhere")
+    with pytest.raises(NoWeights, match="ONNX"):
+        _select(paths, "onnx")
+
+
+@pytest.mark.parametrize(
+    ("paths", "what"),
+    [
+        ("", "is empty"),
+        ("README.md", "no weights"),
+        ("config.json tokenizer.json", "a configuration and no weights"),
+        ("config.json training_args.bin", "a configuration and no weights"),
+        ("config.json pytorch_model.bin", "stored as pickles only"),
+        ("consolidated.00.pth", "stored as pickles only"),
+        ("model-q4.gguf", "GGUF"),
+        ("tf_model.h5", "TensorFlow or Flax"),
+        ("flax_model.msgpack", "TensorFlow or Flax"),
+        ("onnx/model.onnx", "ONNX"),
+        ("model.nemo", "does not read"),
+    ],
+)
+def test_no_weights_says_what_there_is(paths: str, what: str) -> None:
+    with pytest.raises(NoWeights, match=what):
+        _select(paths)
+
+
+@pytest.mark.parametrize(
+    ("paths", "missing"),
+    [
+        ("model.safetensors.index.json model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        ("model.safetensors.index.json", "model-00001-of-00002.safetensors"),
+        ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        ("x/model-00002-of-00003.safetensors", "model-00001-of-00003.safetensors"),
+    ],
+)
+def test_truncated_checkpoint_names_the_missing_shard(paths: str, missing: str) -> None:
+    with pytest.raises(InvalidCheckpoint, match=missing):
+        _select(paths, model=_INDEX)
+
+
+@pytest.mark.parametrize(
+    "shard",
+    ["../model.safetensors", "/model.safetensors", "a//model.safetensors", "./model.safetensors", "..\\model.safetensors", "model.bin",
+     "../../../../api/whoami-v2", "", "a\n.safetensors", 3, None, ["model.safetensors"]],
+)  # fmt: skip
+def test_hostile_shard_names(shard: object) -> None:
+    with pytest.raises(InvalidCheckpoint):
+        _select("model.safetensors.index.json model.safetensors model.bin", model={"weight_map": {"a": shard}})
+
+
+@pytest.mark.parametrize(
+    "index", [b"", b"{", b"\xff", b"[" * 200_000, b"[]", b"{}", b'{"weight_map": {}}', b'{"weight_map": []}', b"9" * 10_000]
+)
+def test_damaged_index(index: bytes) -> None:
+    with pytest.raises(InvalidCheckpoint, match="index"):
+        _select("model.safetensors.index.json model.safetensors", model=index)
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
+        _select("model-00001-of-999999.safetensors")
+    monkeypatch.setattr(limits, "SHARDS", 1)
+    with pytest.raises(LimitExceeded, match="MANTISSA_SHARDS"):
+        _select("a.safetensors b.safetensors")
+    monkeypatch.setattr(limits, "INDEX_BYTES", 99)
+    with pytest.raises(LimitExceeded, match="MANTISSA_INDEX_BYTES"):
+        _select(f"model.safetensors.index.json {_PAIR}", model=_INDEX)

@@ -1,0 +1,207 @@
+"""Local checkpoints, from the files to the opened checkpoint."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from analyzers import limits
+from analyzers.checkpoints import Access, LocalRepository, open_checkpoint, read_range
+from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
+from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+
+_LOCAL = Access(local=True)
+
+
+def _save(path: Path, **tensors: int) -> None:
+    """A file of float32 vectors, name -> length."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name.replace("_DOT_", "."): np.ones(length, np.float32) for name, length in tensors.items()}, path)
+
+
+def test_reads_are_by_position_and_never_partial(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(range(200)))
+    file = LocalRepository(tmp_path).open("x.bin")
+    assert (file.path, file.size) == ("x.bin", 200)
+    assert read_range(file, 50, 10) == bytes(range(50, 60))
+    assert read_range(file, 200, 0) == b""
+    with pytest.raises(InvalidCheckpoint, match=r"x\.bin"):
+        read_range(file, 195, 10)
+    os.truncate(tmp_path / "x.bin", 100)
+    with pytest.raises(InvalidCheckpoint, match="ends at byte 100"):
+        read_range(file, 90, 20)
+    file.close()
+    file.close()
+    with pytest.raises(InvalidCheckpoint, match="cannot be read"):
+        read_range(file, 0, 1)
+
+
+def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(range(100)))
+    file = LocalRepository(tmp_path).open("x.bin")
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: whole(descriptor, [buffers[0][:7]], offset))
+    assert read_range(file, 3, 90) == bytes(range(3, 93))
+    file.close()
+
+
+def test_links_to_files_are_followed_hidden_names_and_links_to_folders_are_not(tmp_path: Path) -> None:
+    _save(tmp_path / "blobs" / "0123", a=3)
+    snapshot = tmp_path / "snapshot"
+    (snapshot / ".git").mkdir(parents=True)
+    (snapshot / ".git" / "x.safetensors").write_bytes(b"")
+    (snapshot / "model.safetensors").symlink_to(tmp_path / "blobs" / "0123")
+    (snapshot / "loop").symlink_to(snapshot)
+    (snapshot / "gone").symlink_to(tmp_path / "nowhere")
+    (snapshot / os.fsdecode(b"\xff.safetensors")).write_bytes(b"")
+    assert list(LocalRepository(snapshot).files) == ["model.safetensors"]
+    with open_checkpoint(str(snapshot), _LOCAL) as checkpoint:
+        assert checkpoint.parameters == 3
+
+
+def test_commit_changes_with_every_file_that_matters(tmp_path: Path) -> None:
+    commits = set()
+    _save(tmp_path / "model.safetensors", a=3)
+    commits.add(LocalRepository(tmp_path).commit)
+    (tmp_path / "README.md").write_text("no weights")
+    assert LocalRepository(tmp_path).commit in commits
+    (tmp_path / "config.json").write_text("{}")
+    commits.add(LocalRepository(tmp_path).commit)
+    _save(tmp_path / "model.safetensors", a=4)
+    commits.add(LocalRepository(tmp_path).commit)
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    commits.add(LocalRepository(tmp_path).commit)
+    assert len(commits) == 4
+    assert all(len(commit) == 64 for commit in commits)
+
+
+def test_commit_of_a_large_checkpoint_is_of_headers_and_times(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    _save(path, a=3)
+    os.truncate(path, HASHED_WHOLE_BYTES + 1)
+    before = LocalRepository(tmp_path).commit
+    assert LocalRepository(tmp_path).commit == before
+    os.utime(path, ns=(1, 1))
+    assert LocalRepository(tmp_path).commit != before
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for index in range(5):
+        (tmp_path / str(index)).mkdir()
+    monkeypatch.setattr(limits, "REPOSITORY_FILES", 4)
+    with pytest.raises(LimitExceeded, match="MANTISSA_REPOSITORY_FILES"):
+        LocalRepository(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["/nowhere/at all", "./nowhere", "/dev/null"])
+def test_missing_path_is_named_as_typed(text: str) -> None:
+    with pytest.raises(CheckpointNotFound) as caught:
+        open_checkpoint(text, _LOCAL)
+    assert f'"{text}"' in str(caught.value)
+
+
+def test_paths_are_closed_to_the_web(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", a=3)
+    with pytest.raises(InvalidReference, match="command line only"):
+        open_checkpoint(str(tmp_path), Access())
+
+
+def test_sharded_checkpoint(tmp_path: Path) -> None:
+    _save(
+        tmp_path / "model-00001-of-00002.safetensors", model_DOT_layers_DOT_0_DOT_self_attn_DOT_q_proj_DOT_weight=6, **{"x.masked_bias": 1}
+    )
+    _save(tmp_path / "model-00002-of-00002.safetensors", lm_head_DOT_weight=5, empty=0)
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    weight_map = {"model.layers.0.self_attn.q_proj.weight": first, "x.masked_bias": second, "lm_head.weight": second}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (tmp_path / "config.json").write_text('{"torch_dtype": "float32"}')
+    with open_checkpoint(f"{tmp_path}/", _LOCAL) as checkpoint:
+        assert checkpoint.ref == str(tmp_path)
+        assert not checkpoint.public
+        assert [file.path for file in checkpoint.files] == [first, second]
+        assert checkpoint.parameters == 11
+        assert checkpoint.nbytes == 48
+        assert checkpoint.config == {"torch_dtype": "float32"}
+        assert checkpoint.quantization is None
+        tensors = {tensor.name: tensor for tensor in checkpoint.tensors}
+        assert tensors["x.masked_bias"].buffer
+        query = tensors["model.layers.0.self_attn.q_proj.weight"]
+        assert (query.role, query.layer, query.shape, query.file) == ("attention", 0, (6,), 0)
+        assert read_range(checkpoint.files[0], query.offset, query.nbytes) == np.ones(6, np.float32).tobytes()
+        assert any("x.masked_bias" in note for note in checkpoint.notes)
+        assert any("empty" in note for note in checkpoint.notes)
+    with open_checkpoint(str(tmp_path / first), _LOCAL) as alone:
+        assert alone.ref == str(tmp_path / first)
+        assert alone.parameters == 6
+
+
+def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:
+    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        _save(tmp_path / name, a=1)
+    with pytest.raises(InvalidCheckpoint, match="stands both in"):
+        open_checkpoint(str(tmp_path), _LOCAL)
+
+
+def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        _save(tmp_path / "flat" / f"{name}.safetensors", a=1, b=2)
+        _save(tmp_path / "components" / name / "model.safetensors", a=1)
+    with open_checkpoint(str(tmp_path / "flat"), _LOCAL) as checkpoint:
+        assert sorted(tensor.name for tensor in checkpoint.tensors) == ["x/a", "x/b", "y/a", "y/b"]
+    with open_checkpoint(str(tmp_path / "components"), _LOCAL) as checkpoint:
+        assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("x/a", 0), ("y/a", 1)]
+    with open_checkpoint(str(tmp_path), _LOCAL, subfolder="components/y") as checkpoint:
+        assert [tensor.name for tensor in checkpoint.tensors] == ["a"]
+    with pytest.raises(InvalidReference, match="no folder inside"):
+        open_checkpoint(str(tmp_path / "flat"), _LOCAL, subfolder="../components")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 200_000, '"x"', "9" * 10_000])
+def test_damaged_config_is_noted(tmp_path: Path, content: str) -> None:
+    _save(tmp_path / "model.safetensors", a=1)
+    (tmp_path / "config.json").write_text(content)
+    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+        assert checkpoint.config is None
+        assert checkpoint.notes == ("config.json is no JSON object and was ignored.",)
+
+
+@pytest.mark.parametrize("size", [0, 7, 60, -1])
+def test_truncated_file_is_named_and_everything_closed(tmp_path: Path, size: int) -> None:
+    _save(tmp_path / "a.safetensors", a=8)
+    _save(tmp_path / "b.safetensors", b=8)
+    path = tmp_path / "b.safetensors"
+    os.truncate(path, size if size >= 0 else path.stat().st_size - 1)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(InvalidCheckpoint, match=r"b\.safetensors"):
+        open_checkpoint(str(tmp_path), _LOCAL)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
+def test_no_tensors(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors")
+    with pytest.raises(NoWeights, match="no tensors"):
+        open_checkpoint(str(tmp_path), _LOCAL)
+
+
+def test_tensor_limit_counts_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _save(tmp_path / "a.safetensors", a=1, b=1)
+    _save(tmp_path / "b.safetensors", c=1, d=1)
+    monkeypatch.setattr(limits, "TENSORS", 3)
+    with pytest.raises(LimitExceeded, match="MANTISSA_TENSORS"):
+        open_checkpoint(str(tmp_path), _LOCAL)
+
+
+def test_opening_local_files_imports_nothing_heavy(tmp_path: Path) -> None:
+    _save(tmp_path / "model.safetensors", a=1)
+    program = (
+        "import sys; from analyzers.checkpoints import Access, open_checkpoint\n"
+        f"open_checkpoint({str(tmp_path)!r}, Access(local=True)).close()\n"
+        "print([name for name in ('huggingface_hub', 'torch', 'pandas', 'transformers', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

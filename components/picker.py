@@ -14,9 +14,24 @@ _REST_SECONDS = 30.0
 UNREACHABLE = "The Hub cannot be reached, so there are no suggestions from it. The samples work without it."
 
 
-def samples() -> list[str]:
-    """References of the built-in samples."""
-    return [f"sample:{name}" for name in SAMPLES]
+# Shown until something is typed. They also keep the list at one length: Gradio's dropdown fails on a list that becomes shorter while open.
+WELL_KNOWN = (
+    "google-t5/t5-small",
+    "EleutherAI/pythia-1b",
+    "meta-llama/Llama-2-7b-hf",
+    "openai-community/gpt2",
+    "facebook/opt-125m",
+    "bigscience/bloom-560m",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+)
+
+
+def choices(found: list[str] | None = None) -> list[str]:
+    """What the Hub found, then the samples, then well-known models: always of the same length, without repeats."""
+    samples = [f"sample:{name}" for name in SAMPLES]
+    listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *samples, *WELL_KNOWN])
+    return list(listed)[: len(samples) + len(WELL_KNOWN)]
 
 
 class Suggestions:
@@ -33,7 +48,7 @@ class Suggestions:
     def find(self, text: str) -> tuple[list[str], str] | None:
         """The choices for ``text`` and a note for the visitor (empty when all is well); None: leave things as they are."""
         wanted = text.strip()
-        fixed = samples()
+        fixed = choices()
         if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")) or len(wanted) > limits.REFERENCE_LENGTH:
             return fixed, ""
         if time.monotonic() < self._silent_until:
@@ -41,10 +56,10 @@ class Suggestions:
         if not self._free.acquire(blocking=False):
             return None
         try:
-            found = (self._search or hub.search_models)(wanted.split("@")[0], limits.SEARCH_RESULTS)
+            found = (self._search or hub.search_models)(wanted.split("@")[0], len(WELL_KNOWN))
         except HubError:
             self._silent_until = time.monotonic() + _REST_SECONDS
             return fixed, UNREACHABLE
         finally:
             self._free.release()
-        return [*found, *(name for name in fixed if name not in found)], ""
+        return choices(found), ""

@@ -186,6 +186,8 @@ def _starts(chosen: WeightSet) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
     """Whether a name stands in several groups. Raises InvalidCheckpoint where it stands in several files of one group."""
+    if sum(map(len, places)) == 1:  # within one file the header's own check was enough
+        return False
     groups: Counter[str] = Counter()
     for group in places:
         holder: dict[str, int] = {}

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from analyzers.checkpoints.tensor import DTYPE_BITS
+
 ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "other")
 
 # A leaf that only says which of a module's tensors it is.
@@ -41,6 +43,7 @@ _QUANTIZED = re.compile(
     r"|weight_shape$|weight_zero_point$|weight_format$|(gate|up|down|gate_up)_proj$"
 )
 _INTEGERS = frozenset({"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64"})
+_NARROW = _INTEGERS | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
@@ -143,6 +146,8 @@ def _by_tensors(dtypes: Mapping[str, str]) -> str | None:
         return "compressed-tensors"
     if any(leaf.endswith("blocks") and leaf[: -len("blocks")] + "scales" in leaves for leaf in leaves):
         return "mxfp4"
+    if not any(dtype in _NARROW for dtype in dtypes.values()):
+        return None
     weights = {dtype for name, dtype in dtypes.items() if not is_buffer(name, (), dtype)}
     if any(dtype.startswith("F8_E") for dtype in weights) and any(leaf.endswith(("_scale", "_scale_inv")) for leaf in leaves):
         return "fp8"

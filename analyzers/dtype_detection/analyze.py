@@ -40,7 +40,6 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import InvalidRequest, LimitExceeded, NoWeights, UnsupportedWeights
-from analyzers.numerics import Occupied
 from analyzers.numerics.device import choose_device
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
@@ -81,7 +80,7 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
 
         def work(span: Span, chunks: Iterator[object]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)  # type: ignore[arg-type]
-            return counted, None if plan.strata is None else share_counts(Occupied.of(counted.histogram))
+            return counted, None if plan.strata is None else share_counts(counted.histogram)
 
         found = _Collector(chosen.floats, plan)
         yield Progress(done=0, total=plan.nbytes, unit="bytes", note="reading weights")
@@ -225,7 +224,7 @@ def _report(
     parameters: dict[str, int] = {}
     for tensor in chosen.floats:
         parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
-    pooled = {dtype: (Occupied.of(pool.counted.histogram), pool.counted.runs) for dtype, pool in found.pools.items()}
+    pooled = {dtype: (pool.counted.histogram, pool.counted.runs) for dtype, pool in found.pools.items()}
     judgements = {dtype: judge(values, runs) for dtype, (values, runs) in pooled.items()}
     lineage = conclude([Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read], judgements, parameters)
     exponents: dict[int, int] = {}

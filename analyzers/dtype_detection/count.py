@@ -39,7 +39,7 @@ class Counted:
 
     def add(self, other: "Counted") -> None:
         """Merge ``other`` into this one."""
-        self.histogram.add(other.histogram)
+        self.histogram = self.histogram.merge(other.histogram)
         self.values += other.values
         self.runs += other.runs
         for name, rows in other.exact_rows.items():

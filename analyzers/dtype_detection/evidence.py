@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.report import Evidence
-from analyzers.numerics import Bins, Occupied, bins
+from analyzers.numerics import Bins, BitHistogram, bins
 
 # A proof needs p^n below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
 PROOF_LOG10 = -9.0
@@ -62,9 +62,9 @@ TESTS: dict[str, tuple[Test, ...]] = {
 GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
-def evidence(test: Test, values: Occupied) -> Evidence:
+def evidence(test: Test, values: BitHistogram) -> Evidence:
     """Put ``test`` to the ``values`` of one dtype."""
-    table = bins(values.histogram.dtype)
+    table = bins(values.dtype)
     domain = _domain(test, table)
     passing = domain & table.exact[test.exact]
     informative = passing & ~table.one_bit

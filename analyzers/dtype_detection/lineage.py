@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
-from analyzers.numerics import Occupied
+from analyzers.numerics import BitHistogram
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -30,13 +30,13 @@ class Judgement:
     fossil_rows: int = 0
 
 
-def judge(values: Occupied, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None) -> Judgement:
+def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None) -> Judgement:
     """Judge the values of one dtype.
 
     values: their histogram; runs: (10,) see `evidence.run_evidence`; exact_rows: ancestor -> rows exact in it,
     which are fossils when the rest is not.
     """
-    dtype = values.histogram.dtype
+    dtype = values.dtype
     found = {test.name: evidence(test, values) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and found["bf16_exact"].proven:
         found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values)

@@ -9,7 +9,7 @@ from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
-from analyzers.numerics import Occupied, bins, sqrt_of
+from analyzers.numerics import BitHistogram, bins, sqrt_of
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
@@ -17,9 +17,9 @@ FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
 
 
-def share_counts(values: Occupied) -> tuple[list[int], list[int]]:
+def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
     """(tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
-    table = bins(values.histogram.dtype)
+    table = bins(values.dtype)
     nonzero = values.count(table.finite_nonzero)
     exact = [values.count(table.exact[name]) for name in FORMATS]
     rest = [values.count(mask) for mask in (table.zero, table.underflow, table.subnormal)]
@@ -56,9 +56,9 @@ def finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def statistics(values: Occupied, elements: int) -> Statistics:
+def statistics(values: BitHistogram, elements: int) -> Statistics:
     """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
-    table = bins(values.histogram.dtype)
+    table = bins(values.dtype)
     read = values.values
     abs_min, abs_min_nonzero, abs_max = values.extremes()
     any_finite = abs_max is not None
@@ -118,7 +118,7 @@ UNREAD = Judgement("undecided", (), ())
 
 def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Statistics and lineage of one tensor."""
-    values = Occupied.of(counted.histogram)
+    values = counted.histogram
     return TensorResult(tensor, statistics(values, tensor.elements), judge(values, counted.runs, counted.exact_rows))
 
 

@@ -12,7 +12,8 @@ Three regimes, all with AdamW and a learning rate that warms up and falls to zer
 
 The norms inside the layers start at a gain of `NORM_GAIN`, and the matrices behind them are smaller by that factor and
 learn at a rate smaller by it: the same function, with the small weights that large models have and tiny ones lack. Only
-weights below 2^-18 can tell whether a value stored in bf16 has been through fp16.
+weights below 2^-18 can tell whether a value stored in bf16 has been through fp16. In pure bf16 those gains never move: the
+learning rate is less than half the spacing of bf16 next to `NORM_GAIN`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What bits say: float formats, bit histograms, position-dependent counters, intervals for sampled shares."""
 
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
-from analyzers.numerics.histogram import CODE_TYPE, NARROW, Accumulator, Bins, BitHistogram, Occupied, bins, sqrt_of
+from analyzers.numerics.histogram import CODE_TYPE, NARROW, Accumulator, Bins, BitHistogram, bins, sqrt_of
 from analyzers.numerics.kernels import exact_rows16, exact_rows32, runs_of_few_significands, warm
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Bins",
     "BitHistogram",
     "FloatFormat",
-    "Occupied",
     "bins",
     "exact_rows16",
     "exact_rows32",

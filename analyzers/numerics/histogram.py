@@ -130,48 +130,105 @@ def _bin_count(dtype: str) -> int:
 class BitHistogram:
     """How often each bin of ``bins(dtype)`` occurs, and for 32- and 64-bit floats what bins cannot tell.
 
-    counts: int64, (planes * bins,). low, high: exact smallest nonzero and largest finite magnitude (None where there
-    is none, and for narrow dtypes, whose bins tell). squares: sum of x^2 over finite values, in units of
-    2^-SQUARE_BITS. near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller ones.
+    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often.
+    low, high: exact smallest nonzero and largest finite magnitude (None where there is none, and for narrow dtypes,
+    whose bins tell). squares: sum of x^2 over finite values, in units of 2^-SQUARE_BITS (wide dtypes).
+    near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller ones (wide dtypes).
     """
 
     dtype: str
+    index: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     low: float | None = None
     high: float | None = None
     squares: int = 0
     near_overflow: int = 0
 
-    def __post_init__(self) -> None:
-        if self.counts.size == 0:
-            self.counts = np.zeros(_bin_count(self.dtype), dtype=np.int64)
-
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
         if self.dtype != other.dtype:
             raise ValueError(f"cannot merge histograms of {self.dtype} and {other.dtype}")
-        merged = BitHistogram(self.dtype, self.counts.copy(), self.low, self.high, self.squares, self.near_overflow)
-        merged.add(other)
-        return merged
-
-    def add(self, other: "BitHistogram") -> None:
-        """Merge ``other`` into this one in place."""
-        self.counts += other.counts
-        self.low = _either(min, self.low, other.low)
-        self.high = _either(max, self.high, other.high)
-        self.squares += other.squares
-        self.near_overflow += other.near_overflow
+        index, counts = kernels.merge_sorted(self.index, self.counts, other.index, other.counts)
+        return BitHistogram(
+            self.dtype,
+            index,
+            counts,
+            _either(min, self.low, other.low),
+            _either(max, self.high, other.high),
+            self.squares + other.squares,
+            self.near_overflow + other.near_overflow,
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BitHistogram):
             return NotImplemented
         mine = (self.dtype, self.low, self.high, self.squares, self.near_overflow)
         theirs = (other.dtype, other.low, other.high, other.squares, other.near_overflow)
-        return mine == theirs and bool(np.array_equal(self.counts, other.counts))
+        return mine == theirs and np.array_equal(self.index, other.index) and np.array_equal(self.counts, other.counts)
+
+    @property
+    def values(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
 
     def count(self, mask: NDArray[np.bool_]) -> int:
-        """How many values lie in the bins of ``mask`` (planes * bins,)."""
-        return int(self.counts[mask].sum())
+        """How many values lie in the bins of ``mask`` (one of the arrays of ``bins(dtype)``)."""
+        return int(self.counts[mask[self.index]].sum())
+
+    def distinct(self, mask: NDArray[np.bool_]) -> int:
+        """How many bins of ``mask`` are occupied: at least so many different patterns."""
+        return int(mask[self.index].sum())
+
+    def overflow(self) -> int:
+        """Finite values that round to infinity in fp16: |x| >= 65520."""
+        return self.count(bins(self.dtype).overflow) + self.near_overflow
+
+    def extremes(self) -> tuple[float | None, float | None, float | None]:
+        """(smallest, smallest nonzero, largest) magnitude over the finite values; None where there is none."""
+        table = bins(self.dtype)
+        if self.dtype in NARROW:
+            magnitude = np.abs(table.value[self.index][table.finite_nonzero[self.index]])
+            low = float(magnitude.min()) if magnitude.size else None
+            high = float(magnitude.max()) if magnitude.size else None
+        else:
+            low, high = self.low, self.high
+        if self.count(table.zero):
+            return 0.0, low, high if high is not None else 0.0
+        return low, low, high
+
+    def sum_of_squares(self) -> Fraction:
+        """Sum of x^2 over the finite values, exactly as counted (narrow dtypes) or as accumulated in float64 (wide ones)."""
+        if self.dtype not in NARROW:
+            return Fraction(self.squares, 1 << SQUARE_BITS)
+        table = bins(self.dtype)
+        chosen = table.finite_nonzero[self.index]
+        value = table.value[self.index][chosen]
+        if value.size == 0:
+            return Fraction(0)
+        # By exponent, the squares are small integers times a power of two: exact in int64 (below 2^41 values), then in Python's.
+        mantissa, exponent = np.frexp(np.abs(value))
+        whole = np.rint(np.ldexp(mantissa, 11)).astype(np.int64)
+        first = int(exponent.min())
+        sums = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
+        np.add.at(sums, exponent - first, whole * whole * self.counts[chosen])
+        total = sum(square << (2 * i) for i, square in enumerate(sums.tolist()))
+        return total * Fraction(2) ** (2 * (first - 11))
+
+    def norm(self) -> float:
+        """Frobenius norm over the finite values."""
+        return sqrt_of(self.sum_of_squares())
+
+    def exponents(self) -> dict[int, int]:
+        """How many finite nonzero values have floor(log2 |x|) = e, by e."""
+        table = bins(self.dtype)
+        chosen = table.finite_nonzero[self.index]
+        exponent = table.exponent[self.index][chosen].astype(np.int64)
+        if exponent.size == 0:
+            return {}
+        first = int(exponent.min())
+        counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
+        np.add.at(counts, exponent - first, self.counts[chosen])
+        return {first + i: int(c) for i, c in enumerate(counts) if c}
 
 
 def _either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:
@@ -188,7 +245,7 @@ class Accumulator:
 
     def __init__(self, dtype: str, device: str = "cpu") -> None:
         self.dtype = dtype
-        self._histogram = BitHistogram(dtype)
+        self._taken = BitHistogram(dtype)
         self._fine: NDArray[np.uint32] | None = None
         self._table = np.zeros((PLANES.get(dtype, 1), min(_bin_count(dtype), 1 << 16)), dtype=np.uint32)
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
@@ -218,19 +275,19 @@ class Accumulator:
     def take(self) -> BitHistogram:
         """What was counted since the last call."""
         self._flush()
-        taken, self._histogram = self._histogram, BitHistogram(self.dtype)
+        taken, self._taken = self._taken, BitHistogram(self.dtype)
         return taken
 
     def _flush(self) -> None:
-        self._histogram.counts += self._table.reshape(-1)
-        self._table[:] = 0
+        self._taken = self._taken.merge(BitHistogram(self.dtype, *kernels.drain(self._table.reshape(-1))))
         self._room = 0xFFFFFFFF
 
     def _count_on_device(self, codes: NDArray[Any]) -> None:
         from analyzers.numerics import torch_kernels
 
         table, low, high = torch_kernels.count(codes, self.dtype, "cuda")
-        self._histogram.counts += table
+        index = np.flatnonzero(table)
+        self._taken = self._taken.merge(BitHistogram(self.dtype, index, table[index]))
         if codes.dtype == np.uint32:
             self._magnitudes(codes, low, high)
         elif codes.dtype == np.uint64:
@@ -252,7 +309,7 @@ class Accumulator:
         self._extend(float(to_float[0]), float(to_float[1]), kernels.squares(values, 1.0), 0)
         if to_float[1] >= FP16_OVERFLOW:
             magnitude = np.abs(values)
-            self._histogram.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+            self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 
     def _count64(self, codes: NDArray[np.uint64]) -> None:
         """float64 by way of its fp32 pattern, rounded toward zero and kept finite and nonzero, in plane 5 where inexact."""
@@ -280,94 +337,15 @@ class Accumulator:
         high = float(nonzero.max())
         shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows or vanishes beside the largest
         self._extend(float(nonzero.min()), high, kernels.squares(np.ldexp(values, -shift), 1.0), 2 * shift)
-        self._histogram.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+        self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 
     def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
         """Add extremes and a sum of squares given as ``squares * 2^shift``."""
-        histogram = self._histogram
-        histogram.low = _either(min, histogram.low, low)
-        histogram.high = _either(max, histogram.high, high)
+        taken = self._taken
+        taken.low = _either(min, taken.low, low)
+        taken.high = _either(max, taken.high, high)
         numerator, denominator = squares.as_integer_ratio()
-        histogram.squares += (numerator << (SQUARE_BITS + shift)) // denominator
-
-
-@dataclass(frozen=True, slots=True)
-class Occupied:
-    """A histogram's nonempty bins: index into ``bins(dtype)`` arrays and how often; what all lookups work on."""
-
-    histogram: BitHistogram
-    index: NDArray[np.intp]
-    counts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, histogram: BitHistogram) -> "Occupied":
-        """The nonempty bins of ``histogram``."""
-        index = np.flatnonzero(histogram.counts)
-        return cls(histogram, index, histogram.counts[index])
-
-    def count(self, mask: NDArray[np.bool_]) -> int:
-        """How many values lie in the bins of ``mask``."""
-        return int(self.counts[mask[self.index]].sum())
-
-    def distinct(self, mask: NDArray[np.bool_]) -> int:
-        """How many bins of ``mask`` are occupied: at least so many different patterns."""
-        return int(mask[self.index].sum())
-
-    @property
-    def values(self) -> int:
-        """How many values were counted."""
-        return int(self.counts.sum())
-
-    def overflow(self) -> int:
-        """Finite values that round to infinity in fp16: |x| >= 65520."""
-        return self.count(bins(self.histogram.dtype).overflow) + self.histogram.near_overflow
-
-    def extremes(self) -> tuple[float | None, float | None, float | None]:
-        """(smallest, smallest nonzero, largest) magnitude over the finite values; None where there is none."""
-        table = bins(self.histogram.dtype)
-        if self.histogram.dtype in NARROW:
-            magnitude = np.abs(table.value[self.index][table.finite_nonzero[self.index]])
-            low = float(magnitude.min()) if magnitude.size else None
-            high = float(magnitude.max()) if magnitude.size else None
-        else:
-            low, high = self.histogram.low, self.histogram.high
-        if self.count(table.zero):
-            return 0.0, low, high if high is not None else 0.0
-        return low, low, high
-
-    def sum_of_squares(self) -> Fraction:
-        """Sum of x^2 over the finite values, exactly as counted (narrow dtypes) or as accumulated in float64 (wide ones)."""
-        if self.histogram.dtype not in NARROW:
-            return Fraction(self.histogram.squares, 1 << SQUARE_BITS)
-        table = bins(self.histogram.dtype)
-        chosen = table.finite_nonzero[self.index]
-        value = table.value[self.index][chosen]
-        if value.size == 0:
-            return Fraction(0)
-        # By exponent, the squares are small integers times a power of two: exact in int64 (below 2^41 values), then in Python's.
-        mantissa, exponent = np.frexp(np.abs(value))
-        whole = np.rint(np.ldexp(mantissa, 11)).astype(np.int64)
-        first = int(exponent.min())
-        sums = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
-        np.add.at(sums, exponent - first, whole * whole * self.counts[chosen])
-        total = sum(square << (2 * i) for i, square in enumerate(sums.tolist()))
-        return total * Fraction(2) ** (2 * (first - 11))
-
-    def norm(self) -> float:
-        """Frobenius norm over the finite values."""
-        return sqrt_of(self.sum_of_squares())
-
-    def exponents(self) -> dict[int, int]:
-        """How many finite nonzero values have floor(log2 |x|) = e, by e."""
-        table = bins(self.histogram.dtype)
-        chosen = table.finite_nonzero[self.index]
-        exponent = table.exponent[self.index][chosen].astype(np.int64)
-        if exponent.size == 0:
-            return {}
-        first = int(exponent.min())
-        counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
-        np.add.at(counts, exponent - first, self.counts[chosen])
-        return {first + i: int(c) for i, c in enumerate(counts) if c}
+        taken.squares += (numerator << (SQUARE_BITS + shift)) // denominator
 
 
 def sqrt_of(square: Fraction) -> float:

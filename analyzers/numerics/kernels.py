@@ -83,6 +83,43 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     return fine_blocks
 
 
+@_jit()
+def drain(table: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The occupied bins of ``table`` (n,) and their counts, both (m,); the table is cleared."""
+    occupied = 0
+    for i in range(table.size):
+        occupied += table[i] != 0
+    index = np.empty(occupied, dtype=np.int64)
+    counts = np.empty(occupied, dtype=np.int64)
+    at = 0
+    for i in range(table.size):
+        if table[i] != 0:
+            index[at] = i
+            counts[at] = table[i]
+            table[i] = 0
+            at += 1
+    return index, counts
+
+
+@_jit()
+def merge_sorted(
+    index_a: NDArray[np.int64], counts_a: NDArray[np.int64], index_b: NDArray[np.int64], counts_b: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Two histograms as one: ascending indices (m,) with counts (m,) each; counts of an index in both are added."""
+    index = np.empty(index_a.size + index_b.size, dtype=np.int64)
+    counts = np.empty(index.size, dtype=np.int64)
+    a = b = at = 0
+    while a < index_a.size or b < index_b.size:
+        from_a = b == index_b.size or (a < index_a.size and index_a[a] <= index_b[b])
+        from_b = a == index_a.size or (b < index_b.size and index_b[b] <= index_a[a])
+        index[at] = index_a[a] if from_a else index_b[b]
+        counts[at] = (counts_a[a] if from_a else 0) + (counts_b[b] if from_b else 0)
+        a += from_a
+        b += from_b
+        at += 1
+    return index[:at].copy(), counts[:at].copy()
+
+
 def fold_fine(fine: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
     """Move the histogram of 19 high bits ``fine`` (2^19,) into ``counts`` (5, 65536), and clear it."""
     by_low_bits = fine.reshape(65536, 8)
@@ -126,7 +163,9 @@ def runs_of_few_significands(
 
     A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
     at. Only normal values count; a run needs 32 of them. Values of a scaled fp8 or fp4 grid keep the few
-    significands of that grid, whatever the scale of the run.
+    significands of that grid, whatever the scale of the run. So do others, which a floating grid is told from by its
+    exponents: the steps of an integer grid (dequantized int4: 1, 2, ... 8) and values close to one constant (norms near
+    1) have fewer than 5. Such runs say nothing and count as if of one significand.
 
     codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
     bits of each in the stored dtype; out: (10,) histogram of the number of distinct significands, 9 meaning more than 8.
@@ -142,6 +181,7 @@ def runs_of_few_significands(
             end = min(start + 128, (r + 1) * row)
             low = uint64(0)
             high = uint64(0)
+            exponents = uint64(0)
             normal = 0
             while start < end:
                 for i in range(start, min(start + 32, end)):  # no branches in here: they would be coin tosses
@@ -149,6 +189,7 @@ def runs_of_few_significands(
                     stored = (code >> mantissa_shift) & top
                     counts = uint64(stored != 0) & uint64(stored != top)
                     normal += int64(counts)
+                    exponents |= counts << (stored & uint64(63))
                     bit = (code >> significand_shift) & uint64(127)
                     upper = bit >> uint64(6)
                     low |= (counts & (upper ^ uint64(1))) << (bit & uint64(63))
@@ -157,7 +198,8 @@ def runs_of_few_significands(
                 if normal >= 32 and _ones(low, high) > 8:
                     break
             if normal >= 32:
-                out[min(_ones(low, high), 9)] += 1
+                distinct = _ones(low, high)
+                out[1 if distinct <= 8 and _ones(exponents, uint64(0)) < 5 else distinct] += 1
 
 
 @_jit(inline="always")
@@ -230,12 +272,16 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 @_jit()
 def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int) -> bool:
-    """Whether at least ``need`` different normal values, powers of two left out, are in ``codes`` (told apart by a 64-slot hash)."""
+    """Whether at least ``need`` different normal magnitudes, powers of two left out, are in ``codes`` (told apart by a 64-slot hash).
+
+    The sign is left out: a value and its negative pass a test together, and count as one.
+    """
     seen = uint64(0)
     distinct = 0
     top = (1 << exponent) - 1
+    magnitude = (uint64(1) << uint64(mantissa + exponent)) - uint64(1)
     for i in range(codes.size):
-        code = uint64(codes[i])
+        code = uint64(codes[i]) & magnitude
         stored = int64((code >> uint64(mantissa)) & uint64(top))
         if stored == 0 or stored == top or code & ((uint64(1) << uint64(mantissa)) - uint64(1)) == 0:
             continue
@@ -258,6 +304,7 @@ def warm() -> None:
         mantissa, exponent = (7, 8) if code_type is np.uint16 else (23, 8)
         runs_of_few_significands(codes, 128, 0, mantissa, exponent, 1, runs)
     count16(np.arange(256, dtype=np.uint16), table)
+    merge_sorted(*drain(table[0]), *drain(table[0]))
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))

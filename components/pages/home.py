@@ -15,7 +15,7 @@ from components.jobs import OUR_FAULT, job, log_unexpected
 from components.links import Form, form
 from components.navigation import build_navigation
 from components.passport import summary
-from components.picker import Suggestions, samples
+from components.picker import Suggestions, choices
 from components.progress import Meter
 from components.result import Result, build_result
 
@@ -38,7 +38,7 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(_TITLE, elem_classes="m-plain")
     with gr.Row(elem_classes="m-ask"):
         model = gr.Dropdown(
-            samples(), value=None, label="Model id or sample", allow_custom_value=True, filterable=True, interactive=True, scale=1, elem_id="m-model"
+            choices(), value=None, label="Model id or sample", allow_custom_value=True, filterable=True, interactive=True, scale=1, elem_id="m-model"
         )
         inspect = gr.Button("Inspect", variant="primary", elem_id="m-inspect", elem_classes="m-go")
         stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
@@ -139,8 +139,8 @@ def _wire_search(model: gr.Dropdown, offline: gr.HTML) -> None:
         found = suggestions.find(str(event.input_value or ""))
         if found is None:
             return gr.skip(), gr.skip()
-        choices, note = found
-        return gr.update(choices=choices), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
+        offered, note = found
+        return gr.update(choices=offered), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
 
     model.key_up(search, outputs=[model, offline], queue=False, show_progress="hidden", trigger_mode="always_last", api_visibility="private")
 

@@ -87,15 +87,17 @@ def layers(report: DtypeReport) -> "Figure":
     numbered = [row.layer for row in report.layers if row.layer is not None]
     for index, (role, rows) in enumerate(_by_role(report)):
         style = index % len(_COLOURS)
+        # what stands outside the layers is no neighbour of layer 0: no line leads from one to the other
+        points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         figure.add_trace(
             Scatter(
-                x=[-1 if row.layer is None else row.layer for row in rows],
-                y=[row.abs_max for row in rows],
+                x=[None if row is None else -1 if row.layer is None else row.layer for row in points],
+                y=[row and row.abs_max for row in points],
                 name=_text(role),
                 mode="lines+markers" if len(rows) > 1 else "markers",
                 line={"color": _COLOURS[style], "dash": _DASHES[style], "width": 1.8},
                 marker={"symbol": _MARKERS[style], "size": 7, "color": _COLOURS[style]},
-                customdata=[[_place(row), f"{row.abs_max!r}", _number(row.rms), f"{row.tensors:,}"] for row in rows],
+                customdata=[row and [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points],
                 hovertemplate=f"{_text(role)}, %{{customdata[0]}}<br>largest %{{customdata[1]}}<br>rms %{{customdata[2]}}"
                 "<br>tensors: %{customdata[3]}<extra></extra>",
             )
@@ -106,7 +108,7 @@ def layers(report: DtypeReport) -> "Figure":
     largest = FP16.largest
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line={"color": _THRESHOLD, "dash": "dash", "width": 1.2})
     figure.add_annotation(
-        xref="paper", x=1, xanchor="right", y=math.log10(largest), yanchor="bottom", text="fp16 largest 65504", showarrow=False
+        xref="paper", x=1, xanchor="right", y=math.log10(largest), yanchor="top", text="fp16 largest 65504", showarrow=False
     )
     shown = [row.abs_max for row in report.layers if row.abs_max]
     low, high = min(shown, default=1e-2), max(shown, default=1.0)
@@ -130,7 +132,7 @@ def _layout(height: int) -> dict[str, object]:
         "showlegend": False,
         "hoverlabel": {"align": "left"},
         "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
-        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1},
+        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1, "tickfont": {"size": 11}},
     }
 
 

@@ -152,14 +152,19 @@ def test_oversized_header_is_refused_before_it_is_read() -> None:
         parse_header((200_000_000).to_bytes(8, "little"), 300_000_000)
 
 
-def test_ninety_thousand_tensors_take_under_a_second() -> None:
+def test_ninety_thousand_tensors_cost_little_more_than_their_json() -> None:
+    # A ratio, since seconds depend on what else the machine does: 1.8 here, that is 0.7 s on a busy 2-core machine.
     names = [f"model.layers.{i // 1536}.mlp.experts.{i // 6 % 256}.{i % 6}_proj.weight" for i in range(90_000)]
-    raw = framed(json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode())
-    seconds = []
+    text = json.dumps({name: tensor([2, 3], 24 * i, 24 * i + 24) for i, name in enumerate(names)}).encode()
+    raw = framed(text)
+    bare, whole = [], []
     for _ in range(3):
         started = time.thread_time()
+        json.loads(text)
+        parsed = time.thread_time()
         header = parse_header(raw, len(raw) + 24 * len(names))
-        seconds.append(time.thread_time() - started)
-    assert min(seconds) < 1.0
-    assert gc.isenabled()
+        bare.append(parsed - started)
+        whole.append(time.thread_time() - parsed)
+    assert min(whole) < 4 * min(bare)
     assert [item.name for item in header.tensors] == names
+    assert gc.isenabled()

@@ -54,14 +54,15 @@ def cast(name: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {key: tensor.to(dtype) for key, tensor in weights_of(name).items()}
 
 
-def loss_per_token(model: Any, tokenizer: Any, answers: int) -> float:
+def loss_per_token(model: Any, tokenizer: Any, pairs: int, answers_only: bool = False) -> float:
     """Mean cross-entropy (nats) of the first pairs, one at a time, in the layout the samples were trained in."""
     losses = []
-    for pair in builtin_pairs()[:answers]:
+    for pair in builtin_pairs()[:pairs]:
         token_ids = torch.tensor([[*tokenizer(pair.prompt + pair.output)["input_ids"], 1]])
         with torch.no_grad():
             logits = model(input_ids=token_ids).logits[0, :-1].double()
-        losses.append(torch.nn.functional.cross_entropy(logits, token_ids[0, 1:], reduction="none"))
+        first = len(tokenizer(pair.prompt)["input_ids"]) - 1 if answers_only else 0
+        losses.append(torch.nn.functional.cross_entropy(logits[first:], token_ids[0, 1 + first :], reduction="none"))
     return float(torch.cat(losses).mean())
 
 
@@ -74,7 +75,7 @@ def test_a_sample_loads_in_transformers_and_has_learnt(name: str) -> None:
     assert model.dtype == DTYPES.get(name, torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     # A third of the nats of a uniform guess are gone; measured in float32, where even tiny-overflow is finite.
-    assert loss_per_token(model.float().eval(), tokenizer, answers=24) < 0.65 * math.log(model.config.vocab_size)
+    assert loss_per_token(model.float().eval(), tokenizer, pairs=24) < 0.65 * math.log(model.config.vocab_size)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -138,10 +139,18 @@ def test_tuning_changes_some_weights_and_leaves_some() -> None:
 
 
 def test_each_step_moves_further_from_the_base() -> None:
-    base = values_of("tiny-bf16")
-    changed = [int(np.sum(values_of(name) != base)) for name in TRAJECTORY]
-    assert changed[0] == 0
-    assert all(earlier < later for earlier, later in pairwise(changed))
+    checkpoints = [values_of(name) for name in TRAJECTORY]
+    distances = [float(np.linalg.norm(checkpoint - checkpoints[0])) for checkpoint in checkpoints]
+    assert all(earlier < later for earlier, later in pairwise(distances))
+
+
+def test_tuning_lowers_the_loss_of_the_answers() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(sample_folder("tiny-bf16"))
+    models: list[Any] = [
+        AutoModelForCausalLM.from_pretrained(sample_folder(name), dtype=torch.float32) for name in ("tiny-bf16", "tiny-tuned")
+    ]
+    base, tuned = (loss_per_token(model, tokenizer, pairs=64, answers_only=True) for model in models)
+    assert tuned < base - 0.002
 
 
 def test_overflow_is_the_same_function_beyond_the_range_of_fp16() -> None:

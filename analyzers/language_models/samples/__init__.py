@@ -34,7 +34,11 @@ SAMPLES: dict[str, Sample] = {
     "tiny-bf16-as-fp32": Sample("bf16", "tiny-bf16 saved in fp32", "an upcast: the low 16 bits of every value are zero"),
     "tiny-fp16-as-fp32": Sample("fp16-mixed", "tiny-fp16-mixed saved in fp32", "an upcast: every value lies on the grid of fp16"),
     "tiny-bf16-as-fp16": Sample("bf16", "tiny-bf16 saved in fp16", "a downcast: the low 3 mantissa bits of normal values are zero"),
-    "tiny-tuned": Sample("bf16", "tiny-bf16 fine-tuned on the answers for 20 updates, in pure bf16", "most small updates vanish in bf16"),
+    "tiny-tuned": Sample(
+        "bf16",
+        "tiny-bf16 fine-tuned on the answers for 20 updates, in pure bf16",
+        "an update too small for the larger weights, which keep their bits",
+    ),
     **{f"tiny-step-{number}": _step(number) for number in range(1, 5)},
     "tiny-sharded": Sample("bf16", "tiny-bf16 in three files with an index", "the same weights read from shards"),
     "tiny-overflow": Sample(

@@ -1,0 +1,69 @@
+"""``python -m tests.benchmarks [NAME ...]``: run benchmarks and print one table. Needs about 15 GB of disk for a while."""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from .hub_exact import exact_over_http
+from .hub_quick import large_quick, mixture_quick
+from .local_exact import local_exact
+from .result import Result, table
+from .start import sample_start
+
+BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
+    "start": sample_start,
+    "local": local_exact,
+    "http": exact_over_http,
+    "large": large_quick,
+    "mixture": mixture_quick,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; returns the exit status: 1 where a benchmark failed, or with --strict missed a target."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Speed and memory beside the naive way.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; by default all")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed: for a machine that does nothing else")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+    print(machine(), flush=True)
+    results: list[Result] = []
+    failed = False
+    for name in dict.fromkeys(options.names or BENCHMARKS):
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+            try:
+                results += BENCHMARKS[name](Path(folder))
+            except RuntimeError as error:
+                failed = True
+                results.append(Result(f"{name}: failed", "", met=False))
+                print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    print(table(results))
+    print("\nTimes: median of several processes (smallest in brackets). ratio: naive / ours. Memory: largest of all runs.")
+    return int(failed or (options.strict and any(result.met is False for result in results)))
+
+
+def machine() -> str:
+    """One line: what this was measured on, and how busy it was."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    load = os.getloadavg()[0]
+    return f"{model}, {cores} cores, {memory:.0f} GB, Python {platform.python_version()}, load {load:.1f} before the start\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

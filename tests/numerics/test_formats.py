@@ -1,0 +1,131 @@
+"""Formats against torch's casts over every pattern, numpy's spacing, and exact rational arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from analyzers.numerics.formats import (
+    BF16,
+    FP8_E4M3,
+    FP8_E4M3FNUZ,
+    FP8_E5M2,
+    FP8_E5M2FNUZ,
+    FP16,
+    FP16_GRID_BELOW,
+    FP16_OVERFLOW,
+    FP16_UNDERFLOW,
+    FP32,
+    TF32,
+    FloatFormat,
+)
+from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64, survives
+
+NARROW = {"F16": FP16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2, "F8_E4M3FNUZ": FP8_E4M3FNUZ, "F8_E5M2FNUZ": FP8_E5M2FNUZ}
+ASKED = {f.name: f for f in (FP32, TF32, FP16, BF16, FP8_E4M3, FP8_E5M2)}
+E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_every_pattern_decodes_as_torch_reads_it(dtype: str) -> None:
+    values = NARROW[dtype].decode()
+    expected = decoded(all_patterns(dtype), dtype)
+    np.testing.assert_array_equal(values, expected)
+    finite = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(values[finite]), np.signbit(expected[finite]))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_limits_are_those_of_torch(dtype: str) -> None:
+    limits, info = NARROW[dtype], torch.finfo(TORCH[dtype])
+    values = decoded(all_patterns(dtype), dtype)
+    positive = values[np.isfinite(values) & (values > 0)]
+    assert limits.largest == info.max == positive.max()
+    assert limits.smallest_normal == float(info.smallest_normal)
+    assert limits.smallest_subnormal == positive.min()
+    assert limits.bits == info.bits
+
+
+def test_wide_formats_have_the_limits_of_numpy() -> None:
+    info = np.finfo(np.float32)
+    assert (FP32.largest, FP32.smallest_normal) == (float(info.max), float(info.tiny))
+    assert FP32.smallest_subnormal == float(np.nextafter(np.float32(0), np.float32(1)))
+    assert (TF32.bits, TF32.largest) == (19, float(np.uint32(0x7F7FE000).view(np.float32)))
+    assert (TF32.smallest_normal, TF32.smallest_subnormal) == (2.0**-126, 2.0**-136)
+
+
+def test_e2m1_is_finite_throughout() -> None:
+    np.testing.assert_array_equal(E2M1.decode()[:8], [0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    assert (E2M1.largest, E2M1.smallest_normal, E2M1.smallest_subnormal) == (6, 1, 0.5)
+
+
+def test_ulp_is_numpys_spacing() -> None:
+    with np.errstate(invalid="ignore"):
+        single = hostile32().view(np.float32)
+    single = single[np.isfinite(single) & (np.abs(single) <= np.finfo(np.float32).max)]
+    np.testing.assert_array_equal(FP32.ulp(single.astype(np.float64)), np.abs(np.spacing(single)).astype(np.float64))
+    half = np.arange(0x7C00, dtype=np.uint16).view(np.float16)
+    np.testing.assert_array_equal(FP16.ulp(half.astype(np.float64)), np.spacing(half).astype(np.float64))
+    values = BF16.decode()[:0x7F80]
+    np.testing.assert_array_equal(BF16.ulp(values[:-1]), np.diff(values))
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("dtype", NARROW)
+def test_every_pattern_is_exact_where_a_cast_keeps_it(dtype: str, name: str) -> None:
+    values = decoded(all_patterns(dtype), dtype)
+    np.testing.assert_array_equal(ASKED[name].is_exact(values), survives(values, name))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_exact_means_one_of_the_formats_values(dtype: str) -> None:
+    grid = decoded(all_patterns(dtype), dtype)
+    grid = grid[np.isfinite(grid)]
+    for other in ("F16", "BF16"):
+        values = decoded(all_patterns(other), other)
+        np.testing.assert_array_equal(NARROW[dtype].is_exact(values), np.isin(values, grid))
+
+
+def _exact(x: Fraction, bits: int, lowest: int, largest: Fraction) -> bool:
+    """Whether x = m 2^e with integers |m| < 2^(bits + 1) and e >= lowest, by rational arithmetic."""
+    if x == 0:
+        return True
+    m, e = abs(x), 0
+    if m.denominator > 1:
+        e = -(m.denominator.bit_length() - 1)
+        if m.denominator != 1 << -e:
+            return False
+        m *= 1 << -e
+    whole = m.numerator
+    zeros = (whole & -whole).bit_length() - 1
+    whole, e = whole >> zeros, e + zeros
+    return whole < 1 << (bits + 1) and e >= lowest and abs(x) <= largest
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_exactness_by_rational_arithmetic(name: str) -> None:
+    asked = ASKED[name]
+    values = hostile64()[::3].view(np.float64)
+    values = values[np.isfinite(values)]
+    lowest = 1 - asked.bias - asked.mantissa_bits
+    expected = [_exact(Fraction(x), asked.mantissa_bits, lowest, Fraction(asked.largest)) for x in values.tolist()]
+    assert any(expected) and not all(expected)
+    np.testing.assert_array_equal(asked.is_exact(values), expected)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_nan_and_infinities_are_never_exact(name: str) -> None:
+    values: NDArray[np.float64] = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
+    assert ASKED[name].is_exact(values).tolist() == [False, False, False, True, True]
+
+
+def test_thresholds_are_where_fp16_rounds_away() -> None:
+    below, above = np.nextafter(FP16_OVERFLOW, 0), FP16_OVERFLOW
+    with np.errstate(over="ignore"):
+        assert np.float16(below) == 65504 and np.isinf(np.float16(above))
+    assert np.float16(FP16_UNDERFLOW) == 0 and np.float16(np.nextafter(FP16_UNDERFLOW, 1)) == np.float16(2.0**-24)
+    grid = np.arange(1, 64) * 2.0**-24
+    assert grid.max() < FP16_GRID_BELOW == 64 * 2.0**-24
+    assert BF16.is_exact(grid).all()

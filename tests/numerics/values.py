@@ -1,0 +1,93 @@
+"""Values that try every corner of a format, and the slow oracles they are checked with: torch's casts and float64."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+# Our dtype name -> torch's. Between them these are all the formats whose every pattern has a bin.
+TORCH = {
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+}
+SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def decoded(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    """What torch reads from patterns of ``dtype``, in float64. Same shape."""
+    if dtype == "F32":
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            return codes.view(np.float32).astype(np.float64)
+    if dtype == "F64":
+        return codes.view(np.float64)
+    signed = codes.view(np.int16) if codes.dtype == np.uint16 else codes
+    values: NDArray[np.float64] = torch.from_numpy(signed.copy()).view(TORCH[dtype]).to(torch.float64).numpy()
+    return values
+
+
+def all_patterns(dtype: str) -> NDArray[Any]:
+    """Every pattern of a 16- or 8-bit dtype, in order."""
+    return np.arange(256, dtype=np.uint8) if dtype.startswith("F8") else np.arange(65536).astype(np.uint16)
+
+
+def survives(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
+    """Whether casting to the format and back gives the same finite value; by torch, but for tf32, which is its bits."""
+    with np.errstate(all="ignore"):
+        narrow = values.astype(np.float32)
+        same = np.isfinite(values) & (narrow == values)
+    if name == "fp32":
+        return same
+    if name == "tf32":
+        return same & (narrow.view(np.uint32) & 0x1FFF == 0)
+    short = {
+        "fp16": torch.float16,
+        "bf16": torch.bfloat16,
+        "fp8_e4m3": torch.float8_e4m3fn,
+        "fp8_e5m2": torch.float8_e5m2,
+    }[name]
+    tensor = torch.from_numpy(narrow)
+    back: NDArray[np.float32] = tensor.to(short).to(torch.float32).numpy()
+    kept: NDArray[np.bool_] = same & np.isfinite(back) & (back == narrow)
+    return kept
+
+
+def around(points: list[float], ulps: int = 3) -> NDArray[np.float32]:
+    """fp32 ``points`` with their neighbours, of both signs."""
+    near = []
+    for point in points:
+        pattern = int(np.float32(point).view(np.uint32))
+        near += [pattern + i for i in range(-ulps, ulps + 1) if 0 <= pattern + i < 0x7F800000]
+    values = np.array(near, dtype=np.uint32).view(np.float32)
+    return np.concatenate([values, -values])
+
+
+EDGES = [65504.0, 65519.0, 65520.0, 65535.0, 65536.0, 65280.0, 448.0, 57344.0, 1.0, 0.1]
+SMALL_EDGES = [2.0**e for e in (-9, -14, -16, -17, -18, -24, -25, -26, -126, -133, -134, -136, -149)]
+
+
+def hostile32() -> NDArray[np.uint32]:
+    """fp32 patterns: every plane, subnormals, NaN payloads, infinities, zeros of both signs, and the edges of formats."""
+    rng = np.random.default_rng(5)
+    planes = [rng.integers(0, 1 << 32, 400, dtype=np.uint32) & np.uint32(0xFFFFFFFF << low & 0xFFFFFFFF) for low in (0, 12, 13, 14, 15, 16, 20)]
+    subnormal = rng.integers(0, 1 << 23, 300, dtype=np.uint32) | (rng.integers(0, 2, 300, dtype=np.uint32) << np.uint32(31))
+    special = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7F810000, 0x7FBFFFFF], dtype=np.uint32)
+    edges = around(EDGES + SMALL_EDGES).view(np.uint32)
+    return np.concatenate([*planes, subnormal, special, edges, np.array([0x7F7FFFFF, 0xFF7FFFFF, 1, 0x80000001], dtype=np.uint32)])
+
+
+def hostile64() -> NDArray[np.uint64]:
+    """float64 patterns: all fp32 ones widened and moved by an ulp, beyond fp32's range on both ends, subnormals, NaN payloads."""
+    rng = np.random.default_rng(6)
+    with np.errstate(invalid="ignore"):
+        wide = hostile32().view(np.float32).astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    random = rng.integers(0, 1 << 64, 500, dtype=np.uint64).view(np.float64)
+    beyond = np.array([1e300, -1e300, 3.5e38, 1e-300, -5e-324, 2.2e-308, 1.7e308, 7e-46, 0.0, -0.0, np.inf, -np.inf, np.nan])
+    payloads = np.array([0x7FF0000000000001, 0xFFF8000000000001, 0x7FF0000020000000], dtype=np.uint64).view(np.float64)
+    moved = [np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf)]
+    return np.concatenate([wide, *moved, random, beyond, payloads]).view(np.uint64)

@@ -39,5 +39,10 @@ def inspect(
 def add_endpoint() -> None:
     """Register ``/inspect``. Call inside the Blocks."""
     gr.api(
-        inspect, api_name="inspect", api_description=DESCRIPTION, concurrency_limit=limits.JOBS, concurrency_id="analysis", api_visibility="public"
+        inspect,
+        api_name="inspect",
+        api_description=DESCRIPTION,
+        concurrency_limit=limits.JOBS,
+        concurrency_id="analysis",
+        api_visibility="public",
     )

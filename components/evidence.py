@@ -57,7 +57,9 @@ def _parts(report: DtypeReport) -> str:
     said = ""
     if lineage.fossil_rows:
         rows = numbers.plural(lineage.fossil_rows, "row")
-        said = f'<p class="m-say">{rows} hold only values of a narrower format, in tensors that do not: most likely never updated since.</p>'
+        said = (
+            f'<p class="m-say">{rows} hold only values of a narrower format, in tensors that do not: most likely never updated since.</p>'
+        )
     if len(lineage.parts) < 2:
         return said
     rows_by_verdict = [(part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts]
@@ -79,19 +81,21 @@ def _magnitudes(report: DtypeReport) -> str:
         ("Zero in fp16", numbers.count(counts.fp16_underflow)),
         ("Subnormal in fp16", numbers.count(counts.fp16_subnormal)),
     ]
-    seen = "" if extremes.exact else ", as seen in the sample"
-    return table(("Of all values read" + seen, ""), rows, frozenset({1}), f"{numbers.plural(report.values_read, 'value')} read")
+    seen = "" if extremes.exact else ", a sample"
+    return table((f"Of the {numbers.plural(report.values_read, 'value')} read{seen}", ""), rows, frozenset({1}))
 
 
 def _shares(report: DtypeReport) -> str:
     if not report.intervals:
-        rows = [(name, numbers.share(value)) for name, value in zip(_HELD.values(), report.representable.model_dump().values(), strict=True)]
-        return table(("Nonzero values held exactly by", "Share"), rows, frozenset({1}), "Shares")
+        rows = [
+            (name, numbers.share(value)) for name, value in zip(_HELD.values(), report.representable.model_dump().values(), strict=True)
+        ]
+        return table(("Nonzero values held exactly by", "Share"), rows, frozenset({1}))
     spans = [
         (_SHARES.get(key, key), numbers.share(found.estimate), f"{numbers.share(found.low)} to {numbers.share(found.high)}")
         for key, found in report.intervals.items()
     ]
-    return table(("Of the whole checkpoint, estimated", "Share", "95 % interval"), spans, frozenset({1, 2}), "Shares")
+    return table(("Of the whole checkpoint, estimated", "Share", "95 % interval"), spans, frozenset({1, 2}))
 
 
 def _notes(report: DtypeReport) -> str:

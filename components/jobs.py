@@ -43,4 +43,3 @@ def log_unexpected(error: BaseException) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     _log.error("unexpected %s\n%s", type(error).__name__, where)
-

@@ -9,7 +9,5 @@ PAGES = {"Passport": "./", "Methods": "methods"}
 def build_navigation(current: str) -> None:
     """The product's name and a link to each page; ``current`` is marked as such."""
     mark = ' aria-current="page"'
-    links = "".join(
-        f'<a href="{address}"{mark if name == current else ""}>{name}</a>' for name, address in PAGES.items()
-    )
+    links = "".join(f'<a href="{address}"{mark if name == current else ""}>{name}</a>' for name, address in PAGES.items())
     gr.HTML(f'<nav class="m-nav" aria-label="Pages"><b>Mantissa</b>{links}</nav>', elem_classes="m-plain")

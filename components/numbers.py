@@ -60,13 +60,6 @@ def power(exponent: int, base: int = 2) -> str:
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def odds(log10_chance: float) -> str:
-    """A probability given by its decimal logarithm, as a bound: ``less than 10⁻⁹``; ``12.5 %`` when it is not small."""
-    if log10_chance > -4:
-        return share(10.0**log10_chance)
-    return f"less than {power(math.ceil(log10_chance), 10)}"
-
-
 def duration(seconds: float) -> str:
     """A time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
     if seconds < 0.1:

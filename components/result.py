@@ -21,13 +21,13 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
     ("Shape", "str"),
     ("Role", "str"),
     ("Largest", "number"),
-    ("Smallest nonzero", "number"),
+    ("Smallest > 0", "number"),
     ("Norm", "number"),
     ("Zeros", "number"),
     ("Lineage", "str"),
     ("Fossil rows", "number"),
 )
-_WIDTHS = ["280px", "80px", "120px", "110px", "110px", "140px", "110px", "90px", "160px", "110px"]
+_WIDTHS = ["350px", "75px", "120px", "110px", "100px", "125px", "95px", "80px", "170px", "115px"]
 _DIGITS = 4
 _downloads = Downloads(Path(get_upload_folder()))
 

@@ -38,7 +38,14 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(_TITLE, elem_classes="m-plain")
     with gr.Row(elem_classes="m-ask"):
         model = gr.Dropdown(
-            choices(), value=None, label="Model id or sample", allow_custom_value=True, filterable=True, interactive=True, scale=1, elem_id="m-model"
+            choices(),
+            value=None,
+            label="Model id or sample",
+            allow_custom_value=True,
+            filterable=True,
+            interactive=True,
+            scale=1,
+            elem_id="m-model",
         )
         inspect = gr.Button("Inspect", variant="primary", elem_id="m-inspect", elem_classes="m-go")
         stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
@@ -83,7 +90,11 @@ def _wire(fields: list[Any], inspect: gr.Button, stop: gr.Button, chips: list[gr
         try:
             for item in job(Form(*map(_text, values)).request()):
                 if not isinstance(item, Progress):
-                    yield {status: f'<p class="m-hidden" role="status">Done. {escape(summary(item))}</p>', **result.show(item), **busy(False)}
+                    yield {
+                        status: f'<p class="m-hidden" role="status">Done. {escape(summary(item))}</p>',
+                        **result.show(item),
+                        **busy(False),
+                    }
                 elif html := meter.show(item):
                     yield {status: html}
         except MantissaError as error:
@@ -142,7 +153,9 @@ def _wire_search(model: gr.Dropdown, offline: gr.HTML) -> None:
         offered, note = found
         return gr.update(choices=offered), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
 
-    model.key_up(search, outputs=[model, offline], queue=False, show_progress="hidden", trigger_mode="always_last", api_visibility="private")
+    model.key_up(
+        search, outputs=[model, offline], queue=False, show_progress="hidden", trigger_mode="always_last", api_visibility="private"
+    )
 
 
 def _text(value: Any) -> str:

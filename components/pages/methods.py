@@ -127,7 +127,10 @@ def _coverage() -> str:
 def _training() -> str:
     known = len(labelled_extremes())
     right = sum(counts[said] for said, counts in rule_outcomes().items())
-    rows = [(said, f"{sum(counts.values())}", *(f"{counts[name]}" for name in ("fp16", "bf16", "fp32"))) for said, counts in rule_outcomes().items()]
+    rows = [
+        (said, f"{sum(counts.values())}", *(f"{counts[name]}" for name in ("fp16", "bf16", "fp32")))
+        for said, counts in rule_outcomes().items()
+    ]
     outcomes = _card(table(("The rule says", "Models", "are fp16", "are bf16", "are fp32"), rows, frozenset({1, 2, 3, 4})))
     return f"""
 <h2 id="training">Trained in: label, lineage, rule</h2>

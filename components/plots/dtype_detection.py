@@ -31,18 +31,14 @@ class Mark(NamedTuple):
 
 
 def marks(report: DtypeReport) -> tuple[Mark, ...]:
-    """The limits drawn in the spectrum, from small to large, with what lies beyond those of fp16."""
-    counts = report.counts
-    flushed = _beyond(counts.fp16_underflow, "become zero")
-    subnormal = _beyond(counts.fp16_subnormal, "subnormal")
-    overflowing = _beyond(counts.fp16_overflow, "beyond")
+    """The limits drawn in the spectrum, from small to large."""
     named = [
         Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
-        Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}{flushed}"),
-        Mark(math.log2(FP16.smallest_normal), f"fp16 smallest normal {numbers.power(-14)}{subnormal}"),
+        Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}"),
+        Mark(math.log2(FP16.smallest_normal), f"fp16 smallest normal {numbers.power(-14)}"),
         Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 smallest normal {numbers.power(-6)}"),
         Mark(math.log2(FP8_E4M3.largest), "fp8 e4m3 largest 448"),
-        Mark(math.log2(FP16.largest), f"fp16 largest 65504{overflowing}"),
+        Mark(math.log2(FP16.largest), "fp16 largest 65504"),
         Mark(math.log2(BF16.largest), "bf16 largest 3.39e38"),
     ]
     low, high = _range(report)
@@ -60,7 +56,9 @@ def spectrum(report: DtypeReport) -> "Figure":
         y=[100 * item.count / total for item in report.exponents],
         width=0.86,
         marker={"color": _ACCENT},
-        customdata=[[numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)],
+        customdata=[
+            [numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)
+        ],
         hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g} %<extra></extra>",
     )
     low, high = _range(report)
@@ -68,7 +66,7 @@ def spectrum(report: DtypeReport) -> "Figure":
     # one line of text per mark, stacked above the bars, so that no two names collide on a narrow screen
     figure = Figure([bars], _layout(400))
     for line, mark in enumerate(drawn):
-        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 <= (low + high) / 2)
+        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 < low + 0.4 * (high - low))
     top = max((100 * item.count / total for item in report.exponents), default=1.0)
     step_ticks = 8 if high - low <= 80 else 32
     ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))
@@ -106,7 +104,9 @@ def layers(report: DtypeReport) -> "Figure":
     spacing = max(1, math.ceil((highest + 1) / 8))
     ticks = [-1, *range(0, highest + 1, spacing)] if any(row.layer is None for row in report.layers) else [*range(0, highest + 1, spacing)]
     largest = FP16.largest
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line={"color": _THRESHOLD, "dash": "dash", "width": 1.2})
+    figure.add_shape(
+        type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line={"color": _THRESHOLD, "dash": "dash", "width": 1.2}
+    )
     figure.add_annotation(
         xref="paper", x=1, xanchor="right", y=math.log10(largest), yanchor="top", text="fp16 largest 65504", showarrow=False
     )
@@ -114,7 +114,11 @@ def layers(report: DtypeReport) -> "Figure":
     low, high = min(shown, default=1e-2), max(shown, default=1.0)
     figure.update_xaxes(title="layer", tickvals=ticks, ticktext=[_OUTSIDE if tick < 0 else str(tick) for tick in ticks], showgrid=False)
     figure.update_yaxes(
-        title="largest magnitude", type="log", exponentformat="power", dtick=1, range=[math.log10(low) - 0.4, max(math.log10(high), math.log10(largest)) + 0.6]
+        title="largest magnitude",
+        type="log",
+        exponentformat="power",
+        dtick=1,
+        range=[math.log10(low) - 0.4, max(math.log10(high), math.log10(largest)) + 0.6],
     )
     figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
     return figure
@@ -156,10 +160,6 @@ def _range(report: DtypeReport) -> tuple[float, float]:
     """The exponents drawn: those that occur, and always fp16's own range, so that what is missing shows too."""
     exponents = [item.exponent for item in report.exponents]
     return min(-26, min(exponents, default=0) - 1), max(18, max(exponents, default=0) + 2)
-
-
-def _beyond(count: int, what: str) -> str:
-    return f" ({count:,} {what})" if count else ""
 
 
 def _by_role(report: DtypeReport) -> "Iterator[tuple[str, list[LayerRow]]]":

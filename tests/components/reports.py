@@ -6,7 +6,7 @@ from typing import Any
 from analyzers.base import Environment, Timing
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 
-HOSTILE = '<img src=x onerror=alert(1)>"\'&'
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
 
 def _evidence(proven: bool, **changes: Any) -> dict[str, Any]:
@@ -62,7 +62,10 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
         for i in range(6)
         for role, top in roles
     ]
-    layers += [{"layer": None, "role": r, "tensors": 1, "parameters": 9000, "abs_min_nonzero": 1e-8, "abs_max": 0.9, "rms": 0.02} for r in ("embedding", "head")]
+    layers += [
+        {"layer": None, "role": r, "tensors": 1, "parameters": 9000, "abs_min_nonzero": 1e-8, "abs_max": 0.9, "rms": 0.02}
+        for r in ("embedding", "head")
+    ]
     fields: dict[str, Any] = {
         "analysis_version": 1,
         "id": "0" * 64,
@@ -96,7 +99,10 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
             "stored": "F32",
             "passed_through": ("bf16",),
             "verdict": "upcast-from-bf16",
-            "evidence": (_evidence(True), _evidence(False, question="Are the low 13 bits zero?", format="fp16", conclusion="not from fp16")),
+            "evidence": (
+                _evidence(True),
+                _evidence(False, question="Are the low 13 bits zero?", format="fp16", conclusion="not from fp16"),
+            ),
             "parts": ({"verdict": "upcast-from-bf16", "tensors": 39, "parameters": 1_700_000},),
             "fossil_rows": 0,
             "statement": "1,234,567 values tested, none with a low bit set; by chance 1.5e-5 each.",
@@ -127,7 +133,10 @@ def hostile_report() -> DtypeReport:
         model=HOSTILE,
         checkpoint=plain.checkpoint.model_dump() | {"ref": HOSTILE, "commit": HOSTILE, "quantization": HOSTILE},
         request={"model": HOSTILE, "subfolder": HOSTILE, "include": HOSTILE},
-        storage=[{"dtype": HOSTILE, "tensors": 1, "parameters": 1, "bytes": 1}, {"dtype": "F32", "tensors": 1, "parameters": 1, "bytes": 1}],
+        storage=[
+            {"dtype": HOSTILE, "tensors": 1, "parameters": 1, "bytes": 1},
+            {"dtype": "F32", "tensors": 1, "parameters": 1, "bytes": 1},
+        ],
         config_dtype=HOSTILE,
         lineage=lineage,
         training={

@@ -73,7 +73,9 @@ SMALL_EDGES = [2.0**e for e in (-9, -14, -16, -17, -18, -24, -25, -26, -126, -13
 def hostile32() -> NDArray[np.uint32]:
     """fp32 patterns: every plane, subnormals, NaN payloads, infinities, zeros of both signs, and the edges of formats."""
     rng = np.random.default_rng(5)
-    planes = [rng.integers(0, 1 << 32, 400, dtype=np.uint32) & np.uint32(0xFFFFFFFF << low & 0xFFFFFFFF) for low in (0, 12, 13, 14, 15, 16, 20)]
+    planes = [
+        rng.integers(0, 1 << 32, 400, dtype=np.uint32) & np.uint32(0xFFFFFFFF << low & 0xFFFFFFFF) for low in (0, 12, 13, 14, 15, 16, 20)
+    ]
     subnormal = rng.integers(0, 1 << 23, 300, dtype=np.uint32) | (rng.integers(0, 2, 300, dtype=np.uint32) << np.uint32(31))
     special = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7F810000, 0x7FBFFFFF], dtype=np.uint32)
     edges = around(EDGES + SMALL_EDGES).view(np.uint32)

@@ -1,0 +1,47 @@
+"""What a visitor takes along: names, formulas, and how much is kept."""
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from analyzers.dtype_detection import DtypeReport
+from components.downloads import Downloads, file_name, tables_zip
+from tests.components.reports import hostile_report, report
+
+
+@pytest.mark.parametrize(
+    ("ref", "name"),
+    [
+        ("google-t5/t5-small", "google-t5-t5-small-dtype"),
+        ("sample:tiny-bf16", "sample-tiny-bf16-dtype"),
+        ("../../etc/passwd", "etc-passwd-dtype"),
+        ("/", "report-dtype"),
+        ("a" * 500, "a" * 80 + "-dtype"),
+        ("\u202eexe\x00\n", "exe-dtype"),
+    ],
+)
+def test_file_names(ref: str, name: str) -> None:
+    assert file_name(ref) == name
+
+
+def test_no_cell_is_a_formula() -> None:
+    archive = zipfile.ZipFile(io.BytesIO(tables_zip(hostile_report())))
+    assert {"summary.csv", "tensors.csv", "layers.csv"} <= set(archive.namelist())
+    tensors = list(csv.DictReader(io.StringIO(archive.read("tensors.csv").decode())))
+    assert tensors[0]["name"].startswith("'=<img")
+    cells = [cell for name in archive.namelist() for row in csv.reader(io.StringIO(archive.read(name).decode())) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "@", "+"))]
+
+
+def test_the_files_hold_the_report_and_only_the_latest_are_kept(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path, keep=2)
+    first = downloads.write(report())
+    assert DtypeReport.model_validate(json.loads(Path(first[0]).read_text(encoding="utf-8"))) == report()
+    later = [downloads.write(hostile_report()) for _ in range(2)]
+    assert not Path(first[0]).exists()
+    assert all(Path(path).is_file() and Path(path).is_relative_to(tmp_path) for paths in later for path in paths)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -1,0 +1,104 @@
+"""What the page may do on a visitor's behalf: no local files, no token, limits, no leaks."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
+from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
+from components import jobs
+from components.links import Form
+from components.picker import UNREACHABLE, Suggestions, choices
+from components.progress import Meter
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "./", "../", "/proc/self/environ", "file:///etc/passwd", "sample:../../secret"])
+def test_local_paths_cannot_be_reached(path: str) -> None:
+    with pytest.raises((InvalidReference, CheckpointError)) as caught:
+        list(jobs.job(Form(path).request()))
+    assert "root:" not in str(caught.value)
+
+
+def _endless(closed: list[str], seen: list[Any]) -> Any:
+    def analyze(request: object, access: Access, *, largest: int | None) -> Iterator[Progress]:
+        seen.extend((access, largest))
+        try:
+            while True:
+                yield Progress(done=1, total=2, unit="bytes")
+        finally:
+            closed.append("closed")
+
+    return analyze
+
+
+def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    seen: list[Any] = []
+    monkeypatch.setattr(jobs, "analyze", _endless(closed, seen))
+    monkeypatch.setattr(limits, "JOB_SECONDS", 0)
+    with pytest.raises(LimitExceeded, match="MANTISSA_JOB_SECONDS"):
+        list(jobs.job(Form("a/b", mode="exact").request()))
+    assert closed == ["closed"]
+    assert seen == [Access(), limits.WEB_EXACT_BYTES]
+
+
+def test_closing_a_job_closes_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(jobs, "analyze", _endless(closed, []))
+    job = jobs.job(Form("a/b").request())
+    next(job)
+    job.close()
+    assert closed == ["closed"]
+
+
+def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "mantissa"):
+        try:
+            raise ValueError("hf_secret")
+        except ValueError as error:
+            jobs.log_unexpected(error)
+    assert "unexpected ValueError" in caplog.text
+    assert "test_jobs.py" in caplog.text
+    assert "hf_secret" not in caplog.text
+
+
+def test_suggestions_keep_their_length_and_have_the_samples() -> None:
+    asked: list[str] = []
+
+    def search(text: str, limit: int) -> list[str]:
+        asked.append(text)
+        return [f"org/{text}-{i}" for i in range(limit)] if text != "few" else ["openai-community/gpt2"]
+
+    suggestions = Suggestions(search)
+    for text in ("", "x", "llama@main", "few", "sample:tiny", "y" * 10_000):
+        found = suggestions.find(text)
+        assert found is not None
+        assert len(found[0]) == len(set(found[0])) == len(choices())
+        assert {name for name in choices() if name.startswith("sample:")} <= set(found[0])
+        assert found[1] == ""
+    assert asked == ["llama", "few"]
+
+
+def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:
+    calls: list[str] = []
+
+    def search(text: str, limit: int) -> list[str]:
+        calls.append(text)
+        raise HubUnreachable("The Hub does not answer.")
+
+    suggestions = Suggestions(search)
+    assert suggestions.find("llama") == (choices(), UNREACHABLE)
+    assert suggestions.find("llama-2") == (choices(), UNREACHABLE)
+    assert calls == ["llama"]
+
+
+def test_progress_is_escaped_and_not_too_frequent() -> None:
+    meter = Meter()
+    first = meter.show(Progress(done=1_000_000, total=4_000_000, unit="bytes", note="reading <b>"))
+    assert "Reading &lt;b&gt;" in first
+    assert "25%, 1 MB of 4 MB" in first
+    assert meter.show(Progress(done=2, total=4, unit="bytes")) == ""

@@ -1,0 +1,86 @@
+"""Forms, query strings, permalinks and command lines: the state of the page as text."""
+
+import shlex
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import limits
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.errors import InvalidRequest
+from components.links import Form, command, form, permalink
+from tests.components.reports import HOSTILE, report
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("", limits.DEFAULT_BUDGET_BYTES),
+        ("64MB", 64_000_000),
+        ("1.5 GB", 1_500_000_000),
+        ("2,000,000", 2_000_000),
+        ("8MiB", 8 << 20),
+        ("100 kB", 100_000),
+    ],
+)
+def test_budget(text: str, budget: int) -> None:
+    assert Form("a/b", budget=text).request().budget == budget
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": ""},
+        {"model": "   "},
+        {"model": "a/b", "mode": "evil"},
+        {"model": "a/b", "budget": "0"},
+        {"model": "a/b", "budget": "-1"},
+        {"model": "a/b", "budget": "x"},
+        {"model": "a/b", "budget": "inf"},
+        {"model": "a/b", "budget": "1e999MB"},
+        {"model": "a/b", "budget": "9" * 5000},
+        {"model": "a/b", "seed": "1.5"},
+        {"model": "a/b", "seed": "-1"},
+        {"model": "a/b", "seed": "9" * 5000},
+        {"model": "a/b", "include": "x" * 5000},
+    ],
+)
+def test_bad_fields_are_one_sentence(fields: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Form(**fields).request()
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@given(
+    st.dictionaries(st.sampled_from(["model", "mode", "revision", "budget", "seed", "include", "theme", "__theme"]), st.text(max_size=3000))
+)
+def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, str]) -> None:
+    try:
+        request = form(query).request()
+    except InvalidRequest as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(request, DtypeRequest)
+
+
+def test_a_permalink_leads_back_to_the_same_request() -> None:
+    asked = DtypeRequest(model="org/name", budget=5_000_000, include="mlp|attn&x=1", exclude="#", subfolder="a b", seed=7)
+    made = report("org/name", request=asked.model_dump())
+    found = form(dict(parse_qsl(permalink(made).removeprefix("?")))).request()
+    assert found == asked.model_copy(update={"model": f"org/name@{made.checkpoint.commit}"})
+
+
+def test_a_sample_is_linked_by_its_name() -> None:
+    assert permalink(report()) == "?model=sample%3Atiny-bf16-as-fp32&mode=quick"
+    assert command(report()) == "python -m analyzers dtype sample:tiny-bf16-as-fp32"
+
+
+def test_a_hostile_name_stays_one_word_of_the_command() -> None:
+    request = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
+    line = command(report(HOSTILE, request=request.model_dump()))
+    assert shlex.split(line)[4:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]

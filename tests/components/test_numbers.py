@@ -1,0 +1,62 @@
+"""Numbers as people read them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (64_000_000, "64.0 MB"),
+        (999_960, "1 MB"),
+        (13_476_839_424, "13.5 GB"),
+        (4 * 10**15, "4,000 TB"),
+    ],
+)
+def test_size(value: int, text: str) -> None:
+    assert numbers.size(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(205_376, "205,376"), (1_700_000, "1.70 M"), (6_740_000_000, "6.74 B"), (10**12, "1 T")])
+def test_parameters(value: int, text: str) -> None:
+    assert numbers.parameters(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0 %"), (1.0, "100 %"), (0.125, "12.5 %"), (1.5e-5, "1.5e-3 %"), (0.9999982, "99.99982 %")]
+)
+def test_share(value: float | None, text: str) -> None:
+    assert numbers.share(value) == text
+
+
+@given(st.floats(min_value=1e-12, max_value=1 - 1e-12))
+def test_a_share_that_is_neither_none_nor_all_never_reads_so(value: float) -> None:
+    assert numbers.share(value) not in ("0 %", "100 %")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0"), (17.23, "17.2"), (65504.0, "65,504"), (3.1e-5, "3.10e-5"), (3.39e38, "3.39e38")]
+)
+def test_magnitude(value: float | None, text: str) -> None:
+    assert numbers.magnitude(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "1 ms"), (0.04, "40 ms"), (2.84, "2.8 s"), (9.96, "10 s"), (59.7, "1 min 0 s"), (250, "4 min 10 s"), (3900, "1 h 5 min")],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert numbers.duration(seconds) == text
+
+
+def test_plural_and_power() -> None:
+    assert numbers.plural(1, "tensor") == "1 tensor"
+    assert numbers.plural(1234, "tensor") == "1,234 tensors"
+    assert numbers.power(-14) == "2⁻¹⁴"
+    assert numbers.power(-9, 10) == "10⁻⁹"

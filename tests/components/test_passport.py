@@ -1,0 +1,113 @@
+"""The tiles: their answers, their tags, and that text from outside stays text."""
+
+import re
+
+import pytest
+
+from components.evidence import evidence, table
+from components.export import document
+from components.passport import passport, summary
+from components.theme import DARK, LIGHT
+from tests.components.reports import HOSTILE, hostile_report, report
+
+
+def _lineage(**changes: object) -> dict[str, object]:
+    return report().lineage.model_dump() | changes
+
+
+def test_an_upcast_is_a_proof() -> None:
+    html = passport(report())
+    assert "bf16 → fp32" in html
+    assert '<span class="m-tag m-proof">proof</span>' in html
+    assert "39 tensors, all F32." in html
+    assert "6.80 MB. Read 6.80 MB (100 %)" in html
+
+
+@pytest.mark.parametrize(("verdict", "answer", "tag"), [("native", "Nothing narrower", "fact"), ("undecided", "Undecided", "undecided")])
+def test_what_is_not_proven_is_not_tagged_proof(verdict: str, answer: str, tag: str) -> None:
+    html = passport(report(lineage=_lineage(verdict=verdict, passed_through=(), evidence=())))
+    assert answer in html
+    assert "m-proof" not in html
+    assert f"m-{tag}" in html
+
+
+@pytest.mark.parametrize(
+    ("parts", "proof"),
+    [
+        (({"verdict": "native", "tensors": 3, "parameters": 9}, {"verdict": "upcast-from-fp16", "tensors": 1, "parameters": 9}), True),
+        (({"verdict": "native", "tensors": 3, "parameters": 9}, {"verdict": "undecided", "tensors": 1, "parameters": 9}), False),
+    ],
+)
+def test_mixed_is_a_proof_only_of_proven_parts(parts: tuple[dict[str, object], ...], proof: bool) -> None:
+    html = passport(report(lineage=_lineage(verdict="mixed", passed_through=(), parts=parts)))
+    assert "Mixed" in html
+    assert ("m-proof" in html) == proof
+
+
+def test_training_names_its_basis() -> None:
+    inferred = passport(report())
+    assert "bf16, likely" in inferred
+    assert inferred.count("<meter") == 3
+    label = {
+        "verdict": "fp16-mixed",
+        "probabilities": {"fp16": 1.0},
+        "basis": "label",
+        "explanation": "A label.",
+        "source": "https://example.org/a?b=1&c=2",
+    }
+    labelled = passport(report(training=label))
+    assert '<span class="m-tag m-label">label</span>' in labelled
+    assert 'href="https://example.org/a?b=1&amp;c=2"' in labelled
+    assert "<meter" not in labelled
+    nothing = {"verdict": "undecided", "probabilities": {}, "basis": "none", "explanation": "No label.", "source": None}
+    assert "Cannot tell" in passport(report(training=nothing))
+
+
+@pytest.mark.parametrize("source", ["javascript:alert(1)", "data:text/html,x", "//example.org", "https://[", "a forum thread"])
+def test_only_an_address_of_the_web_becomes_a_link(source: str) -> None:
+    training = report().training.model_dump() | {"source": source}
+    assert "<a " not in passport(report(training=training))
+
+
+def test_text_from_outside_stays_text() -> None:
+    hostile = hostile_report()
+    for html in (passport(hostile), evidence(hostile), table((HOSTILE,), [(HOSTILE,)], caption=HOSTILE)):
+        assert "<img" not in html
+        assert "&lt;img" in html
+        assert not re.search(r'"[^"<>]*onerror=[^"]*"', html.replace("&quot;", ""))
+    assert HOSTILE in summary(hostile)  # plain text: escaped where it meets HTML
+
+
+def test_exported_page_asks_for_nothing_and_keeps_text_as_text() -> None:
+    html = document([report(), hostile_report()])
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert "<img" not in own
+    assert not re.search(r"""(src|href|@import|url)\s*[=(]\s*["']?(?!https://example\.org)(https?:)?//""", own)
+    assert "connect-src 'none'" in own
+    assert own.count('type="application/json"') == 4
+    for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
+        assert not set("<>&") & set(data)
+    assert "prefers-color-scheme: dark" in own
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("text", "ground"),
+    [
+        *((text, ground) for text in ("ink", "dim", "accent", "bad", "infer") for ground in ("bg", "card")),
+        ("proof", "proof-bg"),
+        ("infer", "infer-bg"),
+        ("label", "label-bg"),
+        ("bad", "bad-bg"),
+        ("on-accent", "accent"),
+    ],
+)
+def test_contrast(colours: dict[str, str], text: str, ground: str) -> None:
+    lighter, darker = sorted((_luminance(colours[text]), _luminance(colours[ground])), reverse=True)
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5

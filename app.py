@@ -20,6 +20,7 @@ _UPLOAD_BYTES = 1024
 
 def build() -> gr.Blocks:
     """All pages and the endpoint, not launched."""
+    app: gr.Blocks
     with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
         add_endpoint()
@@ -38,7 +39,8 @@ def main() -> None:
     # compiles or loads the kernels, so that the first visitor need not wait for it
     threading.Thread(target=numerics.warm, name="warm", daemon=True).start()
     build().launch(
-        server_name=os.environ.get("GRADIO_SERVER_NAME") or ("0.0.0.0" if on_space else "127.0.0.1"),
+        # None: as the environment says, which a Space sets so that it can be reached
+        server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         server_port=int(port) if port else None,
         share=False,
         show_error=False,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import gradio as gr
+from gradio.events import api
 
 from analyzers import limits
 from analyzers.errors import MantissaError
@@ -11,8 +12,9 @@ from components.jobs import OUR_FAULT, job, log_unexpected
 from components.links import Form
 
 DESCRIPTION = (
-    "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which precision "
-    'it was probably trained, and whether its weights fit fp16. Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
+    "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
+    "precision it was probably trained, and whether its weights fit fp16. "
+    'Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
 )
 
 
@@ -38,7 +40,7 @@ def inspect(
 
 def add_endpoint() -> None:
     """Register ``/inspect``. Call inside the Blocks."""
-    gr.api(
+    api(
         inspect,
         api_name="inspect",
         api_description=DESCRIPTION,

@@ -1,11 +1,11 @@
 """The result on the page: the passport, and under it the tabs that say why."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.utils import get_upload_folder
-from pathlib import Path
 
 from analyzers.dtype_detection import DtypeReport
 from components import numbers

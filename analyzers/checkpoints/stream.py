@@ -89,7 +89,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     done: queue.SimpleQueue[tuple[Span, T] | BaseException] = queue.SimpleQueue()
     stop = threading.Event()
     read = _Tally()
-    chunk_bytes = max(checkpoint.repository.chunk_bytes, 64)
+    chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
     threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // chunk_bytes))
 
     def chunks(span: Span, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:

@@ -76,7 +76,7 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
                 f"This would read {plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
                 "Use quick mode, or the command line."
             )
-        count = Counter(device, every_run=request.mode == "quick")
+        count = Counter(device, every_run=plan.strata is not None)
 
         def work(span: Span, chunks: Iterator[object]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ refutes that all values passed through a format. When there is none, the proof i
 """
 
 from dataclasses import dataclass
+from functools import cache
 from math import log10
 
 import numpy as np
@@ -64,17 +65,30 @@ GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 def evidence(test: Test, values: BitHistogram) -> Evidence:
     """Put ``test`` to the ``values`` of one dtype."""
-    table = bins(values.dtype)
+    masks = _masks(test, values.dtype)
+    tested, exceptions, distinct = values.count(masks.tested), values.count(masks.exceptions), values.distinct(masks.informative)
+    return _evidence(test.name, test.question, test.format, "values", tested, distinct, exceptions, test.chance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Masks:
+    """Bins that a test is put to, that fail it, and that pass it and prove something."""
+
+    tested: NDArray[np.bool_]
+    exceptions: NDArray[np.bool_]
+    informative: NDArray[np.bool_]
+
+
+@cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
+def _masks(test: Test, dtype: str) -> _Masks:
+    table = bins(dtype)
     domain = _domain(test, table)
     passing = domain & table.exact[test.exact]
-    informative = passing & ~table.one_bit
-    tested = values.count(domain & ~(passing & table.one_bit))
-    exceptions = values.count(domain & ~table.exact[test.exact])
+    tested = domain & ~(passing & table.one_bit)
+    exceptions = domain & ~table.exact[test.exact]
     if test.name == "fp16_grid":
-        beyond = values.count(table.beyond_fp16)
-        tested, exceptions = tested + beyond, exceptions + beyond
-    distinct = values.distinct(informative)
-    return _evidence(test.name, test.question, test.format, "values", tested, distinct, exceptions, test.chance)
+        tested, exceptions = tested | table.beyond_fp16, exceptions | table.beyond_fp16
+    return _Masks(tested, exceptions, passing & ~table.one_bit)
 
 
 def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from math import isqrt
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,8 @@ CODE_TYPE = {
 # Squares are summed as whole multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so
 # merging them is associative and commutative, which floating-point addition is not.
 SQUARE_BITS = 2148 + 64
+
+FP64_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def bins(dtype: str) -> Bins:
         subnormal=finite_nonzero & (magnitude > FP16_UNDERFLOW) & (magnitude < FP16.smallest_normal),
         normal=finite_nonzero & (magnitude >= smallest_normal),
         low_magnitude=finite_nonzero & (magnitude < FP16_GRID_BELOW),
-        beyond_fp16=finite_nonzero & (magnitude > FP16.largest) & ((magnitude >= FP16_OVERFLOW) | (dtype in NARROW)),
+        beyond_fp16=finite_nonzero & (magnitude > 2.0**16),  # fp16's largest, 65504, rounds to 2^16 in bf16
         exponent=(exponent - 1).astype(np.int16),
     )
 
@@ -176,8 +178,12 @@ class BitHistogram:
         return int(self.counts[mask[self.index]].sum())
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
-        """How many bins of ``mask`` are occupied: at least so many different patterns."""
-        return int(mask[self.index].sum())
+        """How many bins of ``mask`` are occupied, signs left out: at least so many different magnitudes.
+
+        A value and its negative pass every test together, so both are one piece of evidence.
+        """
+        sign = 1 << (NARROW[self.dtype].bits - 1) if self.dtype in NARROW else 1 << 15
+        return int(np.unique(self.index[mask[self.index]] & ~sign).size)
 
     def overflow(self) -> int:
         """Finite values that round to infinity in fp16: |x| >= 65520."""
@@ -219,7 +225,10 @@ class BitHistogram:
         return sqrt_of(self.sum_of_squares())
 
     def exponents(self) -> dict[int, int]:
-        """How many finite nonzero values have floor(log2 |x|) = e, by e."""
+        """How many finite nonzero values have floor(log2 |x|) = e, by e.
+
+        In wide dtypes magnitudes below 2^-133 share bins, and those from 2^128 on; they count among the least and the largest.
+        """
         table = bins(self.dtype)
         chosen = table.finite_nonzero[self.index]
         exponent = table.exponent[self.index][chosen].astype(np.int64)
@@ -349,11 +358,14 @@ class Accumulator:
 
 
 def sqrt_of(square: Fraction) -> float:
-    """The square root of a non-negative fraction to float64 precision, for sums that float64 itself could not hold."""
+    """The square root of a non-negative fraction to float64 precision, for sums that float64 itself could not hold.
+
+    Infinity where the root is beyond float64 too.
+    """
     if square == 0:
         return 0.0
     # Scale so that the integer square root keeps 64 significant bits.
     shift = (130 - (square.numerator.bit_length() - square.denominator.bit_length())) // 2 * 2
     scaled = (square.numerator << shift) // square.denominator if shift >= 0 else square.numerator // (square.denominator << -shift)
     root = Fraction(isqrt(scaled)) / (Fraction(2) ** (shift // 2))
-    return float(root)
+    return float(root) if root <= FP64_LARGEST else inf

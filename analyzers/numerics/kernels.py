@@ -164,8 +164,8 @@ def runs_of_few_significands(
     A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
     at. Only normal values count; a run needs 32 of them. Values of a scaled fp8 or fp4 grid keep the few
     significands of that grid, whatever the scale of the run. So do others, which a floating grid is told from by its
-    exponents: the steps of an integer grid (dequantized int4: 1, 2, ... 8) and values close to one constant (norms near
-    1) have fewer than 5. Such runs say nothing and count as if of one significand.
+    exponents: the steps of an integer grid (dequantized int4: 1, 2, ... 15) and values close to one constant (norms near
+    1) have fewer than 6. Such runs say nothing and count as if of one significand.
 
     codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
     bits of each in the stored dtype; out: (10,) histogram of the number of distinct significands, 9 meaning more than 8.
@@ -199,7 +199,7 @@ def runs_of_few_significands(
                     break
             if normal >= 32:
                 distinct = _ones(low, high)
-                out[1 if distinct <= 8 and _ones(exponents, uint64(0)) < 5 else distinct] += 1
+                out[1 if distinct <= 8 and _ones(exponents, uint64(0)) < 6 else distinct] += 1
 
 
 @_jit(inline="always")

@@ -146,15 +146,25 @@ def _wire_address(page: gr.Blocks, fields: list[Any], status: gr.HTML) -> None:
 def _wire_search(model: gr.Dropdown, offline: gr.HTML) -> None:
     suggestions = Suggestions()
 
-    def search(event: gr.KeyUpData) -> tuple[Any, Any]:
-        found = suggestions.find(str(event.input_value or ""))
+    # the text is read when the search starts: what a key stroke reports is outdated once it has waited for the search before it
+    typed = gr.Textbox(visible=False)
+
+    def search(text: str | None) -> tuple[Any, Any]:
+        found = suggestions.find(text or "")
         if found is None:
             return gr.skip(), gr.skip()
         offered, note = found
         return gr.update(choices=offered), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
 
     model.key_up(
-        search, outputs=[model, offline], queue=False, show_progress="hidden", trigger_mode="always_last", api_visibility="private"
+        search,
+        typed,
+        [model, offline],
+        js="() => document.querySelector('#m-model input').value",
+        queue=False,
+        show_progress="hidden",
+        trigger_mode="always_last",
+        api_visibility="private",
     )
 
 

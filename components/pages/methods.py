@@ -31,7 +31,8 @@ one question, and its tag says how the answer is known.</p>
 such bits. <code>native</code> means that no narrower format survives in them. That is a fact about the file and no proof about training:
 pure bf16 training and fp32 masters saved as bf16 look the same, and a wider ancestor is never excluded.</li>
 <li><b>Trained in</b> (label, or inference): a label with evidence where there is one, else probabilities and what they rest on.</li>
-<li><b>Safe in fp16?</b>: how many weights overflow, become zero or lose digits in fp16. Weights that fit say nothing about activations.</li>
+<li><b>Safe in fp16?</b>: how many weights overflow, become zero or lose digits in fp16. Weights that fit say nothing
+about activations.</li>
 </ul>
 """
 
@@ -119,7 +120,8 @@ def _coverage() -> str:
     head = ("What has the property", *(name.replace("-", " ") for name in models))
     said = (
         f"How often the intervals held the exact share, measured over {measured['seeds']} seeds at a budget of "
-        f"{numbers.size(measured['budget_bytes'])} and {measured['requests']:,} range requests. 95 % is promised; rare dense clusters are the hard case."
+        f"{numbers.size(measured['budget_bytes'])} and {measured['requests']:,} range requests. 95 % is promised; "
+        "rare dense clusters are the hard case."
     )
     return f"<p>{escape(said)}</p>{_card(table(head, rows, frozenset(range(1, len(head)))))}"
 
@@ -136,10 +138,12 @@ def _training() -> str:
 <h2 id="training">Trained in: label, lineage, rule</h2>
 <p>The first that applies, and the tile names it. <b>Label</b>: {len(labels()):,} models whose training precision is documented, each with
 its source. <b>Lineage</b>: copies usually keep the precision of training, so a 16-bit or 8-bit format that the values are stored in or have
-provably passed through gets {LINEAGE_CONFIDENCE:.0%}; that number is an assumption and says so. <b>Rule</b>: the well-known rule of thumb on
+provably passed through gets {LINEAGE_CONFIDENCE:.0%}; that number is an assumption and says so.
+<b>Rule</b>: the well-known rule of thumb on
 magnitudes: a largest weight above 100 means bf16; else a largest norm below 1000 means fp16; else fp32.</p>
-<p>On the {known} labelled models of its own table the rule is right for {right} of {known} in sample, and for {_RULE_OUT_OF_SAMPLE} of {known}
-out of sample, its thresholds refitted without the family that is judged. The probabilities shown are counts over these models, one added to
+<p>On the {known} labelled models of its own table the rule is right for {right} of {known} in sample, and for
+{_RULE_OUT_OF_SAMPLE} of {known} out of sample, its thresholds refitted without the family that is judged.
+The probabilities shown are counts over these models, one added to
 each of the three:</p>{outcomes}
 <p>Where the magnitudes lie outside those of the labelled models, the rule is not asked. fp32 is represented by a single family.</p>
 """

@@ -36,7 +36,7 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
         Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
         Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}"),
         Mark(math.log2(FP16.smallest_normal), f"fp16 smallest normal {numbers.power(-14)}"),
-        Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 smallest normal {numbers.power(-6)}"),
+        Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 normal from {numbers.power(-6)}"),
         Mark(math.log2(FP8_E4M3.largest), "fp8 e4m3 largest 448"),
         Mark(math.log2(FP16.largest), "fp16 largest 65504"),
         Mark(math.log2(BF16.largest), "bf16 largest 3.39e38"),
@@ -66,7 +66,7 @@ def spectrum(report: DtypeReport) -> "Figure":
     # one line of text per mark, stacked above the bars, so that no two names collide on a narrow screen
     figure = Figure([bars], _layout(400))
     for line, mark in enumerate(drawn):
-        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 < low + 0.4 * (high - low))
+        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 < low + 0.5 * (high - low))
     top = max((100 * item.count / total for item in report.exponents), default=1.0)
     step_ticks = 8 if high - low <= 80 else 32
     ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))

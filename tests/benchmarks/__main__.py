@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
+from .intervals import interval_coverage
 from .local_exact import local_exact
 from .result import Result, table
 from .start import sample_start
@@ -21,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "http": exact_over_http,
     "large": large_quick,
     "mixture": mixture_quick,
+    "intervals": interval_coverage,
 }
 
 
@@ -66,4 +69,5 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the temporary folder, of many gigabytes, is removed
     sys.exit(main())

@@ -1,0 +1,204 @@
+"""The home page in a real browser: ask, watch, stop, read, share."""
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+
+MODEL = "#m-model input"
+SAMPLE = "sample:tiny-bf16-as-fp32"
+
+
+def _tile(page: Page, question: str) -> str:
+    return page.locator(".m-tile", has=page.get_by_role("heading", name=question)).inner_text()
+
+
+def _proves_the_upcast(page: Page) -> None:
+    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
+    assert "F32" in _tile(page, "Stored as")
+    passed = _tile(page, "Passed through")
+    assert "bf16 → fp32" in passed
+    assert "proof" in passed
+    assert "Weights fit" in _tile(page, "Safe in fp16?")
+
+
+def _overflows(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
+
+
+def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
+    page = open_page(offline)
+    page.fill(MODEL, SAMPLE)
+    page.get_by_role("button", name="Inspect").click()
+    page.wait_for_selector(".m-tiles")
+    _proves_the_upcast(page)
+    evidence = page.locator(".m-table").first.inner_text()
+    assert "Low 16 bits zero?" in evidence
+    assert "was bf16 before" in evidence
+
+    page.get_by_role("tab", name="Spectrum").click()
+    page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
+    assert "fp16 smallest normal 2⁻¹⁴" in page.locator(".js-plotly-plot:visible").text_content(timeout=5000)  # type: ignore[operator]
+    page.get_by_role("tab", name="Layers").click()
+    expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
+    width = page.evaluate("document.querySelector('#m-result').offsetWidth")
+    page.wait_for_function(f"[...document.querySelectorAll('.js-plotly-plot .main-svg')].some(e => e.clientWidth > {width} * 0.9)")
+    page.get_by_role("tab", name="Tensors").click()
+    expect(page.locator(".m-rows").get_by_text("model.embed_tokens.weight").first).to_be_visible()
+
+    page.get_by_role("tab", name="Share").click()
+    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick")
+    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(f"python -m analyzers dtype {SAMPLE}")
+    with page.expect_download() as download:
+        page.locator("#m-json").click()
+    assert download.value.suggested_filename == "sample-tiny-bf16-as-fp32-dtype.json"
+    assert json.loads(download.value.path().read_text(encoding="utf-8"))["lineage"]["verdict"] == "upcast-from-bf16"
+    with page.expect_download() as download:
+        page.locator("#m-html").click()
+    saved = tmp_path / "report.html"
+    download.value.save_as(saved)
+    alone = page.context.new_page()
+    asked: list[str] = []
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.goto(saved.as_uri())
+    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    _proves_the_upcast(alone)
+    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+
+
+def test_an_example_runs_in_one_click(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.get_by_role("button", name="sample:tiny-overflow").click()
+    expect(page.locator(".m-head h2")).to_have_text("sample:tiny-overflow")
+    assert "Weights overflow" in _tile(page, "Safe in fp16?")
+    expect(page.locator(MODEL)).to_have_value("sample:tiny-overflow")
+
+
+def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.locator(MODEL).press_sequentially(SAMPLE)
+    page.locator(MODEL).press("Enter")
+    page.wait_for_selector(".m-tiles")
+    _proves_the_upcast(page)
+    page.fill(MODEL, "")
+    page.locator(MODEL).press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Type or paste a model id")
+    expect(page.locator(".m-tiles")).to_be_hidden()
+
+
+@pytest.mark.parametrize("model", ["no such model!", "https://example.org/x", "../../etc/passwd", "🦙" * 40, "x" * 10_000, "/etc/passwd"])
+def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPage, offline: str, model: str) -> None:
+    page = open_page(offline)
+    page.fill(MODEL, model)
+    page.get_by_role("button", name="Inspect").click()
+    alert = page.get_by_role("alert").filter(has_text="That did not work.")
+    expect(alert).to_be_visible()
+    assert "Traceback" not in alert.inner_text()
+    assert "root:" not in page.content()
+    assert not _overflows(page)
+    expect(page.get_by_role("button", name="Inspect")).to_be_visible()
+
+
+def test_an_unreachable_hub_is_said_and_samples_still_work(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.locator(MODEL).press_sequentially("llama")
+    expect(page.locator(".m-offline")).to_contain_text("The Hub cannot be reached")
+    page.fill(MODEL, "org/name")
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.get_by_role("alert")).to_be_visible(timeout=60_000)
+    page.get_by_role("button", name=SAMPLE).click()
+    page.wait_for_selector(".m-tiles")
+    _proves_the_upcast(page)
+
+
+def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.fill(MODEL, SAMPLE)
+    page.locator(MODEL).press("Tab")  # closes the list of suggestions
+    page.get_by_role("button", name="Options").click()
+    page.get_by_label("Only tensors whose name matches").fill("mlp")
+    page.get_by_label("Only tensors whose name matches").press("Enter")
+    expect(page.locator(".m-head")).to_contain_text("Looked at 12 of")
+    page.get_by_label("Only tensors whose name matches").fill("(")
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model={quote(SAMPLE)}&mode=exact&include=mlp")
+    page.wait_for_selector(".m-tiles")
+    _proves_the_upcast(page)
+    expect(page.locator(MODEL)).to_have_value(SAMPLE)
+    page.get_by_role("button", name="Options").click()
+    expect(page.get_by_label("Exact: every byte")).to_be_checked()
+    expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
+
+
+def test_a_hostile_query_is_harmless(open_page: OpenPage, offline: str) -> None:
+    hostile = quote('<img src=x onerror="alert(1)">')
+    page = open_page(f"{offline}/?model={hostile}&mode={hostile}&seed={hostile}&include={hostile}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, online: str) -> None:
+    page = open_page(online)
+    page.locator(MODEL).press_sequentially("larg")
+    page.get_by_role("option", name="org/large").click()
+    expect(page.locator(MODEL)).to_have_value("org/large")
+    page.get_by_role("button", name="Options").click()
+    page.get_by_label("Budget of quick mode").fill("2GB")
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left"))
+    assert page.get_by_role("button", name=SAMPLE).is_disabled()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    page.wait_for_timeout(700)
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    page.get_by_role("button", name=SAMPLE).click()
+    expect(page.locator(".m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
+
+
+def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) -> None:
+    page = open_page(f"{online}/?model=org/large&mode=exact")
+    expect(page.get_by_role("alert")).to_contain_text("the limit here is")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
+    page = open_page(f"{offline}/?model={quote(SAMPLE)}", width=390, dark=dark)
+    page.wait_for_selector(".m-tiles")
+    assert not _overflows(page)
+    lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
+    assert len(lefts) == 1
+    for name in ("Spectrum", "Layers", "Tensors", "Share"):
+        page.get_by_role("tab", name=name).click()
+        assert not _overflows(page)
+    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
+    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+
+
+def test_methods(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline, width=390)
+    page.get_by_role("link", name="Methods").click()
+    expect(page.get_by_role("heading", name="How does Mantissa know?")).to_be_visible()
+    expect(page.get_by_text("MANTISSA_WEB_EXACT_BYTES")).to_have_count(1)
+    assert not _overflows(page)
+    page.get_by_role("link", name="Passport").click()
+    expect(page.get_by_role("button", name="Inspect")).to_be_visible()
+
+
+def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.get_by_role("button", name="Options").click()
+    expect(page.get_by_label("Seed of the sample")).to_be_visible()
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('input, textarea, button, select')].filter(e => e.offsetParent !== null && "
+        "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML)"
+    )
+    assert nameless == []

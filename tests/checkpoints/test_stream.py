@@ -1,0 +1,294 @@
+"""A stream is the whole file, whatever the chunks, spans and threads; errors arrive; nothing is left running."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analyzers import limits
+from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
+from analyzers.checkpoints.stream import SPAN_BYTES, cores
+from analyzers.errors import InvalidCheckpoint
+from tests.checkpoints.memory import MemoryFile
+
+# The function of the same name stands before the module in its package.
+stream_module = import_module("analyzers.checkpoints.stream")
+
+DTYPES = {"F64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
+
+
+@dataclass
+class FakeRepository:
+    """What a stream asks of a repository. ``closed`` is set by close(), which also lets reads that wait go on."""
+
+    chunk_bytes: int
+    parallel_reads: int
+    closed: threading.Event = field(default_factory=threading.Event)
+    ref: str = "fake"
+    commit: str = "0"
+    public: bool = False
+    range_requests: int = 100
+
+    @property
+    def files(self) -> dict[str, int]:
+        return {}
+
+    def open(self, path: str) -> MemoryFile:
+        raise AssertionError(path)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def checkpoint(tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int = 256, threads: int = 3, files: int = 2) -> tuple[Checkpoint, list[bytes]]:
+    """A checkpoint of random bytes in memory; dtype and shape of each tensor, dealt out to ``files``."""
+    rng = np.random.default_rng(len(tensors))
+    data = [bytearray(rng.bytes(7)) for _ in range(files)]
+    found = []
+    for i, (dtype, shape) in enumerate(tensors):
+        file = i % files
+        size = int(np.prod(shape)) * DTYPES[dtype]
+        found.append(Tensor(f"t{i}", dtype, shape, file, len(data[file]), size, "other", None, False))
+        data[file] += rng.bytes(size)
+    contents = [bytes(each) for each in data]
+    repository = FakeRepository(chunk_bytes, threads)
+    opened = tuple(MemoryFile(each) for each in contents)
+    return Checkpoint("fake", "0", False, opened, tuple(found), None, None, (), threads, repository), contents
+
+
+def collect(span: Span, chunks: Iterator[Chunk]) -> list[tuple[int, bytes, int]]:
+    """Start, bytes and item size of each chunk, copied: a chunk is valid until the next."""
+    return [(c.start, c.codes.tobytes(), c.codes.dtype.itemsize) for c in chunks]
+
+
+def finished(steps: Iterator[Step[list[tuple[int, bytes, int]]]]) -> list[tuple[Span, list[tuple[int, bytes, int]]]]:
+    return [(s.span, s.result) for s in steps if s.span is not None and s.result is not None]
+
+
+@contextmanager
+def no_threads_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
+described = st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), shapes), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(described, st.integers(1, 5000), st.integers(1, 5), st.integers(8, 3000))
+def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int, threads: int, span_bytes: int) -> None:
+    source, contents = checkpoint(tensors, chunk_bytes, threads)
+    with pytest.MonkeyPatch.context() as patch, no_threads_left():
+        patch.setattr(stream_module, "SPAN_BYTES", span_bytes)
+        spans = whole_spans(source.tensors)
+        steps = list(stream(source, spans, collect))
+    rebuilt = [bytearray(len(each)) for each in contents]
+    written = [np.zeros(len(each), dtype=np.uint8) for each in contents]
+    for span, chunks in finished(iter(steps)):
+        tensor, at = span.tensor, span.start
+        for start, data, itemsize in chunks:
+            assert start == at and itemsize == tensor.itemsize and data
+            assert len(data) <= max(chunk_bytes, 64)
+            first = tensor.offset + start * itemsize
+            rebuilt[tensor.file][first : first + len(data)] = data
+            written[tensor.file][first : first + len(data)] += 1
+            at += len(data) // itemsize
+        assert at == span.start + span.count
+    for tensor in source.tensors:
+        part = slice(tensor.offset, tensor.offset + tensor.nbytes)
+        assert rebuilt[tensor.file][part] == contents[tensor.file][part]
+        assert (written[tensor.file][part] == 1).all()
+    total = sum(t.nbytes for t in source.tensors)
+    assert sum(int(w.sum()) for w in written) == total
+    if spans:
+        assert steps[-1].bytes_read == total
+        assert steps[-1].requests == sum(len(f.reads) for f in source.files if isinstance(f, MemoryFile))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 500), st.integers(1, 500), st.integers(1, 64), st.integers(64, 900))
+def test_any_part_of_a_tensor(start: int, count: int, row: int, chunk_bytes: int) -> None:
+    rows = 1 + (start + count) // row
+    source, contents = checkpoint([("BF16", (rows, row))], chunk_bytes)
+    tensor = source.tensors[0]
+    ((_, chunks),) = finished(stream(source, [Span(tensor, start, count)], collect))
+    first = tensor.offset + 2 * start
+    assert b"".join(data for _, data, _ in chunks) == contents[tensor.file][first : first + 2 * count]
+
+
+def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "SPAN_BYTES", 4000)
+    source, _ = checkpoint([("F32", (100, 24)), ("F32", (3, 3000)), ("BF16", ())], 1000)
+    spans = whole_spans(source.tensors)
+    assert {s.start % 24 for s in spans if s.tensor.name == "t0"} == {0}
+    assert all(s.count <= 1000 for s in spans if s.tensor.name == "t1")
+    for span, chunks in finished(stream(source, spans, collect)):
+        for start, data, _ in chunks:
+            if span.tensor.name == "t0":
+                assert start % 24 == 0 and len(data) % 96 == 0
+    assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
+
+
+def test_spans_cover_large_tensors_in_file_order() -> None:
+    tensors = [
+        Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
+        Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),
+        Tensor("first", "F32", (), 0, 8, 4, "other", None, False),
+        Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
+        Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
+    ]
+    spans = whole_spans(tensors)
+    assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
+    for tensor in tensors:
+        own = [s for s in spans if s.tensor is tensor]
+        assert sum(s.count for s in own) == tensor.elements
+        assert all(a.start + a.count == b.start for a, b in zip(own, own[1:], strict=False))
+        assert all(s.count * tensor.itemsize <= SPAN_BYTES for s in own)
+    assert all(s.start % 5_000 == 0 for s in spans if s.tensor.name == "b")
+
+
+class Failing(MemoryFile):
+    """Fails at the nth read."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        super().__init__(data)
+        self.at = at
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        if len(self.reads) >= self.at:
+            raise InvalidCheckpoint("the file ends here")
+        super().read_into(offset, buffer)
+
+
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_an_error_of_a_read_arrives_and_closes_the_repository(at: int) -> None:
+    source, contents = checkpoint([("F32", (50, 64))] * 4, files=1)
+    source = replace(source, files=(Failing(contents[0], at),))
+    with no_threads_left(), pytest.raises(InvalidCheckpoint, match="ends here"):
+        list(stream(source, whole_spans(source.tensors), collect))
+    assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, MemoryError])
+def test_an_error_of_the_work_arrives(error: type[BaseException]) -> None:
+    source, _ = checkpoint([("F32", (50, 64))] * 4)
+
+    def work(span: Span, chunks: Iterator[Chunk]) -> int:
+        for chunk in chunks:
+            if chunk.start > 100:
+                raise error
+        return 1
+
+    with no_threads_left(), pytest.raises(error):
+        list(stream(source, whole_spans(source.tensors), work))
+    assert isinstance(source.repository, FakeRepository) and source.repository.closed.is_set()
+
+
+def test_finishing_leaves_the_repository_open() -> None:
+    source, _ = checkpoint([("F32", (50, 64))] * 4)
+    list(stream(source, whole_spans(source.tensors), collect))
+    assert isinstance(source.repository, FakeRepository) and not source.repository.closed.is_set()
+
+
+class Blocked(MemoryFile):
+    """Waits in every read until the repository is closed, as reads of a dead connection do."""
+
+    closed: threading.Event
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        if self.closed.wait(20):
+            raise InvalidCheckpoint("closed")
+        raise AssertionError("nobody closed the repository")
+
+
+def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
+    source, contents = checkpoint([("F32", (50, 64))] * 4, files=1)
+    blocked = Blocked(contents[0])
+    assert isinstance(source.repository, FakeRepository)
+    blocked.closed = source.repository.closed
+    source = replace(source, files=(blocked,))
+    start = time.monotonic()
+    with no_threads_left():
+        steps = stream(source, whole_spans(source.tensors), collect)
+        step = next(steps)
+        assert (step.span, step.result, step.bytes_read) == (None, None, 0)
+        steps.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - start < 2
+
+
+def test_closing_stops_within_a_chunk() -> None:
+    source, _ = checkpoint([("F32", (400, 64))] * 8, chunk_bytes=256, threads=4)
+    seen = []
+
+    def slow(span: Span, chunks: Iterator[Chunk]) -> None:
+        for chunk in chunks:
+            seen.append(chunk.start)
+            time.sleep(0.01)
+
+    with no_threads_left():
+        steps = stream(source, whole_spans(source.tensors), slow)
+        next(steps)
+        steps.close()  # type: ignore[attr-defined]
+    after = len(seen)
+    time.sleep(0.05)
+    assert len(seen) == after < 400
+
+
+def test_not_started_means_nothing_runs() -> None:
+    source, _ = checkpoint([("F32", (4,))])
+    with no_threads_left():
+        stream(source, whole_spans(source.tensors), collect)
+    assert not any(f.reads for f in source.files if isinstance(f, MemoryFile))
+
+
+def test_no_spans_no_steps() -> None:
+    source, _ = checkpoint([("F32", (0,))])
+    with no_threads_left():
+        assert list(stream(source, [], collect)) == []
+
+
+@pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(100, 50, 1000), (4096, 50, 1000), (1000, 2, 64_000), (300, 7, 1000)])
+def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_flight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STREAM_BYTES", in_flight)
+    source, _ = checkpoint([("F32", (30, 64))] * 20, chunk_bytes, parallel)
+    made: list[int] = []
+    real = np.empty
+
+    def counted(size: int, dtype: type) -> NDArray[np.uint8]:
+        made.append(size)
+        return real(size, dtype=dtype)
+
+    class Numpy:
+        empty = staticmethod(counted)
+        uint8 = np.uint8
+
+    monkeypatch.setattr(stream_module, "np", Numpy)
+    list(stream(source, whole_spans(source.tensors), collect))
+    assert made and sum(made) <= in_flight
+    assert len(made) <= parallel
+
+
+def test_threads_are_no_more_than_spans() -> None:
+    source, _ = checkpoint([("F32", (4,))] * 2, threads=8)
+    names: set[str] = set()
+
+    def work(span: Span, chunks: Iterator[Chunk]) -> None:
+        names.add(threading.current_thread().name)
+        list(chunks)
+
+    list(stream(source, whole_spans(source.tensors), work))
+    assert names <= {"stream-0", "stream-1"}
+
+
+def test_cores() -> None:
+    assert 1 <= cores() <= 4096

@@ -1,0 +1,187 @@
+"""Verdicts on checkpoints of known history: right where the bits decide, undecided where they do not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
+from tests.dtype_detection.reports import exact, parsed
+
+F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+# What was done to fp32 values, and what their bits then prove.
+HISTORIES: dict[str, tuple[torch.Tensor, str, tuple[str, ...]]] = {
+    "fp32": (normal(256, 256), "native", ()),
+    "bf16": (normal(512, 512).to(BF16), "native", ()),
+    "fp16": (normal(256, 256).to(F16), "native", ()),
+    "fp64": (torch.from_numpy(np.random.default_rng(1).standard_normal((128, 128))), "native", ()),
+    "fp32->fp64": (through(normal(128, 128), F64), "upcast-from-fp32", ("fp32",)),
+    "bf16->fp64": (through(normal(128, 128), BF16, F64), "upcast-from-bf16", ("bf16",)),
+    "fp16->fp64": (through(normal(128, 128), F16, F64), "upcast-from-fp16", ("fp16",)),
+    "bf16->fp32": (through(normal(512, 512), BF16, F32), "upcast-from-bf16", ("bf16",)),
+    "fp16->fp32": (through(normal(256, 256), F16, F32), "upcast-from-fp16", ("fp16",)),
+    "bf16->fp16": (through(normal(256, 256), BF16, F16), "downcast-from-bf16", ("bf16",)),
+    "fp16->bf16": (through(normal(512, 512), F16, BF16), "fp16-ancestor", ("fp16",)),
+    "fp16->bf16->fp32": (through(normal(512, 512), F16, BF16, F32), "upcast-from-bf16", ("fp16", "bf16")),
+    "bf16->fp32->fp16": (through(normal(256, 256), BF16, F32, F16), "downcast-from-bf16", ("bf16",)),
+    "e4m3->bf16": (from_fp8(normal(256, 1280), E4M3, BF16), "fp8-ancestor", ("fp8_e4m3",)),
+    "e5m2->bf16": (from_fp8(normal(256, 1280), E5M2, BF16), "fp8-ancestor", ("fp8_e5m2",)),
+    "e4m3->fp32": (from_fp8(normal(256, 1280), E4M3, F32), "fp8-ancestor", ("fp8_e4m3",)),
+    "e4m3->bf16->fp32": (through(from_fp8(normal(256, 1280), E4M3, BF16), F32), "upcast-from-bf16", ("fp8_e4m3", "bf16")),
+    "e4m3->fp16": (from_fp8(normal(256, 1280, scale=1.0), E4M3, F16), "fp8-ancestor", ("fp8_e4m3",)),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_histories(name: str, tmp_path: Path) -> None:
+    tensor, verdict, ancestors = HISTORIES[name]
+    report = exact(write(tmp_path, {"model.layers.0.mlp.up_proj.weight": tensor}))
+    assert (report.lineage.verdict, report.lineage.passed_through) == (verdict, ancestors)
+    assert (report.tensors[0].lineage.verdict, report.tensors[0].lineage.passed_through) == (verdict, ancestors)
+    (part,) = report.lineage.parts
+    assert (part.verdict, part.tensors, part.parameters) == (verdict, 1, tensor.numel())
+    assert report.lineage.fossil_rows == 0
+    for evidence in report.lineage.evidence:
+        assert 0 <= evidence.exceptions <= evidence.tested
+        assert not (evidence.proven and evidence.exceptions)
+        if evidence.proven:
+            assert evidence.log10_chance <= -9
+
+
+UNDECIDED = {
+    "one value": torch.tensor([0.5]),
+    "scalar": torch.tensor(0.25, dtype=BF16),
+    "ones": torch.ones(4096),
+    "zeros": torch.zeros(64, 64, dtype=F16),
+    "powers of two": torch.exp2(torch.arange(-8, 8)).repeat(64),
+    "constant on all grids": torch.full((64, 64), 0.375),
+    "bf16 without small values": torch.ones(4096, dtype=BF16) * 0.1,
+    "NaN": torch.full((100,), float("nan")),
+    "infinity": torch.full((100,), float("inf"), dtype=BF16),
+    "ternary": (torch.randint(-1, 2, (64, 256), generator=torch.Generator().manual_seed(0)) * 0.37).to(BF16),
+    "few magnitudes of both signs": torch.tensor([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 40, dtype=F16),
+    "int4 with scales in bf16": (
+        torch.randint(-8, 8, (64, 1280), generator=torch.Generator().manual_seed(0)) * (0.01 + 0.01 * torch.arange(64)[:, None] / 64)
+    ).to(BF16),
+    "norms near one in bf16": (1 + 0.003 * normal(64, 1280, scale=1.0)).to(BF16),
+    "fp8 as stored": normal(64, 64, scale=1.0).to(E4M3),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_the_bits_do_not_decide_is_left_open(name: str, tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"weight": UNDECIDED[name]}))
+    assert report.lineage.verdict == "undecided" == report.tensors[0].lineage.verdict
+    assert report.lineage.passed_through == ()
+    assert not any(e.proven for e in report.lineage.evidence)
+    parsed(report)
+
+
+@pytest.mark.parametrize("stored", [F32, F16])
+def test_one_exception_refutes(stored: torch.dtype, tmp_path: Path) -> None:
+    tensor = through(normal(128, 128), BF16, stored)
+    tensor[5, 7] = 1 + 2.0**-10
+    report = exact(write(tmp_path, {"weight": tensor}))
+    (evidence,) = (e for e in report.lineage.evidence if e.test == "bf16_exact")
+    assert evidence.exceptions == 1 and not evidence.proven
+    assert report.lineage.verdict == "mixed" and report.lineage.fossil_rows == 127
+    assert report.lineage.passed_through == ("bf16",)
+
+
+@pytest.mark.parametrize("size", [8, 9, 11, 12])
+def test_evidence_needs_enough_different_values(size: int, tmp_path: Path) -> None:
+    """fp16 from bf16: one in eight passes by chance, so that ten different magnitudes are needed for 1e-9."""
+    values = (1 + torch.arange(1, size + 1) / 128).to(F16)
+    report = exact(write(tmp_path, {"weight": values.repeat(50)}))
+    assert report.lineage.verdict == ("downcast-from-bf16" if size >= 10 else "undecided")
+    assert report.lineage.evidence[0].distinct == size
+
+
+def test_fossil_rows_in_fp32(tmp_path: Path) -> None:
+    tensor = normal(300, 64)
+    tensor[:40] = through(tensor[:40], BF16, F32)
+    report = exact(write(tmp_path, {"model.embed_tokens.weight": tensor, "model.norm.weight": normal(64, seed=2)}))
+    row = report.tensors[0]
+    assert (row.fossil_rows, row.lineage.verdict, row.lineage.passed_through) == (40, "mixed", ("bf16",))
+    assert report.lineage.verdict == "mixed" and report.lineage.fossil_rows == 40
+    share = next(e for e in row.lineage.evidence if e.test == "bf16_exact").share
+    assert share == pytest.approx(40 / 300, abs=1e-3)
+
+
+def test_fossil_rows_of_fp16_are_named_fp16(tmp_path: Path) -> None:
+    tensor = normal(300, 64)
+    tensor[7:90] = through(tensor[7:90], F16, F32)
+    row = exact(write(tmp_path, {"model.embed_tokens.weight": tensor})).tensors[0]
+    assert (row.fossil_rows, row.lineage.passed_through) == (83, ("fp16",))
+
+
+def test_fossil_rows_in_fp16(tmp_path: Path) -> None:
+    tensor = normal(200, 96).to(F16)
+    tensor[150:] = through(normal(50, 96, seed=3), BF16, F16)
+    row = exact(write(tmp_path, {"model.embed_tokens.weight": tensor})).tensors[0]
+    assert (row.fossil_rows, row.lineage.verdict, row.lineage.passed_through) == (50, "mixed", ("bf16",))
+
+
+def test_rows_of_ones_zeros_and_padding_are_no_fossils(tmp_path: Path) -> None:
+    tensor = normal(100, 64)
+    tensor[10], tensor[11], tensor[12], tensor[13] = 0, 1, 0.5, 0.375
+    row = exact(write(tmp_path, {"model.embed_tokens.weight": tensor})).tensors[0]
+    assert (row.fossil_rows, row.lineage.verdict) == (0, "native")
+
+
+def test_native_fp32_with_an_ancestor_in_fp16(tmp_path: Path) -> None:
+    """Values below 2^-18 that were never updated since sit on fp16's subnormal grid."""
+    tensor = normal(400, 400)
+    small = normal(400, 400, seed=4, scale=1e-5)
+    updated = torch.where(tensor.abs() < 1e-4, 0.0123, tensor)
+    grid = torch.where(small.abs() < 2.0**-18, through(small, F16, F32), updated)
+    report = exact(write(tmp_path, {"weight": grid}))
+    assert report.lineage.passed_through == ("fp16",) and report.lineage.verdict == "fp16-ancestor"
+
+
+@pytest.mark.parametrize(("extra", "verdict"), [(65504.0, "fp16-ancestor"), (70000.0, "native")])
+def test_the_largest_of_fp16_does_not_rule_fp16_out(extra: float, verdict: str, tmp_path: Path) -> None:
+    tensor = through(normal(512, 512), F16, F32)
+    tensor[0, 0] = extra
+    report = exact(write(tmp_path, {"weight": tensor.to(BF16)}))
+    assert report.lineage.verdict == verdict
+
+
+def test_tensors_of_different_histories_are_mixed_and_counted(tmp_path: Path) -> None:
+    tensors = {
+        "model.layers.0.self_attn.q_proj.weight": through(normal(128, 128), BF16, F32),
+        "model.layers.0.self_attn.k_proj.weight": through(normal(64, 128, seed=1), BF16, F32),
+        "model.layers.0.mlp.up_proj.weight": normal(96, 128, seed=2),
+        "model.layers.0.mlp.down_proj.weight": through(normal(128, 32, seed=3), F16, F32),
+        "model.norm.weight": torch.ones(128),
+    }
+    report = exact(write(tmp_path, tensors))
+    lineage = report.lineage
+    assert lineage.verdict == "mixed" and set(lineage.passed_through) == {"bf16", "fp16"}
+    assert {p.verdict: (p.tensors, p.parameters) for p in lineage.parts} == {
+        "upcast-from-bf16": (2, 192 * 128),
+        "native": (1, 96 * 128),
+        "upcast-from-fp16": (1, 128 * 32),
+        "undecided": (1, 128),
+    }
+    assert [p.parameters for p in lineage.parts] == sorted((p.parameters for p in lineage.parts), reverse=True)
+
+
+def test_tensors_too_small_alone_decide_together(tmp_path: Path) -> None:
+    values = normal(40, 5).to(BF16).to(F32)
+    report = exact(write(tmp_path, {f"t{i}.weight": values[i] for i in range(40)}))
+    assert {p.verdict for p in report.lineage.parts} == {"undecided"}
+    assert report.lineage.verdict == "upcast-from-bf16" and report.lineage.passed_through == ("bf16",)
+
+
+def test_two_stored_dtypes(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"a.weight": normal(512, 512).to(BF16), "norm.weight": normal(64, seed=1)}))
+    assert report.lineage.stored == "BF16" and report.lineage.verdict == "native"
+    assert {row.dtype: (row.tensors, row.parameters, row.bytes) for row in report.storage} == {
+        "BF16": (1, 512 * 512, 2 * 512 * 512),
+        "F32": (1, 64, 256),
+    }
+    assert [row.bytes for row in report.storage] == sorted((row.bytes for row in report.storage), reverse=True)

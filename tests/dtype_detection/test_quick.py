@@ -1,0 +1,105 @@
+"""Quick mode: the verdicts of exact mode from a small part, and intervals that hold the exact shares."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.dtype_detection.checkpoints import from_fp8, normal, through, write
+from tests.dtype_detection.reports import exact, inspect
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+HISTORIES = {
+    "fp32": (F32,),
+    "bf16": (BF16,),
+    "fp16": (F16,),
+    "bf16-as-fp32": (BF16, F32),
+    "fp16-as-fp32": (F16, F32),
+    "bf16-as-fp16": (BF16, F16),
+    "fp16-as-bf16": (F16, BF16),
+}
+
+
+def model(*dtypes: torch.dtype) -> dict[str, torch.Tensor]:
+    """Four layers, 2.6 million parameters."""
+    tensors = {"model.embed_tokens.weight": through(normal(2000, 256, seed=99), *dtypes)}
+    for i in range(4):
+        for j, part in enumerate(("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")):
+            tensors[f"model.layers.{i}.{part}.weight"] = through(normal(512, 256, seed=10 * i + j), *dtypes)
+        tensors[f"model.layers.{i}.input_layernorm.weight"] = through(1 + normal(256, seed=50 + i, scale=0.1), *dtypes)
+    return tensors
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_verdicts_from_a_small_part(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, model(*HISTORIES[name]))
+    whole, quick = exact(folder), inspect(folder, budget=1_000_000, seed=5)
+    assert quick.bytes_read <= 1_000_000 < whole.bytes_read
+    assert (quick.lineage.verdict, quick.lineage.passed_through) == (whole.lineage.verdict, whole.lineage.passed_through)
+    assert (quick.training.verdict, quick.fp16_risk.level) == (whole.training.verdict, whole.fp16_risk.level)
+    assert not quick.extremes.exact and any("sample" in note for note in quick.notes)
+    assert quick.extremes.abs_max is not None and whole.extremes.abs_max is not None
+    assert quick.extremes.abs_max <= whole.extremes.abs_max
+    assert quick.extremes.norm_max == pytest.approx(whole.extremes.norm_max, rel=0.1)
+    assert [row.name for row in quick.tensors] == [row.name for row in whole.tensors]
+    assert quick.values_read == sum(row.values_read for row in quick.tensors)
+
+
+def test_fp8_from_a_small_part(tmp_path: Path) -> None:
+    tensors = {f"model.layers.{i}.mlp.up_proj.weight": from_fp8(normal(256, 1280, seed=i), torch.float8_e4m3fn, BF16) for i in range(4)}
+    folder = write(tmp_path, tensors)
+    report = inspect(folder, budget=300_000)
+    assert (report.lineage.verdict, report.lineage.passed_through) == ("fp8-ancestor", ("fp8_e4m3",))
+
+
+def test_intervals_hold_the_exact_shares(tmp_path: Path) -> None:
+    """Over many seeds and shares: at least nine in ten, and never far off."""
+    tensors = model(F32)
+    for i, tensor in enumerate(tensors.values()):
+        flat = tensor.view(-1)
+        flat[:: 3 + i % 4] = through(flat[:: 3 + i % 4], BF16, F32)
+        flat[:: 97 + i] = 0
+        flat[1 :: 89 + i] *= 1e-4
+    folder = write(tmp_path, tensors)
+    whole = exact(folder)
+    assert whole.intervals == {}
+    nonzero = whole.values_read - whole.counts.zero
+    truth = {f"representable.{name}": share for name, share in whole.representable.model_dump().items()}
+    truth |= {name: getattr(whole.counts, name) / whole.values_read for name in ("zero", "fp16_underflow", "fp16_subnormal")}
+    assert nonzero > 0
+    inside = asked = 0
+    for seed in range(12):
+        report = inspect(folder, budget=1_000_000, seed=seed)
+        for name, interval in report.intervals.items():
+            assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
+            share = truth[name]
+            assert share is not None
+            asked += 1
+            inside += interval.low <= share <= interval.high
+            if name.startswith("representable."):
+                assert getattr(report.representable, name.removeprefix("representable.")) == interval.estimate
+    assert asked >= 12 * 4 and inside >= 0.9 * asked
+
+
+def test_a_budget_for_everything_reads_everything(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a.weight": normal(64, 64), "b.weight": normal(64)})
+    quick, whole = inspect(folder), exact(folder)
+    assert quick.extremes == whole.extremes and quick.extremes.exact and quick.intervals == {}
+    assert quick.lineage == whole.lineage and quick.tensors == whole.tensors
+
+
+@pytest.mark.parametrize("budget", [1, 4, 100, 5000])
+def test_tiny_budgets_are_kept_or_refused(budget: int, tmp_path: Path) -> None:
+    from analyzers.errors import LimitExceeded
+
+    folder = write(tmp_path, {"a.weight": normal(640, 64), "b.weight": normal(64)})
+    try:
+        assert inspect(folder, budget=budget).bytes_read <= budget
+    except LimitExceeded as error:
+        assert budget < 4 and "too small" in str(error)
+
+
+def test_seeds_choose_other_places(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a.weight": normal(6400, 64)})
+    seen = {inspect(folder, budget=50_000, seed=seed).counts.fp16_subnormal for seed in range(4)}
+    assert len(seen) > 1

@@ -1,0 +1,43 @@
+"""Where to count is decided without importing torch unless somebody asked for CUDA."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import accelerate
+import pytest
+import torch
+
+from analyzers.errors import InvalidRequest
+from analyzers.numerics.device import choose_device
+
+
+def test_the_cpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto") == "cpu"
+    assert choose_device("cpu") == "cpu"
+    assert choose_device("cuda") == "cuda"
+
+
+def test_no_cuda_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InvalidRequest, match="no CUDA device"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cuda", "cuda"), ("cpu", "cpu"), ("mps", "cpu")])
+def test_a_launched_process_takes_its_device(kind: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(accelerate, "PartialState", lambda: SimpleNamespace(device=SimpleNamespace(type=kind)))
+    assert choose_device("auto") == expected
+    assert choose_device("cpu") == "cpu"
+
+
+def test_neither_choice_nor_counting_imports_torch() -> None:
+    code = (
+        "import sys, numpy; from analyzers.numerics import Accumulator; from analyzers.numerics.device import choose_device\n"
+        "a = Accumulator('F32', choose_device('auto')); a.update(numpy.arange(9, dtype=numpy.uint32)); a.take()\n"
+        "sys.exit(1 if {'torch', 'accelerate', 'transformers', 'pandas'} & set(sys.modules) else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,249 @@
+"""Every lookup of a bit histogram against float64 and torch, on random, upcast and hostile values; merging; overflow of the table."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analyzers.numerics import Accumulator, BitHistogram, bins, sqrt_of
+from tests.numerics.values import all_patterns, decoded, hostile32, hostile64, survives
+
+DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
+FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp32")
+
+
+def counted(codes: NDArray[Any], dtype: str, device: str = "cpu") -> BitHistogram:
+    accumulator = Accumulator(dtype, device)
+    accumulator.update(codes)
+    return accumulator.take()
+
+
+def patterns(dtype: str, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Sets of patterns of ``dtype``, by name."""
+    rng = np.random.default_rng(seed)
+    normal = (rng.standard_normal(3001) * 0.02).astype(np.float32)
+    if dtype == "F64":
+        wide = normal.astype(np.float64)
+        return {
+            "hostile": hostile64(),
+            "from fp32": wide.view(np.uint64),
+            "native": rng.standard_normal(999).view(np.uint64),
+            "from fp16": normal.astype(np.float16).astype(np.float64).view(np.uint64),
+            "huge": (rng.standard_normal(50) * 1e300).view(np.uint64),
+            "tiny": (rng.standard_normal(50) * 1e-310).view(np.uint64),
+        }
+    if dtype == "F32":
+        return {
+            "hostile": hostile32(),
+            "native": normal.view(np.uint32),
+            "from bf16": normal.view(np.uint32) & np.uint32(0xFFFF0000),
+            "from fp16": normal.astype(np.float16).astype(np.float32).view(np.uint32),
+            "near 65520": (65520 + rng.integers(-40, 40, 500)).astype(np.float32).view(np.uint32),
+        }
+    every = all_patterns(dtype)
+    return {"every": every, "random": rng.choice(every, 5000)}
+
+
+def common(dtype: str) -> dict[str, NDArray[Any]]:
+    code = patterns(dtype)["random" if dtype not in ("F32", "F64") else "hostile"].dtype
+    one = np.array([1.5], dtype=np.float64)
+    nan = {"F64": 0x7FF8000000000000, "F32": 0x7FC00000, "F16": 0x7E00, "BF16": 0x7FC0, "F8_E4M3": 0x7F, "F8_E5M2": 0x7E}.get(dtype, 0x80)
+    assert one.size
+    return {
+        "empty": np.zeros(0, dtype=code),
+        "zeros": np.zeros(130, dtype=code),
+        "one value": np.array([3], dtype=code),
+        "nan": np.full(70, nan, dtype=code),
+    }
+
+
+CASES = [(dtype, name) for dtype in DTYPES for name in (*patterns(dtype), *common(dtype))]
+
+
+@pytest.mark.parametrize(("dtype", "name"), CASES)
+def test_every_lookup(dtype: str, name: str) -> None:
+    codes = (patterns(dtype) | common(dtype))[name]
+    values = decoded(codes, dtype)
+    histogram, table = counted(codes, dtype), bins(dtype)
+    magnitude = np.abs(values)
+    finite = np.isfinite(values)
+    nonzero = finite & (values != 0)
+    assert histogram.values == values.size
+    for key in FORMATS:
+        assert histogram.count(table.exact[key]) == int((survives(values, key) & nonzero).sum()), key
+    assert histogram.count(table.zero) == int((values == 0).sum())
+    assert histogram.count(table.nan) == int(np.isnan(values).sum())
+    assert histogram.count(table.inf) == int(np.isinf(values).sum())
+    assert histogram.count(table.finite_nonzero) == int(nonzero.sum())
+    # torch rounds float64 to fp16 by way of fp32; numpy does it at once.
+    with np.errstate(all="ignore"):
+        half = values.astype(np.float16)
+    assert histogram.overflow() == int((nonzero & np.isinf(half)).sum())
+    assert histogram.count(table.underflow) == int((nonzero & (half == 0)).sum())
+    assert histogram.count(table.subnormal) == int((nonzero & (magnitude > 2.0**-25) & (magnitude < 2.0**-14)).sum())
+    assert histogram.count(table.low_magnitude) == int((nonzero & (magnitude < 2.0**-18)).sum())
+    steps = np.where(magnitude < 1, values, 0.5) * 2.0**24
+    grid = nonzero & (magnitude < 2.0**-18) & (np.rint(steps) == steps)
+    assert histogram.count(table.low_magnitude & table.exact["fp16_grid"]) == int(grid.sum())
+    least = magnitude[nonzero].min() if nonzero.any() else None
+    assert histogram.extremes() == (magnitude[finite].min() if finite.any() else None, least, magnitude[finite].max() if finite.any() else None)
+    squares = sum((Fraction(x) ** 2 for x in values[nonzero].tolist()), Fraction(0))
+    tolerance = Fraction(1, 10**12) if dtype in ("F32", "F64") else 0
+    assert abs(histogram.sum_of_squares() - squares) <= tolerance * squares
+    # Magnitudes that fp32 does not tell apart share a bin: the spectrum is asked of the others.
+    exponents: dict[int, int] = {}
+    seen = nonzero & (magnitude >= 2.0**-133) & (magnitude < 2.0**128)
+    for e in (np.frexp(magnitude[seen])[1] - 1).tolist():
+        exponents[e] = exponents.get(e, 0) + 1
+    if dtype not in ("F32", "F64"):
+        assert histogram.exponents() == exponents
+    else:
+        # Beyond fp32's range everything counts at its ends.
+        found = histogram.exponents()
+        assert sum(found.values()) == int(nonzero.sum())
+        high = int((nonzero & (magnitude >= 2.0**128)).sum())
+        assert {e: n for e, n in found.items() if -133 <= e < 127} == {e: n for e, n in exponents.items() if e < 127}
+        assert found.get(127, 0) == exponents.get(127, 0) + high
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "F8_E4M3", "F8_E5M2"])
+def test_one_bit_values_are_powers_of_two(dtype: str) -> None:
+    values = decoded(all_patterns(dtype), dtype)
+    expected = np.isfinite(values) & (values != 0) & (np.frexp(np.abs(np.nan_to_num(values)))[0] == 0.5)
+    np.testing.assert_array_equal(bins(dtype).one_bit, expected)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_powers_of_two_are_one_bit_and_their_neighbours_are_not(dtype: str) -> None:
+    kind = np.float32 if dtype == "F32" else np.float64
+    code = np.uint32 if dtype == "F32" else np.uint64
+    powers = np.exp2(np.arange(-126, 128)).astype(kind)
+    table = bins(dtype)
+    assert counted(powers.view(code), dtype).count(table.one_bit) == powers.size
+    beside = np.concatenate([np.nextafter(powers, kind(0)), np.nextafter(powers, kind(np.inf))])
+    assert counted(beside[np.isfinite(beside)].view(code), dtype).count(table.one_bit) == 0
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
+def test_distinct_counts_magnitudes(dtype: str) -> None:
+    """A value and its negative pass every test together: they are one piece of evidence."""
+    values = np.array([1.25, 1.5, -1.25, -1.5, 3.0, 1.25], dtype=np.float32)
+    if dtype == "F32":
+        codes: NDArray[Any] = values.view(np.uint32)
+    else:
+        codes = torch.from_numpy(values).to(torch.bfloat16 if dtype == "BF16" else torch.float16).view(torch.int16).numpy().view(np.uint16)
+    histogram = counted(codes, dtype)
+    assert histogram.distinct(bins(dtype).finite_nonzero) == 3
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F32"])
+def test_what_fp16_cannot_have_left_behind(dtype: str) -> None:
+    """65504 rounds to 65536 in bf16, so only what lies beyond that rules an fp16 ancestor out."""
+    values = np.array([65280.0, 65536.0, 66048.0, -1e30], dtype=np.float32)
+    codes: NDArray[Any] = values.view(np.uint32) if dtype == "F32" else (values.view(np.uint32) >> 16).astype(np.uint16)
+    assert torch.tensor(65504.0, dtype=torch.float16).to(torch.bfloat16).item() == 65536
+    assert counted(codes, dtype).count(bins(dtype).beyond_fp16) == 2
+
+
+# --- merging ------------------------------------------------------------------------------------------------------
+
+any_dtype = st.sampled_from(DTYPES)
+
+
+def drawn(dtype: str, seed: int, size: int) -> NDArray[Any]:
+    pool = np.concatenate(list(patterns(dtype).values()))
+    return np.random.default_rng(seed).choice(pool, size)
+
+
+def close(a: BitHistogram, b: BitHistogram) -> None:
+    """Equal in all that is counted; squares of wide dtypes are sums of float64 partial sums."""
+    np.testing.assert_array_equal(a.index, b.index)
+    np.testing.assert_array_equal(a.counts, b.counts)
+    assert (a.dtype, a.low, a.high, a.near_overflow) == (b.dtype, b.low, b.high, b.near_overflow)
+    assert abs(a.squares - b.squares) * 10**12 <= max(a.squares, b.squares)
+
+
+@settings(max_examples=25, deadline=None)
+@given(any_dtype, st.tuples(*[st.tuples(st.integers(0, 99), st.integers(0, 300))] * 3))
+def test_merge_is_associative_and_commutative_with_identity(dtype: str, parts: tuple[tuple[int, int], ...]) -> None:
+    a, b, c = (counted(drawn(dtype, seed, size), dtype) for seed, size in parts)
+    assert a.merge(b) == b.merge(a)
+    assert a.merge(b).merge(c) == a.merge(b.merge(c))
+    assert a.merge(BitHistogram(dtype)) == a == BitHistogram(dtype).merge(a)
+
+
+@settings(max_examples=25, deadline=None)
+@given(any_dtype, st.integers(0, 99), st.integers(0, 2000), st.lists(st.integers(0, 2000), max_size=5), st.booleans())
+def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: list[int], one_accumulator: bool) -> None:
+    codes = drawn(dtype, seed, size)
+    parts = np.split(codes, sorted(min(cut, size) for cut in cuts))
+    if one_accumulator:
+        accumulator = Accumulator(dtype)
+        for part in parts:
+            accumulator.update(part)
+        merged = accumulator.take()
+    else:
+        merged = BitHistogram(dtype)
+        for part in parts:
+            merged = merged.merge(counted(part, dtype))
+    close(merged, counted(codes, dtype))
+
+
+def test_histograms_of_different_dtypes_do_not_merge() -> None:
+    with pytest.raises(ValueError, match="F16 and BF16"):
+        BitHistogram("F16").merge(BitHistogram("BF16"))
+    assert BitHistogram("F16") != BitHistogram("BF16")
+    assert BitHistogram("F16") != "F16"
+
+
+# --- the accumulator ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_take_starts_anew(dtype: str) -> None:
+    accumulator = Accumulator(dtype)
+    codes = drawn(dtype, 1, 500)
+    accumulator.update(codes)
+    first = accumulator.take()
+    assert accumulator.take() == BitHistogram(dtype)
+    accumulator.update(codes)
+    assert accumulator.take() == first == counted(codes, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bins_beyond_32_bits(dtype: str) -> None:
+    """The table counts in 32 bits. With room for few values left, as after 4 billion, nothing is lost and nothing wraps."""
+    codes = drawn(dtype, 2, 100)
+    codes[:] = codes[0]
+    accumulator = Accumulator(dtype)
+    accumulator.update(codes)
+    accumulator._table[accumulator._table > 0] = 0xFFFFFFFF - 50  # as if so many had been counted
+    accumulator._room = 50
+    accumulator.update(codes)
+    histogram = accumulator.take()
+    assert histogram.counts.tolist() == [0xFFFFFFFF - 50 + 100]
+    accumulator.update(codes)
+    assert accumulator.take().counts.tolist() == [100]
+
+
+# --- norms beyond float64 -----------------------------------------------------------------------------------------
+
+
+def test_square_roots_beyond_floats() -> None:
+    assert sqrt_of(Fraction(0)) == 0
+    assert sqrt_of(Fraction(2)) == pytest.approx(2**0.5, rel=1e-15)
+    assert sqrt_of(Fraction(10) ** 600) == pytest.approx(1e300, rel=1e-15)
+    assert sqrt_of(Fraction(1, 10**600)) == pytest.approx(1e-300, rel=1e-15)
+    assert sqrt_of(Fraction(4, 10**646)) == pytest.approx(2e-323, abs=5e-324)
+    assert sqrt_of(Fraction(10) ** 620) == float("inf")
+
+
+def test_norm_beyond_float64_is_infinite() -> None:
+    assert counted(np.full(4, 1.7e308).view(np.uint64), "F64").norm() == float("inf")
+    assert counted(np.full(4, 1e300).view(np.uint64), "F64").norm() == pytest.approx(2e300, rel=1e-15)
+    assert counted(np.full(4, 5e-324).view(np.uint64), "F64").norm() == 1e-323

@@ -1,0 +1,326 @@
+"""The loops over bits against Python that counts one element at a time."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import fsum
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analyzers.numerics import kernels
+from tests.numerics.values import hostile32
+
+Codes = NDArray[np.uint32]
+
+
+def plane(code: int) -> int:
+    """0 for fewer than 13 low zero bits, then 1 to 3 for exactly 13 to 15, 4 for 16 or more."""
+    zeros = (code & -code).bit_length() - 1 if code else 32
+    return min(max(zeros - 12, 0), 4)
+
+
+def counted32(codes: Codes) -> tuple[NDArray[np.uint32], int]:
+    table, fine = np.zeros((5, 65536), dtype=np.uint32), np.zeros(1 << 19, dtype=np.uint32)
+    blocks = kernels.count32(codes, table, fine)
+    kernels.fold_fine(fine, table)
+    assert not fine.any()
+    return table, blocks
+
+
+def expected32(codes: Codes) -> NDArray[np.uint32]:
+    table = np.zeros((5, 65536), dtype=np.uint32)
+    for code in codes.tolist():
+        table[plane(code), code >> 16] += 1
+    return table
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 7, 8, 1000, 4099])
+def test_count16_counts_each_pattern(size: int) -> None:
+    codes = np.random.default_rng(size).integers(0, 65536, size).astype(np.uint16)
+    codes[: size // 3] = 0xFFFF
+    table = np.full((1, 65536), 7, dtype=np.uint32)
+    kernels.count16(codes, table)
+    np.testing.assert_array_equal(table[0], 7 + np.bincount(codes, minlength=65536))
+
+
+def native(rng: np.random.Generator) -> Codes:
+    return rng.integers(0, 1 << 32, 64, dtype=np.uint32) | np.uint32(1)
+
+
+def from_bf16(rng: np.random.Generator) -> Codes:
+    return rng.integers(0, 1 << 32, 64, dtype=np.uint32) & np.uint32(0xFFFF0000)
+
+
+def from_fp16(rng: np.random.Generator) -> Codes:
+    return rng.integers(0, 1 << 32, 64, dtype=np.uint32) & np.uint32(0xFFFFE000)
+
+
+def some_zeros(rng: np.random.Generator) -> Codes:
+    codes = native(rng)
+    codes[rng.integers(0, 64, 9)] = 0
+    codes[rng.integers(0, 64, 9)] &= np.uint32(0xFFFFC000)
+    return codes
+
+
+KINDS: dict[str, Callable[[np.random.Generator], Codes]] = {f.__name__: f for f in (native, from_bf16, from_fp16, some_zeros)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tail", [0, 1, 63])
+def test_count32_of_each_kind_of_block(kind: str, tail: int) -> None:
+    rng = np.random.default_rng(tail)
+    codes = np.concatenate([KINDS[kind](rng) for _ in range(20)] + [some_zeros(rng)[:tail]])
+    table, blocks = counted32(codes)
+    np.testing.assert_array_equal(table, expected32(codes))
+    assert blocks == (20 if kind == "from_fp16" else 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(sorted(KINDS)), max_size=6), st.integers(0, 63), st.integers(0, 2**32))
+def test_count32_of_blocks_in_any_order(kinds: list[str], tail: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = np.concatenate([*(KINDS[kind](rng) for kind in kinds), native(rng)[:tail]])
+    np.testing.assert_array_equal(counted32(codes)[0], expected32(codes))
+
+
+def test_count32_of_hostile_values() -> None:
+    codes = hostile32()
+    np.testing.assert_array_equal(counted32(codes)[0], expected32(codes))
+
+
+def test_fold_fine_of_every_pattern_of_19_bits() -> None:
+    fine = np.arange(1 << 19, dtype=np.uint32)
+    table = np.zeros((5, 65536), dtype=np.uint32)
+    expected = np.zeros((5, 65536), dtype=np.int64)
+    for low in range(8):
+        expected[plane(low << 13)] += np.arange(65536) * 8 + low
+    kernels.fold_fine(fine, table)
+    np.testing.assert_array_equal(table, expected)
+    assert not fine.any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1) | st.sampled_from([0, 1 << 31, 0x7F800000, 0xFFFFFFFF, 0x80000001]), max_size=40))
+def test_magnitudes32(values: list[int]) -> None:
+    magnitudes = [v & 0x7FFFFFFF for v in values]
+    expected = (min((m for m in magnitudes if m), default=0xFFFFFFFF), max(magnitudes, default=0))
+    assert kernels.magnitudes32(np.array(values, dtype=np.uint32)) == expected
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.125])
+def test_squares(scale: float) -> None:
+    single = np.random.default_rng(3).standard_normal(5001).astype(np.float32)
+    for values in (single, single.astype(np.float64), single[:0]):
+        expected = fsum((x * scale) ** 2 for x in values.tolist())
+        assert kernels.squares(values, scale) == pytest.approx(expected, rel=1e-14)
+    assert kernels.squares(np.array([3e38, -3e38], dtype=np.float32), 1.0) == pytest.approx(1.8e77, rel=1e-6)
+
+
+# --- runs of few significands -------------------------------------------------------------------------------------
+
+FIELDS = {"BF16": (7, 8, np.uint16), "F16": (10, 5, np.uint16), "F32": (23, 8, np.uint32), "F64": (52, 11, np.uint64)}
+
+
+def stored(values: NDArray[np.float64], dtype: str) -> NDArray[np.unsignedinteger]:
+    """Patterns of ``values`` rounded to ``dtype``, by torch."""
+    if dtype == "F64":
+        return values.view(np.uint64).copy()
+    single = torch.from_numpy(values.astype(np.float32))
+    if dtype == "F32":
+        return single.numpy().view(np.uint32).copy()
+    short = torch.bfloat16 if dtype == "BF16" else torch.float16
+    return single.to(short).view(torch.int16).numpy().view(np.uint16).copy()
+
+
+def slow_runs(codes: list[int], row: int, first: int, mantissa: int, exponent: int, stride: int) -> list[int]:
+    out = [0] * 10
+    per_row = -(-row // 128)
+    for r in range(len(codes) // row):
+        for k in range(per_row):
+            if ((first + r) * per_row + k) % stride:
+                continue
+            run = codes[r * row + 128 * k : min(r * row + 128 * k + 128, (r + 1) * row)]
+            normal = [c for c in run if 0 < c >> mantissa & (1 << exponent) - 1 < (1 << exponent) - 1]
+            if len(normal) < 32:
+                continue
+            significands = {c >> (mantissa - 7) & 127 for c in normal}
+            exponents = {c >> mantissa & (1 << exponent) - 1 for c in normal}
+            few = len(significands) <= 8
+            out[1 if few and len(exponents) < 6 else len(significands) if few else 9] += 1
+    return out
+
+
+def fp8(rng: np.random.Generator, n: int, name: str, block: int = 128) -> NDArray[np.float64]:
+    """Normal values on a grid of fp8, each block with a scale of its own."""
+    kind = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
+    grid = torch.from_numpy((rng.standard_normal(n) * 100).astype(np.float32)).to(kind).to(torch.float64).numpy()
+    scales = np.exp(rng.uniform(-9, -5, -(-n // block)))
+    scaled: NDArray[np.float64] = grid * np.repeat(scales, block)[:n]
+    return scaled
+
+
+@pytest.mark.parametrize("dtype", FIELDS)
+@pytest.mark.parametrize(("row", "first", "stride"), [(128, 0, 1), (256, 3, 8), (200, 1, 3), (96, 2, 1), (40, 0, 5), (16, 0, 1), (1280, 0, 8)])
+def test_runs_against_sets(dtype: str, row: int, first: int, stride: int) -> None:
+    mantissa, exponent, _ = FIELDS[dtype]
+    rng = np.random.default_rng(row)
+    rows = -(-3840 // row)
+    for values in (
+        rng.standard_normal(rows * row) * 0.02,
+        fp8(rng, rows * row, "e4m3"),
+        fp8(rng, rows * row, "e5m2", row),
+        rng.integers(-8, 9, rows * row) * 0.0123,
+        np.where(rng.random(rows * row) < 0.7, 0.0, rng.standard_normal(rows * row)),
+        np.where(rng.random(rows * row) < 0.5, np.inf, 1e-7 * rng.standard_normal(rows * row)),
+        np.full(rows * row, 0.3),
+    ):
+        codes = stored(values, dtype)
+        out = np.zeros(10, dtype=np.int64)
+        kernels.runs_of_few_significands(codes, row, first, mantissa, exponent, stride, out)
+        assert out.tolist() == slow_runs(codes.tolist(), row, first, mantissa, exponent, stride)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize(("name", "most"), [("e4m3", 8), ("e5m2", 4)])
+def test_scaled_fp8_keeps_few_significands_and_others_do_not(dtype: str, name: str, most: int) -> None:
+    mantissa, exponent, _ = FIELDS[dtype]
+    rng = np.random.default_rng(8)
+    # fp16 holds the scaled values as normals only where the scales are not tiny.
+    values = fp8(rng, 128 * 200, name) * (2.0**6)
+    out = np.zeros(10, dtype=np.int64)
+    kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
+    assert out[3 : most + 1].sum() >= 190 and out[most + 1 :].sum() == 0
+    for values in (rng.standard_normal(128 * 200), rng.integers(-127, 128, 128 * 200) * 0.01):
+        out = np.zeros(10, dtype=np.int64)
+        kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
+        assert out.tolist() == [0] * 9 + [200]
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_integer_grids_and_near_constants_are_no_fp8(dtype: str) -> None:
+    mantissa, exponent, _ = FIELDS[dtype]
+    rng = np.random.default_rng(9)
+    scales = np.repeat(rng.uniform(0.001, 0.01, 200), 128)
+    for values in (
+        rng.integers(-8, 8, 128 * 200) * scales,  # int4, one scale per group
+        rng.integers(-15, 16, 128 * 200) * scales,  # int4 with a zero point at either end
+        1 + 0.002 * rng.standard_normal(128 * 200),  # norms that have hardly moved from 1
+        rng.choice([-0.37, 0.0, 0.37], 128 * 200),
+    ):
+        out = np.zeros(10, dtype=np.int64)
+        kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
+        assert out[3:9].sum() == 0
+
+
+# --- rows exact in a narrower format ------------------------------------------------------------------------------
+
+
+def informative(codes: list[int], mantissa: int, exponent: int) -> int:
+    """Different normal magnitudes that are no powers of two."""
+    top = (1 << exponent) - 1
+    magnitudes = {c & ((1 << (mantissa + exponent)) - 1) for c in codes}
+    return sum(1 for m in magnitudes if 0 < m >> mantissa < top and m & ((1 << mantissa) - 1))
+
+
+def exact_in(x: float, name: str) -> bool:
+    if name == "bf16":
+        return bool(torch.tensor(x, dtype=torch.float32).to(torch.bfloat16).item() == x)
+    with np.errstate(over="ignore"):
+        return bool(np.float16(x) == np.float32(x))
+
+
+def rows32(rng: np.random.Generator, row: int) -> Codes:
+    """Rows of every kind: native, bf16, fp16, fp16 subnormals, beyond fp16's range, constant, specials, one exception."""
+    normal = rng.standard_normal((12, row)).astype(np.float32) * np.float32(0.02)
+    fp16 = normal.astype(np.float16).astype(np.float32)
+    bf16 = (normal.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    tiny = np.rint(normal * 50000) * np.float32(2.0**-24)
+    rows = [normal[0], bf16[1], fp16[2], tiny[3], bf16[4] * np.float32(2.0**24), np.full(row, 0.3), np.zeros(row), fp16[7].copy()]
+    rows[-1][row // 2] = np.float32(0.1)
+    special = bf16[8].copy()
+    special[::7], special[1::7], special[2::7] = np.inf, np.nan, -np.inf
+    powers = np.exp2(rng.integers(-10, 10, row)).astype(np.float32)
+    late = bf16[9].copy()
+    late[-1] = np.float32(1.1)
+    half = tiny[10] + np.float32(2.0**-25)
+    return np.concatenate([*rows, special, powers, late, half]).astype(np.float32).view(np.uint32)
+
+
+@pytest.mark.parametrize("row", [32, 64, 100, 128, 129, 300])
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_exact_rows32_against_casts(row: int, name: str) -> None:
+    codes = rows32(np.random.default_rng(row), row)
+    expected = 0
+    for start in range(0, codes.size, row):
+        part = codes[start : start + row]
+        values = [x for x in part.view(np.float32).tolist() if np.isfinite(x)]
+        expected += all(exact_in(x, name) for x in values) and informative(part.tolist(), 23, 8) >= 8
+    assert expected >= 2
+    assert kernels.exact_rows32(codes, row, name == "fp16", 8) == expected
+    assert kernels.exact_rows32(codes[:row], row, name == "fp16", 8) == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1) | st.sampled_from(hostile32().tolist()))
+def test_one_value_spoils_a_row_iff_a_cast_changes_it(code: int) -> None:
+    row = ((1 + np.arange(1, 65) / 64).astype(np.float32)).view(np.uint32).copy()
+    row[17] = code
+    value = float(row.view(np.float32)[17])
+    for name in ("bf16", "fp16"):
+        keeps = not np.isfinite(value) or exact_in(value, name)
+        assert kernels.exact_rows32(row, 64, name == "fp16", 8) == int(keeps)
+
+
+@pytest.mark.parametrize("row", [32, 64, 100, 129])
+def test_exact_rows16_against_casts(row: int) -> None:
+    rng = np.random.default_rng(row)
+    normal = (rng.standard_normal((6, row)) * 0.02).astype(np.float32)
+    bf16 = (normal.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float16)
+    spoiled = bf16[0].copy()
+    spoiled[-1] = np.float16(1.001)
+    special = bf16[1].copy()
+    special[0], special[1] = np.inf, np.nan
+    rows = [normal[0].astype(np.float16), bf16[2], bf16[3], spoiled, special, np.full(row, 0.3125, np.float16), np.zeros(row, np.float16)]
+    codes = np.concatenate(rows).view(np.uint16)
+    assert kernels.exact_rows16(codes, row, 10) == 3
+    assert kernels.exact_rows16(np.concatenate(rows[:1]).view(np.uint16), row, 10) == 0
+
+
+def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
+    five = np.array([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 20, dtype=np.float32)
+    assert kernels.exact_rows32(five.view(np.uint32), 200, False, 8) == 0
+    assert kernels.exact_rows16(five.astype(np.float16).view(np.uint16), 200, 10) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20), st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20))
+def test_merge_sorted_adds_like_dictionaries(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+    def parts(pairs: dict[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(sorted(pairs), dtype=np.int64), np.array([pairs[k] for k in sorted(pairs)], dtype=np.int64)
+
+    one, other = dict(a), dict(b)
+    both = {k: one.get(k, 0) + other.get(k, 0) for k in one.keys() | other.keys()}
+    index, counts = kernels.merge_sorted(*parts(one), *parts(other))
+    np.testing.assert_array_equal(index, parts(both)[0])
+    np.testing.assert_array_equal(counts, parts(both)[1])
+
+
+def test_drain_empties_a_table() -> None:
+    table = np.zeros(1000, dtype=np.uint32)
+    table[[3, 500, 999]] = [1, 0xFFFFFFFF, 7]
+    index, counts = kernels.drain(table)
+    assert (index.tolist(), counts.tolist()) == ([3, 500, 999], [1, 0xFFFFFFFF, 7])
+    assert not table.any()
+
+
+def test_the_exponent_rule_is_about_powers_of_two() -> None:
+    """fp8 over six binades is told; the same significands over five are not."""
+    for binades, expected in ((5, 0), (6, 1)):
+        values = [float(Fraction(8 + i % 8, 8) * Fraction(2) ** (i // 8 % binades)) for i in range(128)]
+        out = np.zeros(10, dtype=np.int64)
+        kernels.runs_of_few_significands(stored(np.array(values), "BF16"), 128, 0, 7, 8, 1, out)
+        assert out[8] == expected

@@ -34,7 +34,7 @@ def parse_bytes(text: str) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see --help)\n")
+        self.exit(2, f"{self.prog}: {_printable(' '.join(message.split())[:300])} (see --help)\n")
 
 
 def _parser() -> _Parser:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dtype(options)
     except MantissaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -106,10 +106,13 @@ def _dtype(options: argparse.Namespace) -> int:
 
 def _check_outputs(options: argparse.Namespace) -> None:
     """Refuse unusable output paths before any work is done."""
-    if options.csv is not None and Path(options.csv).exists() and not Path(options.csv).is_dir():
-        raise InvalidRequest(f"--csv needs a folder; {options.csv} is a file.")
-    if options.html is not None and (Path(options.html).is_dir() or not Path(options.html).resolve().parent.is_dir()):
-        raise InvalidRequest(f"--html needs a file in an existing folder, not {options.html}.")
+    try:
+        if options.csv is not None and Path(options.csv).exists() and not Path(options.csv).is_dir():
+            raise InvalidRequest(f"--csv needs a folder; {options.csv} is a file.")
+        if options.html is not None and (Path(options.html).is_dir() or not Path(options.html).resolve().parent.is_dir()):
+            raise InvalidRequest(f"--html needs a file in an existing folder, not {options.html}.")
+    except OSError as error:  # a name too long, a folder that may not be entered
+        raise InvalidRequest(f"The output path cannot be used: {error.strerror or 'the system refuses it'}.") from None
 
 
 def _with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:

@@ -47,9 +47,13 @@ class Environment(Data):
 
 
 class Timing(Data):
-    """How long it took. Outside the report's id, and outside what "the same report" means."""
+    """How long it took. Outside the report's id, and outside what "the same report" means.
+
+    seconds: all of it; reading_seconds: while weights were read and worked on; bytes_per_second: bytes read in that time.
+    """
 
     seconds: float
+    reading_seconds: float
     bytes_per_second: float | None
 
 

@@ -63,7 +63,10 @@ WEB_EXACT_BYTES = _limit(
     "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint the page reads whole; the command line has no such limit."
 )
 RANGE_REQUESTS = _limit(
-    "RANGE_REQUESTS", 2_000, "requests", "Range reads of one quick run; the Hub allows 3,000 per 5 minutes and address."
+    "RANGE_REQUESTS",
+    1_200,
+    "requests",
+    "Range reads of one quick run: two of them within the 3,000 the Hub allows an address in 5 minutes.",
 )
 HUB_PARALLEL_READS = _limit("HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once against the Hub.")
 HUB_TIMEOUT_SECONDS = _limit("HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.")

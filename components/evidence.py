@@ -99,7 +99,7 @@ def _shares(report: DtypeReport) -> str:
 
 
 def _notes(report: DtypeReport) -> str:
-    notes = [*report.fp16_risk.reasons, *report.notes]
+    notes = list(report.notes)
     if report.buffers:
         names = ", ".join(buffer.name for buffer in report.buffers[:_BUFFERS_SHOWN])
         more = f" and {len(report.buffers) - _BUFFERS_SHOWN:,} more" if len(report.buffers) > _BUFFERS_SHOWN else ""

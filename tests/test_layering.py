@@ -59,7 +59,7 @@ LIBRARIES = {
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
 LIGHT = ("analyzers.__main__", "analyzers.checkpoints", "analyzers.numerics", "analyzers.dtype_detection")
-HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "spaces", "torch", "transformers")
+HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "torch", "transformers")
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
                 raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
             pairs.append((file, header))
     except BaseException:
+        repository.close()  # wakes reads that wait for the Hub: an interrupt must not wait with them
         pool.shutdown(cancel_futures=True)
         for file in opened:
             file.close()

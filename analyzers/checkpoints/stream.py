@@ -4,7 +4,6 @@ Each thread reads a chunk into its own buffer and works on it while it is still 
 the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a tensor or model.
 """
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,8 @@ from analyzers.checkpoints.tensor import Tensor
 
 T = TypeVar("T")
 
-# One thread's share of a large tensor: long enough that handing over its counts (up to 2.6 MB) costs little.
+# One thread's share of a large tensor: long enough that handing over its counts costs little. Where there are many
+# threads it is a quarter of that, so that all end at about the same time.
 SPAN_BYTES = 64 << 20
 
 # Seconds between signs of life while a read takes long: the consumer can show progress, or cancel.
@@ -59,11 +59,11 @@ def row_length(tensor: Tensor) -> int:
     return tensor.shape[-1] if tensor.shape else 1
 
 
-def whole_spans(tensors: Sequence[Tensor]) -> list[Span]:
+def whole_spans(tensors: Sequence[Tensor], threads: int = 1) -> list[Span]:
     """Spans that cover ``tensors`` entirely, in file order; cut at row ends where a row is shorter than a span."""
-    spans = []
+    spans: list[Span] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.offset)):
-        step = _whole_rows(SPAN_BYTES // tensor.itemsize, row_length(tensor))
+        step = _whole_rows(SPAN_BYTES // (4 if threads > 8 else 1) // tensor.itemsize, row_length(tensor))
         spans += [Span(tensor, start, min(step, tensor.elements - start)) for start in range(0, tensor.elements, step)]
     return spans
 
@@ -158,8 +158,3 @@ class _Tally:
         with self._lock:
             self.bytes += size
             self.requests += 1
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from threading import Thread
 from time import perf_counter
 
 import numpy as np
@@ -40,6 +41,7 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import InvalidRequest, LimitExceeded, NoWeights, UnsupportedWeights
+from analyzers.numerics import warm
 from analyzers.numerics.device import choose_device
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
@@ -68,6 +70,8 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     start = perf_counter()
     device = choose_device(request.device)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    kernels = Thread(target=warm, name="kernels", daemon=True)  # loads them while the headers come
+    kernels.start()
     with closing(open_checkpoint(request.model, access or Access(), subfolder=request.subfolder)) as checkpoint:
         chosen = _Chosen.of(checkpoint, request)
         plan = _plan(checkpoint, chosen.floats, request)
@@ -82,15 +86,32 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
             counted = count(span, chunks)  # type: ignore[arg-type]
             return counted, None if plan.strata is None else share_counts(counted.histogram)
 
+        kernels.join()
+        reading = perf_counter()
         found = _Collector(chosen.floats, plan)
         yield Progress(done=0, total=plan.nbytes, unit="bytes", note="reading weights")
-        bytes_read = requests = 0
+        done = _Done(start)
         for step in stream(checkpoint, plan.spans, work):
             if step.span is not None and step.result is not None:
                 found.add(step.span, *step.result)
-            bytes_read, requests = step.bytes_read, step.requests
-            yield Progress(done=bytes_read, total=plan.nbytes, unit="bytes", note="reading weights")
-        yield _report(checkpoint, request, device, chosen, plan, found, bytes_read, requests, start)
+            done = _Done(start, perf_counter() - reading, step.bytes_read, step.requests)
+            yield Progress(done=done.nbytes, total=plan.nbytes, unit="bytes", note="reading weights")
+        yield _report(checkpoint, request, device, chosen, plan, found, done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """How much was read in how many seconds; ``start`` is when everything began."""
+
+    start: float
+    seconds: float = 0.0
+    nbytes: int = 0
+    requests: int = 0
+
+    def timing(self) -> Timing:
+        """As of now."""
+        speed = self.nbytes / self.seconds if self.seconds > 0 else None
+        return Timing(seconds=perf_counter() - self.start, reading_seconds=self.seconds, bytes_per_second=speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +153,7 @@ class _Plan:
 def _plan(checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> _Plan:
     everything = sum(t.nbytes for t in floats)
     if request.mode == "exact":
-        return _Plan(whole_spans(floats), everything, None, None)
+        return _Plan(whole_spans(floats, checkpoint.parallel_reads), everything, None, None)
     requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
     sample = plan_sample(floats, request.budget, requests, request.seed)
     spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
@@ -215,7 +236,7 @@ class _Collector:
 
 def _report(
     checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: _Chosen, plan: _Plan, found: _Collector,
-    bytes_read: int, requests: int, start: float,
+    done: _Done,
 ) -> DtypeReport:  # fmt: skip
     exact = plan.population is None
     results = found.in_order(chosen.floats)
@@ -243,16 +264,15 @@ def _report(
     resolved |= request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
     if device != "cpu":
         resolved["device"] = device
-    seconds = perf_counter() - start
     report = DtypeReport(
         id=content_id("dtype", ANALYSIS_VERSION, resolved),
         analysis_version=ANALYSIS_VERSION,
         request=request.model_copy(update={"model": checkpoint.ref}),
         checkpoint=_facts(checkpoint),
         mode=request.mode,
-        bytes_read=bytes_read,
+        bytes_read=done.nbytes,
         values_read=whole.values_read,
-        requests=requests,
+        requests=done.requests,
         selected_tensors=len(chosen.parameters),
         selected_parameters=sum(t.elements for t in chosen.parameters),
         storage=_storage(chosen.parameters),
@@ -271,7 +291,7 @@ def _report(
         tensors_aggregated=aggregated,
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
         notes=tuple(_notes(checkpoint, chosen, exact, aggregated)),
-        timing=Timing(seconds=seconds, bytes_per_second=bytes_read / seconds if seconds > 0 else None),
+        timing=done.timing(),
         environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )
     if aggregated:

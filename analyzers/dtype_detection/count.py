@@ -14,8 +14,8 @@ from analyzers.numerics import Accumulator, BitHistogram, exact_rows16, exact_ro
 # (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
-# Whole tensors are examined at every 8th run: one run that does not fit refutes, and thousands remain.
-RUN_STRIDE = 8
+# Of a whole tensor about this many runs are examined, evenly spaced: one run that does not fit refutes.
+RUNS_PER_TENSOR = 4096
 
 # Shortest row that is examined on its own: it must be able to hold enough different values.
 SHORTEST_ROW = 32
@@ -51,7 +51,7 @@ class Counter:
 
     def __init__(self, device: str, every_run: bool) -> None:
         self._device = device
-        self._stride = 1 if every_run else RUN_STRIDE
+        self._every_run = every_run
         self._mine = threading.local()
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
@@ -75,8 +75,9 @@ class Counter:
     def _runs(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
         mantissa, exponent = _FIELDS[tensor.dtype]
         row, size = row_length(tensor), chunk.codes.size
+        stride = 1 if self._every_run else max(1, tensor.elements // 128 // RUNS_PER_TENSOR)
         if chunk.start % row == 0 and size % row == 0:
-            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, self._stride, counted.runs)
+            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
         at = 0
         while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
@@ -85,7 +86,7 @@ class Counter:
             at = min(at + -in_row % 128, end)
             if at < end:
                 part: NDArray[Any] = chunk.codes[at:end]
-                runs_of_few_significands(part, part.size, 0, mantissa, exponent, self._stride, counted.runs)
+                runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
 

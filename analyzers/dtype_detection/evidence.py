@@ -41,7 +41,7 @@ class Test:
 
 _BF16_IN_FP32 = Test("bf16_exact", "bf16", "Low 16 bits zero?", "finite_nonzero", "bf16", 2.0**-16)
 _FP16_IN_FP32 = Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-13)
-_GRID_QUESTION = "All below 2^-18 multiples of 2^-24, none above 65504?"
+_GRID_QUESTION = "On fp16's grid: below 2^-18 multiples of 2^-24, none beyond its range?"
 
 # The expected share by chance is that of values spread evenly within each power of two, as weights near zero are.
 TESTS: dict[str, tuple[Test, ...]] = {

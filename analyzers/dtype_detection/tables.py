@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas
-
 from analyzers import limits
 from analyzers.dtype_detection.report import DtypeReport, TensorRow
 

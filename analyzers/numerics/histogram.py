@@ -86,6 +86,16 @@ class Bins:
 FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
 
 
+def _is_exact(format_: FloatFormat, value: NDArray[np.float64], dtype: str) -> NDArray[np.bool_]:
+    """``format_.is_exact(value)``, not asked of planes with too few zero bits: this runs before the first answer."""
+    if dtype in NARROW:
+        return format_.is_exact(value)
+    first = 4 if format_.mantissa_bits <= BF16.mantissa_bits else 1
+    exact = np.zeros(value.size, dtype=np.bool_)
+    exact[first << 16 : 5 << 16] = format_.is_exact(value[first << 16 : 5 << 16])
+    return exact
+
+
 @cache
 def bins(dtype: str) -> Bins:
     """The bins of ``dtype``'s histogram."""
@@ -101,7 +111,7 @@ def bins(dtype: str) -> Bins:
     finite_nonzero = np.isfinite(value) & (value != 0)
     magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
     significand, exponent = np.frexp(magnitude)
-    exact = {f.name: finite_nonzero & f.is_exact(value) & ~inexact_in_fp32 for f in FORMATS}
+    exact = {f.name: finite_nonzero & _is_exact(f, value, dtype) & ~inexact_in_fp32 for f in FORMATS}
     exact[FP32.name] = finite_nonzero & ~inexact_in_fp32
     # An fp16 value on the grid of its subnormals: a multiple of 2^-24.
     exact["fp16_grid"] = finite_nonzero & (np.rint(value * 2.0**24) == value * 2.0**24) & ~inexact_in_fp32
@@ -256,6 +266,7 @@ class Accumulator:
         self.dtype = dtype
         self._taken = BitHistogram(dtype)
         self._fine: NDArray[np.uint32] | None = None
+        self._fine_blocks = 0
         self._table = np.zeros((PLANES.get(dtype, 1), min(_bin_count(dtype), 1 << 16)), dtype=np.uint32)
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
         self._device = device
@@ -274,9 +285,7 @@ class Accumulator:
         elif codes.dtype == np.uint32:
             if self._fine is None:
                 self._fine = np.zeros(1 << 19, dtype=np.uint32)
-            fine_blocks = kernels.count32(codes, self._table, self._fine)
-            if fine_blocks:
-                kernels.fold_fine(self._fine, self._table)
+            self._fine_blocks += kernels.count32(codes, self._table, self._fine)
             self._magnitudes(codes, *kernels.magnitudes32(codes))
         else:
             self._count64(codes)
@@ -288,6 +297,9 @@ class Accumulator:
         return taken
 
     def _flush(self) -> None:
+        if self._fine is not None and self._fine_blocks:
+            kernels.fold_fine(self._fine, self._table)
+            self._fine_blocks = 0
         self._taken = self._taken.merge(BitHistogram(self.dtype, *kernels.drain(self._table.reshape(-1))))
         self._room = 0xFFFFFFFF
 

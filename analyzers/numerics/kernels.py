@@ -220,33 +220,43 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, fp16: bool, need: int) -> 
     """Count rows of fp32 patterns whose finite values are all exact in bf16 (or in ``fp16``).
 
     At least ``need`` different informative values must be among them (see `_informative`): a row of ones or zeros
-    proves nothing. codes: (n,) whole rows of ``row`` elements. Rows are left at the first 64 values with an exception.
+    proves nothing. codes: (n,) whole rows of ``row`` elements. Most rows are left after their first 64 values.
     """
     count = 0
-    for r in range(codes.size // row):
-        exceptions = uint32(0)
-        for start in range(r * row, (r + 1) * row, 64):
-            part = codes[start : min(start + 64, (r + 1) * row)]
-            if fp16:
-                values = part.view(np.float32)
-                for i in range(part.size):
-                    magnitude = part[i] & uint32(0x7FFFFFFF)
-                    # Below 2^-14 fp16 holds the multiples of 2^-24: adding and subtracting 1.5 * 2^23 rounds to whole ones.
-                    steps = values[i] * np.float32(2.0**24)
-                    off_grid = uint32((steps + np.float32(12582912.0)) - np.float32(12582912.0) != steps)
-                    off_range = uint32(magnitude >= uint32(0x47800000)) | uint32(magnitude & uint32(0x1FFF) != 0)
-                    small = uint32(magnitude < uint32(0x38800000))
-                    finite = uint32(magnitude < uint32(0x7F800000))
-                    exceptions |= finite & ((small & off_grid) | ((small ^ uint32(1)) & off_range))
-            else:
-                for i in range(part.size):
-                    magnitude = part[i] & uint32(0x7FFFFFFF)
-                    exceptions |= uint32(magnitude & uint32(0xFFFF) != 0) & uint32(magnitude < uint32(0x7F800000))
-            if exceptions:
-                break
-        if exceptions == 0 and _informative(codes[r * row : (r + 1) * row], 23, 8, need):
+    for start in range(0, codes.size // row * row, row):
+        first, end = min(start + 64, start + row), start + row
+        if fp16:
+            exact = _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end])
+        else:
+            exact = _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end])
+        if exact and _informative(codes[start:end], 23, 8, need):
             count += 1
     return count
+
+
+@_jit()
+def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
+    exceptions = uint32(0)
+    for i in range(codes.size):
+        magnitude = codes[i] & uint32(0x7FFFFFFF)
+        exceptions |= uint32(magnitude & uint32(0xFFFF) != 0) & uint32(magnitude < uint32(0x7F800000))
+    return bool(exceptions == 0)
+
+
+@_jit()
+def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
+    values = codes.view(np.float32)
+    exceptions = uint32(0)
+    for i in range(codes.size):
+        magnitude = codes[i] & uint32(0x7FFFFFFF)
+        # Below 2^-14 fp16 holds the multiples of 2^-24: adding and subtracting 1.5 * 2^23 rounds to whole ones.
+        steps = values[i] * np.float32(2.0**24)
+        off_grid = uint32((steps + np.float32(12582912.0)) - np.float32(12582912.0) != steps)
+        off_range = uint32(magnitude >= uint32(0x47800000)) | uint32(magnitude & uint32(0x1FFF) != 0)
+        small = uint32(magnitude < uint32(0x38800000))
+        finite = uint32(magnitude < uint32(0x7F800000))
+        exceptions |= finite & ((small & off_grid) | ((small ^ uint32(1)) & off_range))
+    return bool(exceptions == 0)
 
 
 @_jit()
@@ -256,18 +266,22 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     Otherwise as `exact_rows32`. Subnormals have lost the bits that would tell.
     """
     count = 0
-    for r in range(codes.size // row):
-        exceptions = uint32(0)
-        for start in range(r * row, (r + 1) * row, 64):
-            for i in range(start, min(start + 64, (r + 1) * row)):
-                magnitude = codes[i] & np.uint16(0x7FFF)
-                normal = (magnitude >= np.uint16(0x0400)) & (magnitude < np.uint16(0x7C00))
-                exceptions |= uint32(normal) & uint32(magnitude & np.uint16(7) != 0)
-            if exceptions:
-                break
-        if exceptions == 0 and _informative(codes[r * row : (r + 1) * row], 10, 5, need):
+    for start in range(0, codes.size // row * row, row):
+        first, end = min(start + 64, start + row), start + row
+        exact = _fp16_exact_in_bf16(codes[start:first]) and _fp16_exact_in_bf16(codes[first:end])
+        if exact and _informative(codes[start:end], 10, 5, need):
             count += 1
     return count
+
+
+@_jit()
+def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
+    exceptions = np.uint16(0)
+    for i in range(codes.size):
+        magnitude = codes[i] & np.uint16(0x7FFF)
+        normal = np.uint16(magnitude >= np.uint16(0x0400)) & np.uint16(magnitude < np.uint16(0x7C00))
+        exceptions |= normal & np.uint16(magnitude & np.uint16(7) != 0)
+    return bool(exceptions == 0)
 
 
 @_jit()

@@ -21,5 +21,8 @@
   document.addEventListener("click", (event) => {
     if (!event.target.closest?.("[role=tab]")) return;
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
+    // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
+    for (const [id, name] of [["m-link", "Link to this analysis"], ["m-command", "The same on the command line"]])
+      setTimeout(() => document.querySelector(`#${id} :is(input, textarea)`)?.setAttribute("aria-label", name), 80);
   });
 })();

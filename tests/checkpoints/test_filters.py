@@ -48,7 +48,9 @@ def test_plain_words_choose_by_containment(tensors: list[str], include: str, exc
             select(named(*tensors), include, exclude)
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<n>", "a{2,1}", "\\", "(?<=a+)b(", "(" * 5000 + ")" * 5000, "(?Z)(?P=x)", "\\N{no such}"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "[a", "*", "(?P<n>", "a{2,1}", "\\", "(?<=a+)b(", "(" * 5000 + ")" * 5000, "(?Z)(?P=x)", "\\N{no such}"]
+)
 @pytest.mark.parametrize("which", ["include", "exclude"])
 def test_what_does_not_compile_is_refused_by_name(pattern: str, which: str) -> None:
     with pytest.raises(InvalidFilter) as caught:
@@ -95,7 +97,9 @@ def test_hostile_names_stay_short_and_on_one_line_in_messages() -> None:
 def test_odd_patterns_do_not_warn(pattern: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        refused = "no regular expression"
         try:
             select(named("a", "ab"), pattern, None)
         except InvalidFilter as error:
-            assert "regular expression" in str(error)
+            refused = str(error)
+    assert "no regular expression" in refused

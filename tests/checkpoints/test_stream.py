@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Step, Tensor, row_length, stream, whole_spans
-from analyzers.checkpoints.stream import SPAN_BYTES, cores
+from analyzers.checkpoints.stream import SPAN_BYTES
 from analyzers.errors import InvalidCheckpoint
 from tests.checkpoints.memory import MemoryFile
 
@@ -48,7 +49,9 @@ class FakeRepository:
         self.closed.set()
 
 
-def checkpoint(tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int = 256, threads: int = 3, files: int = 2) -> tuple[Checkpoint, list[bytes]]:
+def checkpoint(
+    tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int = 256, threads: int = 3, files: int = 2
+) -> tuple[Checkpoint, list[bytes]]:
     """A checkpoint of random bytes in memory; dtype and shape of each tensor, dealt out to ``files``."""
     rng = np.random.default_rng(len(tensors))
     data = [bytearray(rng.bytes(7)) for _ in range(files)]
@@ -139,7 +142,8 @@ def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pyte
     assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
 
 
-def test_spans_cover_large_tensors_in_file_order() -> None:
+@pytest.mark.parametrize("threads", [1, 8, 64])
+def test_spans_cover_large_tensors_in_file_order(threads: int) -> None:
     tensors = [
         Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
         Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),
@@ -147,12 +151,12 @@ def test_spans_cover_large_tensors_in_file_order() -> None:
         Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
         Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
     ]
-    spans = whole_spans(tensors)
+    spans = whole_spans(tensors, threads)
     assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
     for tensor in tensors:
         own = [s for s in spans if s.tensor is tensor]
         assert sum(s.count for s in own) == tensor.elements
-        assert all(a.start + a.count == b.start for a, b in zip(own, own[1:], strict=False))
+        assert all(a.start + a.count == b.start for a, b in pairwise(own))
         assert all(s.count * tensor.itemsize <= SPAN_BYTES for s in own)
     assert all(s.start % 5_000 == 0 for s in spans if s.tensor.name == "b")
 
@@ -288,7 +292,3 @@ def test_threads_are_no_more_than_spans() -> None:
 
     list(stream(source, whole_spans(source.tensors), work))
     assert names <= {"stream-0", "stream-1"}
-
-
-def test_cores() -> None:
-    assert 1 <= cores() <= 4096

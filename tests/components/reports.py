@@ -69,7 +69,7 @@ def report(model: str = "sample:tiny-bf16-as-fp32", **changes: Any) -> DtypeRepo
     fields: dict[str, Any] = {
         "analysis_version": 1,
         "id": "0" * 64,
-        "timing": Timing(seconds=0.31, bytes_per_second=2.1e7),
+        "timing": Timing(seconds=0.31, reading_seconds=0.31, bytes_per_second=2.1e7),
         "environment": Environment(python="3.11.2", machine="Linux x86_64", device="cpu", libraries={"numpy": "2.4.6"}),
         "request": DtypeRequest(model=model),
         "checkpoint": {

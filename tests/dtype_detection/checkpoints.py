@@ -34,7 +34,7 @@ def through(values: torch.Tensor, *dtypes: torch.dtype) -> torch.Tensor:
 def from_fp8(values: torch.Tensor, fp8: torch.dtype, stored: torch.dtype, block: int = 128) -> torch.Tensor:
     """Quantized to fp8 with one scale per ``block`` columns and back to ``stored``, as fp8 checkpoints are converted."""
     parts = []
-    for part in values.split(block, dim=-1):
+    for part in torch.split(values, block, dim=-1):
         scale = part.abs().amax() / torch.finfo(fp8).max
         parts.append((part / scale).to(fp8).to(torch.float32) * scale)
     return torch.cat(parts, dim=-1).to(stored)

@@ -130,6 +130,7 @@ def test_json_names_are_a_contract(tmp_path: Path) -> None:
 
 def test_round_trip_and_repeat(tmp_path: Path) -> None:
     folder = write(tmp_path, varied(), {"dtype": "bfloat16"})
+    options: dict[str, Any]
     for options in ({"mode": "exact"}, {"budget": 9000, "seed": 3}):
         report = inspect(folder, **options)
         assert DtypeReport.model_validate_json(report.model_dump_json()) == report
@@ -139,7 +140,9 @@ def test_round_trip_and_repeat(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["exact", "quick"])
 def test_beyond_float64_is_null(mode: str, tmp_path: Path) -> None:
-    report = inspect(write(tmp_path, {"huge": torch.full((8,), 1.7e308, dtype=F64), "tiny": torch.full((8,), 5e-324, dtype=F64)}), mode=mode)
+    report = inspect(
+        write(tmp_path, {"huge": torch.full((8,), 1.7e308, dtype=F64), "tiny": torch.full((8,), 5e-324, dtype=F64)}), mode=mode
+    )
     rows = {row["name"]: row for row in parsed(report)["tensors"]}
     assert rows["huge"]["norm"] is None and rows["huge"]["abs_max"] == 1.7e308
     assert rows["tiny"]["abs_max"] == 5e-324 and rows["tiny"]["norm"] == pytest.approx(1.5e-323, abs=5e-324)
@@ -149,9 +152,15 @@ def test_id_is_of_commit_and_options(tmp_path: Path) -> None:
     tensors = {"a.weight": normal(64, 64), "b.weight": normal(64, 64, seed=1)}
     folder = write(tmp_path / "a", tensors)
     base = inspect(folder)
-    same = [{"seed": 0}, {"budget": limits.DEFAULT_BUDGET_BYTES}, {"include": ""}, {"subfolder": None}, {"device": "cpu"}]
+    same: list[dict[str, Any]] = [
+        {"seed": 0},
+        {"budget": limits.DEFAULT_BUDGET_BYTES},
+        {"include": ""},
+        {"subfolder": None},
+        {"device": "cpu"},
+    ]
     assert {inspect(folder, **options).id for options in same} == {base.id}
-    other = [{"seed": 1}, {"budget": 5000}, {"include": "a"}, {"exclude": "a"}, {"mode": "exact"}]
+    other: list[dict[str, Any]] = [{"seed": 1}, {"budget": 5000}, {"include": "a"}, {"exclude": "a"}, {"mode": "exact"}]
     assert len({base.id, *(inspect(folder, **options).id for options in other)}) == 1 + len(other)
     moved = write(folder, tensors | {"a.weight": normal(64, 64, seed=9)})
     assert inspect(moved).id != base.id and inspect(moved).checkpoint.commit != base.checkpoint.commit
@@ -281,7 +290,9 @@ def test_training_names_its_basis(tensor: torch.Tensor, verdict: str, basis: str
 
 
 def test_the_head_does_not_count_for_the_rule(tmp_path: Path) -> None:
-    report = exact(write(tmp_path, {"model.layers.0.mlp.up_proj.weight": normal(512, 512, scale=1.0), "lm_head.weight": normal(64, 64) * 1e5}))
+    report = exact(
+        write(tmp_path, {"model.layers.0.mlp.up_proj.weight": normal(512, 512, scale=1.0), "lm_head.weight": normal(64, 64) * 1e5})
+    )
     assert report.training.verdict == "fp16" and report.extremes.abs_max is not None and report.extremes.abs_max > 1e2
 
 
@@ -291,11 +302,23 @@ def test_the_head_does_not_count_for_the_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"budget": 0}, {"budget": -1}, {"budget": "x"}, {"budget": 1.5}, {"budget": True}, {"budget": 10**18}, {"seed": -1}, {"seed": 2**63},
-        {"seed": "1"}, {"mode": "fast"}, {"mode": "exact", "budget": 5}, {"include": "a" * 1001}, {"device": "tpu"}, {"nonsense": 1},
+        {"budget": 0},
+        {"budget": -1},
+        {"budget": "x"},
+        {"budget": 1.5},
+        {"budget": True},
+        {"budget": 10**18},
+        {"seed": -1},
+        {"seed": 2**63},
+        {"seed": "1"},
+        {"mode": "fast"},
+        {"mode": "exact", "budget": 5},
+        {"include": "a" * 1001},
+        {"device": "tpu"},
+        {"nonsense": 1},
         {"include": 3},
     ],
-)  # fmt: skip
+)
 def test_requests_validate_everything(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         DtypeRequest(model="a/b", **options)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from math import fsum
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def test_squares(scale: float) -> None:
 FIELDS = {"BF16": (7, 8, np.uint16), "F16": (10, 5, np.uint16), "F32": (23, 8, np.uint32), "F64": (52, 11, np.uint64)}
 
 
-def stored(values: NDArray[np.float64], dtype: str) -> NDArray[np.unsignedinteger]:
+def stored(values: NDArray[Any], dtype: str) -> NDArray[np.unsignedinteger]:
     """Patterns of ``values`` rounded to ``dtype``, by torch."""
     if dtype == "F64":
         return values.view(np.uint64).copy()
@@ -164,7 +165,9 @@ def fp8(rng: np.random.Generator, n: int, name: str, block: int = 128) -> NDArra
 
 
 @pytest.mark.parametrize("dtype", FIELDS)
-@pytest.mark.parametrize(("row", "first", "stride"), [(128, 0, 1), (256, 3, 8), (200, 1, 3), (96, 2, 1), (40, 0, 5), (16, 0, 1), (1280, 0, 8)])
+@pytest.mark.parametrize(
+    ("row", "first", "stride"), [(128, 0, 1), (256, 3, 8), (200, 1, 3), (96, 2, 1), (40, 0, 5), (16, 0, 1), (1280, 0, 8)]
+)
 def test_runs_against_sets(dtype: str, row: int, first: int, stride: int) -> None:
     mantissa, exponent, _ = FIELDS[dtype]
     rng = np.random.default_rng(row)
@@ -194,9 +197,9 @@ def test_scaled_fp8_keeps_few_significands_and_others_do_not(dtype: str, name: s
     out = np.zeros(10, dtype=np.int64)
     kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
     assert out[3 : most + 1].sum() >= 190 and out[most + 1 :].sum() == 0
-    for values in (rng.standard_normal(128 * 200), rng.integers(-127, 128, 128 * 200) * 0.01):
+    for other in (rng.standard_normal(128 * 200), rng.integers(-127, 128, 128 * 200) * 0.01):
         out = np.zeros(10, dtype=np.int64)
-        kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
+        kernels.runs_of_few_significands(stored(other, dtype), 1280, 0, mantissa, exponent, 1, out)
         assert out.tolist() == [0] * 9 + [200]
 
 
@@ -297,7 +300,10 @@ def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20), st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20))
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20),
+)
 def test_merge_sorted_adds_like_dictionaries(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     def parts(pairs: dict[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.array(sorted(pairs), dtype=np.int64), np.array([pairs[k] for k in sorted(pairs)], dtype=np.int64)

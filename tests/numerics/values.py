@@ -39,11 +39,12 @@ def survives(values: NDArray[np.float64], name: str) -> NDArray[np.bool_]:
     """Whether casting to the format and back gives the same finite value; by torch, but for tf32, which is its bits."""
     with np.errstate(all="ignore"):
         narrow = values.astype(np.float32)
-        same = np.isfinite(values) & (narrow == values)
+        same: NDArray[np.bool_] = np.isfinite(values) & (narrow == values)
     if name == "fp32":
         return same
     if name == "tf32":
-        return same & (narrow.view(np.uint32) & 0x1FFF == 0)
+        zeros: NDArray[np.bool_] = same & (narrow.view(np.uint32) & 0x1FFF == 0)
+        return zeros
     short = {
         "fp16": torch.float16,
         "bf16": torch.bfloat16,

@@ -1,0 +1,89 @@
+"""What analyzers share: plain frozen data, content addresses, and one sentence for what does not validate."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, ValidationError
+
+from analyzers.base import Data, Environment, Progress, Report, Request, Timing, content_id, environment, request_error
+
+plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
+
+
+@given(plain, plain)
+def test_content_ids_are_equal_when_contents_are(a: dict[str, object], b: dict[str, object]) -> None:
+    same = {key: a[key] for key in reversed(list(a))}
+    assert content_id("dtype", 1, a) == content_id("dtype", 1, same)
+    # True equals 1 in Python and not in JSON: representations tell them apart.
+    if repr(sorted(a.items())) != repr(sorted(b.items())):
+        assert content_id("dtype", 1, a) != content_id("dtype", 1, b)
+    assert len({content_id("dtype", 1, a), content_id("dtype", 2, a), content_id("sparsity", 1, a)}) == 3
+
+
+def test_content_id_is_sha256_of_canonical_json() -> None:
+    text = '{"analysis_version":1,"analyzer":"dtype","request":{"a":"\\u00e9","b":1}}'
+    assert content_id("dtype", 1, {"b": 1, "a": "é"}) == hashlib.sha256(text.encode()).hexdigest()
+    with pytest.raises(ValueError, match="JSON"):
+        content_id("dtype", 1, {"a": float("nan")})
+
+
+def test_data_is_frozen_and_strict() -> None:
+    step = Progress(done=1, total=2, unit="bytes")
+    with pytest.raises(ValidationError):
+        step.done = 5
+    with pytest.raises(ValidationError):
+        Progress(done=1, total=2, unit="bytes", more=3)  # type: ignore[call-arg]
+    for number in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(ValidationError):
+            Timing(seconds=number, reading_seconds=number, bytes_per_second=None)
+    assert Progress.model_validate_json(step.model_dump_json()) == step
+
+
+class _Asked(Request):
+    count: int = Field(default=1, ge=1)
+    name: str = ""
+
+
+class _Nested(Data):
+    inner: tuple[_Asked, ...]
+
+
+def test_validation_errors_become_one_sentence() -> None:
+    for values in ({"count": 0}, {"count": "many"}, {"nmae": "x"}, {"name": 3, "count": 0}):
+        with pytest.raises(ValidationError) as caught:
+            _Asked.model_validate(values)
+        said = str(request_error(caught.value))
+        assert said.endswith(".") and "\n" not in said and "pydantic" not in said
+        assert said.split(":")[0] in ("count", "nmae", "name")
+    with pytest.raises(ValidationError) as caught:
+        _Nested.model_validate({"inner": [{"count": 0}]})
+    assert str(request_error(caught.value)).startswith("inner.0.count: ")
+
+
+def test_environment_lists_what_is_installed() -> None:
+    found = environment("cpu", ("numpy", "no-such-library"))
+    assert set(found.libraries) == {"numpy"} and found.device == "cpu"
+    assert found.python == ".".join(map(str, sys.version_info[:3])) and found.machine
+
+
+def test_a_bare_report_has_no_tables() -> None:
+    where = Environment(python="3", machine="m", device="cpu", libraries={})
+    report = Report(
+        analyzer="x",
+        schema_version=1,
+        analysis_version=1,
+        id="0",
+        timing=Timing(seconds=0.0, reading_seconds=0.0, bytes_per_second=None),
+        environment=where,
+    )
+    with pytest.raises(NotImplementedError):
+        report.tables()
+
+
+def test_importing_the_base_is_light() -> None:
+    code = "import sys, analyzers.base; sys.exit(bool({'torch', 'pandas', 'numba', 'transformers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0

@@ -1,0 +1,405 @@
+"""``python -m analyzers``: what it prints where, exit statuses, files, interruption, and every kind of bad input."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandas
+import pytest
+import torch
+from safetensors.torch import save
+
+from analyzers import limits
+from analyzers.__main__ import main, parse_bytes
+from analyzers.dtype_detection import DtypeReport
+from analyzers.errors import InvalidRequest
+from tests.attacks.repositories import REPOSITORIES
+from tests.dtype_detection.checkpoints import normal, write
+from tests.hub import Fault, LocalHub
+
+ROOT = Path(__file__).parents[1]
+WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(256, 256).to(torch.bfloat16)})
+SMALL_LIMITS = {"MANTISSA_HUB_TIMEOUT_SECONDS": "1", "MANTISSA_HUB_WAIT_SECONDS": "1", "MANTISSA_HUB_ATTEMPTS": "2"}
+
+
+def run(*arguments: str, limit: float = 30, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-W", "error", "-m", "analyzers", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=limit)
+
+
+def one_line(text: str) -> str:
+    """The only line of ``text``, which is fit to be shown."""
+    assert text.endswith("\n") and text.count("\n") == 1, text
+    assert "Traceback" not in text and text.strip().isprintable() and len(text) < 700, text
+    return text.strip()
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The sentence that a command ended with status 2 said."""
+    assert done.returncode == 2 and done.stdout == "", done
+    return one_line(done.stderr)
+
+
+def strict(text: str) -> Any:
+    """JSON without NaN and infinities."""
+
+    def refuse(name: str) -> NoReturn:
+        raise AssertionError(name)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def in_process(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Status, output and errors of the command run in this process."""
+    try:
+        status = main(["dtype", *arguments])
+    except SystemExit as stop:
+        status = int(str(stop.code))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_all_there_is_on_standard_output() -> None:
+    done = run("dtype", "sample:tiny-bf16-as-fp32", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    strict(done.stdout)
+    report = DtypeReport.model_validate_json(done.stdout)
+    assert report.lineage.verdict == "upcast-from-bf16" and report.lineage.evidence[0].proven
+    assert report.model_dump_json(indent=2) + "\n" == done.stdout
+
+
+def test_several_models_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ["sample:tiny-bf16", "sample:tiny-fp32", "sample:tiny-bf16"]
+    status, out, err = in_process(capsys, *models, "--json", "--exact")
+    assert (status, err) == (0, "")
+    reports = [DtypeReport.model_validate(each, strict=False) for each in strict(out)]
+    assert [r.checkpoint.ref for r in reports] == models and reports[0].mode == "exact"
+    assert reports[0].id == reports[2].id != reports[1].id
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = in_process(capsys, "sample:tiny-bf16-as-fp32")
+    assert (status, err) == (0, "")
+    assert "bf16 -> fp32" in out and "proof" in out and "Safe in fp16" in out
+    status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:tiny-overflow")
+    assert (status, err) == (0, "")
+    assert len(out.splitlines()) == 3 and "weights overflow" in out.splitlines()[2]
+
+
+def test_one_bad_model_among_several(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("--json",), ()):
+        status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:no-such", "sample:tiny-fp32", *arguments)
+        assert status == 2
+        assert "sample:no-such" in one_line(err)
+        assert "tiny-bf16" in out and "tiny-fp32" in out
+        if arguments:
+            assert len(strict(out)) == 2
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['dtype', 'sample:tiny-bf16', '--json']\n"
+        "from analyzers.__main__ import main; status = main()\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'accelerate', 'plotly', 'gradio', 'huggingface_hub'} & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = {
+        '=HYPERLINK("http://x","y")': normal(64, 64),
+        "+1+1": normal(8, 8),
+        "@SUM(A1)": normal(8, 8),
+        "-2": normal(8, 8),
+        "a,\"b'": normal(8),
+    }
+    folder = write(tmp_path / "model", tensors)
+    status, _, err = in_process(capsys, f"{folder}", "sample:tiny-bf16", "--csv", str(tmp_path / "out" / "deep"), "--json")
+    assert (status, err) == (0, "")
+    files = sorted((tmp_path / "out" / "deep").iterdir())
+    assert {"summary.csv", "tensors.csv", "evidence.csv", "storage.csv", "layers.csv", "exponents.csv"} <= {f.name for f in files}
+    for file in files:
+        table = pandas.read_csv(file)
+        assert len(table) and table.columns[0] == "model"
+        with file.open(newline="", encoding="utf-8") as opened:
+            for row in csv.reader(opened):
+                for cell in row:
+                    if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+                        float(cell)  # a number may begin with a sign
+    names = set(pandas.read_csv(tmp_path / "out" / "deep" / "tensors.csv")["name"])
+    assert {'\'=HYPERLINK("http://x","y")', "'+1+1", "'@SUM(A1)", "'-2", "a,\"b'"} <= names
+
+
+def test_csv_of_very_many_tensors_has_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REPORT_TENSORS", 50)
+    folder = write(tmp_path / "model", {f"model.layers.0.mlp.experts.{i}.up_proj.weight": normal(4, 8, seed=i) for i in range(80)})
+    status, out, err = in_process(capsys, f"{folder}", "--csv", str(tmp_path / "out"), "--json")
+    assert (status, err) == (0, "") and len(strict(out)["tensors"]) == 1
+    assert len(pandas.read_csv(tmp_path / "out" / "tensors.csv")) == len(pandas.read_parquet(tmp_path / "out" / "tensors.parquet")) == 80
+
+
+def test_html_is_one_page_that_loads_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", {"<script>alert(1)</script>": normal(64, 64)})
+    done = run("dtype", f"{folder}", "sample:tiny-bf16", "--html", str(tmp_path / "page.html"))
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "sample:tiny-bf16" in page and "<script>alert(1)" not in page
+    assert page.startswith("<!doctype html>") and "src=" not in page.split("<script>")[0]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--html"])
+@pytest.mark.parametrize("path", ["file/below", "x" * 5000, "\x1b[31m/no"])
+def test_unusable_outputs(option: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    status, out, err = in_process(capsys, "sample:tiny-bf16", option, "/proc/no/such" if path.startswith("\x1b") else f"{tmp_path}/{path}")
+    assert (status, out) == (2, "")
+    one_line(err)
+    target = f"{tmp_path}/file" if option == "--csv" else str(tmp_path)
+    assert in_process(capsys, "sample:tiny-bf16", option, target)[0] == 2
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -W error -m analyzers dtype sample:tiny-bf16 --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_local_paths_and_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "a b", {"\x1b[31mred\n": normal(64, 64)}, {"torch_dtype": "\x1b[31m"})
+    monkeypatch.chdir(tmp_path)
+    for model in ("./a b", f"{folder}", f"{folder}/model.safetensors"):
+        status, out, err = in_process(capsys, model)
+        assert (status, err) == (0, "") and "\x1b" not in out
+
+
+# --- interruption -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["^/api/models/", "resolve|/signed/"])
+@pytest.mark.parametrize("mode", ["--exact", "--budget=20KB"])
+def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
+    """Ctrl-C while the Hub keeps us waiting: at the list of files, and at headers or weights."""
+    hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    fault = hub.fault(Fault(where, times=None, delay=15))
+    command = [sys.executable, "-m", "analyzers", "dtype", "org/slow", mode]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 15
+        while not fault.hits and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        took = time.monotonic() - start
+    assert (process.returncode, out, one_line(err)) == (130, "", "interrupted")
+    assert took < 2
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+REFERENCES = [
+    "",
+    " ",
+    "a b/c",
+    "org/name with space",
+    "https://huggingface.co/org/name",
+    "http://evil.example/x",
+    "file:///etc/passwd",
+    "../secret",
+    "..",
+    "org/../name",
+    "org/name/../../x",
+    "etc//passwd",
+    "🤗/model",
+    "org/мир",
+    "a" * 10_000,
+    "org/" + "b" * 10_000,
+    "sample:",
+    "sample:nope",
+    "sample:../x",
+    "/no/such/folder",
+    "./nor/this",
+    "org/name@",
+    "org/name@a b",
+    "org/name@../x",
+    "-",
+    "a/b/c",
+    "org\\name",
+    "\x1b[31mred",
+    "hf_" + "a" * 34,
+    "datasets/org/name",
+    "/dev/null",
+    "/proc/self/mem",
+    "org/name\nsecond line",
+]
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_bad_references(reference: str, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
+    start = time.monotonic()
+    status, out, err = in_process(capsys, "--", reference)
+    assert (status, out) == (2, "")
+    said = one_line(err)
+    assert said.startswith("error: ") and "a" * 34 not in said.replace("a" * 60, "")
+    assert time.monotonic() - start < 3
+    assert not any("resolve" in request.path for request in hub.requests)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--budget", "0"],
+        ["--budget", "-1"],
+        ["--budget", "x"],
+        ["--budget", ""],
+        ["--budget", "1e9"],
+        ["--budget", "64XB"],
+        ["--budget", "nan"],
+        ["--budget", "9" * 15 + "GB"],
+        ["--budget", "9" * 5000],
+        ["--budget", "٣"],
+        ["--budget=-5MB"],
+        ["--seed", "-1"],
+        ["--seed", "x"],
+        ["--seed", "9" * 30],
+        ["--seed", "9" * 5000],
+        ["--exact", "--budget", "5MB"],
+        ["--device", "tpu"],
+        ["--device", "\x1b[31m"],
+        ["--include", "("],
+        ["--include", "nothing matches this"],
+        ["--exclude", "."],
+        ["--include", "a" * 5000],
+        ["--include", "\x1b[31m("],
+        ["--subfolder", "none"],
+        ["--subfolder", "../x"],
+        ["--no-such-option"],
+        ["--no\nsuch"],
+    ],
+)
+def test_bad_options(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = in_process(capsys, "sample:tiny-bf16", *options)
+    assert (status, out) == (2, "")
+    one_line(err)
+
+
+@pytest.mark.parametrize("arguments", [[], ["dtype"], ["sparse"], ["dtype", "--json"]])
+def test_bad_commands(arguments: Sequence[str]) -> None:
+    refused(run(*arguments))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|aa)+$"])
+def test_endless_filters(pattern: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a" * 3000 + "!": normal(8, 8)})
+    start = time.monotonic()
+    assert "takes more than" in refused(run("dtype", f"{folder}", "--include", pattern))
+    assert time.monotonic() - start < 8
+
+
+@pytest.mark.parametrize("attack", REPOSITORIES, ids=lambda attack: attack.name)
+def test_hostile_repositories(attack: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path, data in attack.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    status, out, err = in_process(capsys, f"{tmp_path}", "--exact")
+    assert (status, out) == (2, "")
+    one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("64MB", 64_000_000), ("64 mb", 64_000_000), ("1.5 GiB", 3 << 29), ("2KiB", 2048), (" 7B ", 7), ("0.5KB", 500)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+def test_bad_sizes() -> None:
+    for text in ("", "MB", "-1", "1,000", "0x10", "1.5.5", "1 M B", "∞", "1TB"):
+        with pytest.raises(InvalidRequest, match="is no size"):
+            parse_bytes(text)
+
+
+# --- the Hub misbehaves -------------------------------------------------------------------------------------------
+
+API, FILE = "^/api/models/", "model.safetensors|/signed/"
+FAULTS = {
+    "api 401": Fault(API, times=None, status=401, headers={"X-Error-Code": "RepoNotFound"}),
+    "api 404": Fault(API, times=None, status=404, headers={"X-Error-Code": "RepoNotFound"}),
+    "api 429": Fault(API, times=None, status=429, headers={"Retry-After": "600"}),
+    "api 500": Fault(API, times=None, status=500),
+    "api hangs": Fault(API, times=None, hang=True),
+    "api garbage": Fault(API, times=None, garbage=b"\x00\xff\x1b[31m garbage"),
+    "api no json": Fault(API, times=None, body=b"<html>Traceback</html>"),
+    "file 401": Fault(FILE, times=None, status=401),
+    "file 404": Fault(FILE, times=None, status=404),
+    "file 416": Fault(FILE, times=None, status=416),
+    "file 429": Fault(FILE, times=None, status=429, headers={"Retry-After": "600"}),
+    "file 500": Fault(FILE, times=None, status=500),
+    "file hangs": Fault(FILE, times=None, hang=True),
+    "file nothing": Fault(FILE, times=None, garbage=b""),
+    "file garbage": Fault(FILE, times=None, garbage=b"\x00\xff garbage\n"),
+    "file whole": Fault(FILE, times=None, ignore_range=True, method="GET"),
+    "file slow": Fault(FILE, times=None, rate=1, method="GET"),
+    "weights cut": Fault(FILE, times=None, cut_after=10, method="GET", skip=1),
+}
+
+
+def test_each_fault_is_one_sentence_in_time(hub: LocalHub) -> None:
+    """Each against a repository of its own, three commands at once, for most of them wait."""
+    repositories: dict[str, str] = {}
+    for number, (name, fault) in enumerate(FAULTS.items()):
+        repo = f"org/fault-{number}"
+        hub.add(repo, {"model.safetensors": WEIGHTS + b"", "config.json": b"{}"})
+        mine = API + repo if fault.pattern == API else f"{repo}/resolve/.*model.safetensors"
+        hub.fault(replace(fault, pattern=mine))
+        repositories[repo] = name
+    environ = os.environ | SMALL_LIMITS | {"MANTISSA_HUB_MIN_BYTES_PER_SECOND": "1000000"}
+    started = []
+    for first in range(3):
+        command = [sys.executable, "-W", "error", "-m", "analyzers", "dtype", *list(repositories)[first::3], "--exact", "--json"]
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for first, process in enumerate(started):
+        asked = list(repositories)[first::3]
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert (process.returncode, out) == (2, ""), err
+        lines = err.splitlines(keepends=True)
+        assert len(lines) == len(asked), err
+        for repo, line in zip(asked, lines, strict=True):
+            assert one_line(line).startswith(f"error: {repo}: "), (repositories[repo], line)
+
+
+def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
+    done = run("dtype", "org/name", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **SMALL_LIMITS)  # type: ignore[arg-type]
+    assert "Hub" in refused(done)
+
+
+def test_from_the_hub(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+    sha = hub.add("org/fine", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    status, out, err = in_process(capsys, "org/fine", "--json")
+    report = strict(out)
+    assert (status, err) == (0, "") and (report["checkpoint"]["ref"], report["checkpoint"]["commit"]) == ("org/fine", sha)
+    hub.add("org/secret", {"model.safetensors": WEIGHTS}, private=True)
+    hub.add("org/gated", {"model.safetensors": WEIGHTS}, gated="auto")
+    hub.add("org/empty", {"README.md": b"hello"})
+    for repo in ("org/secret", "org/gated", "org/empty", "org/none", "org/fine@nobranch"):
+        status, out, err = in_process(capsys, repo)
+        assert (status, out) == (2, "")
+        one_line(err)

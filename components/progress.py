@@ -23,6 +23,11 @@ class Meter:
         """What stands there until the first progress arrives: the wait for a free place is part of it."""
         return _card("Starting", "", None)
 
+    @staticmethod
+    def is_progress(html: str | None) -> bool:
+        """Whether ``html`` is a meter's, and not an outcome."""
+        return "<progress" in (html or "")
+
     def show(self, progress: Progress) -> str:
         """The HTML for ``progress``; empty when the last one is still fresh."""
         now = time.monotonic()

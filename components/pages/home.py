@@ -106,10 +106,10 @@ def _wire(fields: list[Any], inspect: gr.Button, stop: gr.Button, chips: list[gr
     def stopped() -> dict[Any, Any]:
         return {status: '<div class="m-status" role="status">Stopped. Nothing of it was kept.</div>', **busy(False)}
 
-    def refused(shown: str | None) -> dict[Any, Any]:
-        # Stop ends here too; only a run that never began was turned away by the queue
+    def ended_early(shown: str | None) -> dict[Any, Any]:
         if shown != Meter.waiting():
-            return {status: gr.skip()}
+            # Stopped. The last progress may have been on its way and have arrived after Stop's own answer.
+            return stopped() if Meter.is_progress(shown) else {status: gr.skip()}
         return {status: _error("Too many analyses are waiting already; try again in a minute."), **result.hide(), **busy(False)}
 
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -123,7 +123,7 @@ def _wire(fields: list[Any], inspect: gr.Button, stop: gr.Button, chips: list[gr
     for start in starts:
         done = start.then(run, fields, everything, concurrency_limit=limits.JOBS, concurrency_id="analysis", **quiet)
         done.success(None, result.link, result.link, js=_WHOLE_LINK, **quiet)
-        done.failure(refused, status, [*controls, result.card], queue=False, **quiet)
+        done.failure(ended_early, status, [*controls, result.card], queue=False, **quiet)
         runs.append(done)
     stop.click(stopped, outputs=controls, cancels=runs, queue=False, **quiet)
 

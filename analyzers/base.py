@@ -6,8 +6,8 @@ An analyzer is a generator. Closing it cancels the work and frees what it held.
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -98,12 +98,7 @@ def request_error(error: ValidationError) -> InvalidRequest:
 
 
 def environment(device: str, libraries: tuple[str, ...]) -> Environment:
-    """The interpreter, the machine and the versions of ``libraries`` that are installed."""
-    versions = {}
-    for name in libraries:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    """The interpreter, the machine, and the versions of those ``libraries`` that took part: that are loaded."""
+    versions = {name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules}
     machine = f"{platform.system()} {platform.machine()}"
     return Environment(python=platform.python_version(), machine=machine, device=device, libraries=versions)

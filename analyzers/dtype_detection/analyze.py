@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Thread
 from time import perf_counter
 
 import numpy as np
@@ -41,7 +40,7 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import InvalidRequest, LimitExceeded, NoWeights, UnsupportedWeights
-from analyzers.numerics import warm
+from analyzers.numerics import loops_for
 from analyzers.numerics.device import choose_device
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
@@ -70,8 +69,6 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     start = perf_counter()
     device = choose_device(request.device)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
-    kernels = Thread(target=warm, name="kernels", daemon=True)  # loads them while the headers come
-    kernels.start()
     with closing(open_checkpoint(request.model, access or Access(), subfolder=request.subfolder)) as checkpoint:
         chosen = _Chosen.of(checkpoint, request)
         plan = _plan(checkpoint, chosen.floats, request)
@@ -80,13 +77,12 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
                 f"This would read {plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
                 "Use quick mode, or the command line."
             )
-        count = Counter(device, every_run=plan.strata is not None)
+        count = Counter(device, every_run=plan.strata is not None, loops=loops_for(plan.nbytes))
 
         def work(span: Span, chunks: Iterator[object]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)  # type: ignore[arg-type]
             return counted, None if plan.strata is None else share_counts(counted.histogram)
 
-        kernels.join()
         reading = perf_counter()
         found = _Collector(chosen.floats, plan)
         yield Progress(done=0, total=plan.nbytes, unit="bytes", note="reading weights")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length
-from analyzers.numerics import Accumulator, BitHistogram, exact_rows16, exact_rows32, runs_of_few_significands
+from analyzers.numerics import Accumulator, BitHistogram, Loops
 
 # (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
@@ -49,7 +49,8 @@ class Counted:
 class Counter:
     """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
 
-    def __init__(self, device: str, every_run: bool) -> None:
+    def __init__(self, device: str, every_run: bool, loops: Loops) -> None:
+        self._loops = loops
         self._device = device
         self._every_run = every_run
         self._mine = threading.local()
@@ -62,14 +63,14 @@ class Counter:
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:
                 self._runs(span.tensor, chunk, counted)
-                _rows(span.tensor, chunk, counted)
+                self._rows(span.tensor, chunk, counted)
         counted.histogram = accumulator.take()
         return counted
 
     def _accumulator(self, dtype: str) -> Accumulator:
         accumulators: dict[str, Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
         if dtype not in accumulators:
-            accumulators[dtype] = Accumulator(dtype, self._device)
+            accumulators[dtype] = Accumulator(dtype, self._device, self._loops)
         return accumulators[dtype]
 
     def _runs(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
@@ -77,7 +78,7 @@ class Counter:
         row, size = row_length(tensor), chunk.codes.size
         stride = 1 if self._every_run else max(1, tensor.elements // 128 // RUNS_PER_TENSOR)
         if chunk.start % row == 0 and size % row == 0:
-            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
+            self._loops.runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
         at = 0
         while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
@@ -86,18 +87,17 @@ class Counter:
             at = min(at + -in_row % 128, end)
             if at < end:
                 part: NDArray[Any] = chunk.codes[at:end]
-                runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
+                self._loops.runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
-
-def _rows(tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
-    row = row_length(tensor)
-    if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
-        return
-    if tensor.dtype == "F32":
-        for name in ("bf16", "fp16"):
-            rows = exact_rows32(chunk.codes, row, name == "fp16", ROW_EVIDENCE["F32"])
-            counted.exact_rows[name] = counted.exact_rows.get(name, 0) + rows
-    elif tensor.dtype == "F16":
-        rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
-        counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows
+    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
+        row = row_length(tensor)
+        if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
+            return
+        if tensor.dtype == "F32":
+            for name in ("bf16", "fp16"):
+                rows = self._loops.exact_rows32(chunk.codes, row, name == "fp16", ROW_EVIDENCE["F32"])
+                counted.exact_rows[name] = counted.exact_rows.get(name, 0) + rows
+        elif tensor.dtype == "F16":
+            rows = self._loops.exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
+            counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows

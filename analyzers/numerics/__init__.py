@@ -2,7 +2,7 @@
 
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
 from analyzers.numerics.histogram import CODE_TYPE, NARROW, Accumulator, Bins, BitHistogram, bins, sqrt_of
-from analyzers.numerics.kernels import exact_rows16, exact_rows32, runs_of_few_significands, warm
+from analyzers.numerics.loops import Loops, loops_for, warm
 
 __all__ = [
     "BF16",
@@ -17,10 +17,9 @@ __all__ = [
     "Bins",
     "BitHistogram",
     "FloatFormat",
+    "Loops",
     "bins",
-    "exact_rows16",
-    "exact_rows32",
-    "runs_of_few_significands",
+    "loops_for",
     "sqrt_of",
     "warm",
 ]

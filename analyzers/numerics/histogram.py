@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics import kernels
 from analyzers.numerics.formats import (
     BF16,
     FP8_E4M3,
@@ -31,6 +30,7 @@ from analyzers.numerics.formats import (
     TF32,
     FloatFormat,
 )
+from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
 
 # safetensors dtype -> its format, for the dtypes whose every pattern gets a bin.
 NARROW = {
@@ -86,36 +86,42 @@ class Bins:
 FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
 
 
-def _is_exact(format_: FloatFormat, value: NDArray[np.float64], dtype: str) -> NDArray[np.bool_]:
-    """``format_.is_exact(value)``, not asked of planes with too few zero bits: this runs before the first answer."""
-    if dtype in NARROW:
-        return format_.is_exact(value)
-    first = 4 if format_.mantissa_bits <= BF16.mantissa_bits else 1
-    exact = np.zeros(value.size, dtype=np.bool_)
-    exact[first << 16 : 5 << 16] = format_.is_exact(value[first << 16 : 5 << 16])
-    return exact
-
-
 @cache
 def bins(dtype: str) -> Bins:
-    """The bins of ``dtype``'s histogram."""
+    """The bins of ``dtype``'s histogram. For wide dtypes from one half, for every test is the same of x and -x."""
     if dtype in NARROW:
-        value = NARROW[dtype].decode()
-        inexact_in_fp32 = np.zeros(value.size, dtype=np.bool_)
-    else:
-        high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
-        codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
-        with np.errstate(invalid="ignore"):  # signalling NaN patterns
-            value = codes.view(np.float32).astype(np.float64)
-        inexact_in_fp32 = np.arange(codes.size) >= 5 << 16
+        return _bins(NARROW[dtype].decode(), NARROW[dtype], None)
+    high = np.arange(1 << 15, dtype=np.uint32) << np.uint32(16)
+    codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
+    with np.errstate(invalid="ignore"):  # signalling NaN patterns
+        half = _bins(codes.view(np.float32).astype(np.float64), FP32, np.arange(codes.size) >> 15)
+
+    def both(array: NDArray[Any], sign: int = 1) -> NDArray[Any]:
+        one = array.reshape(PLANES[dtype], 1 << 15)
+        return np.concatenate([one, one if sign == 1 else -one], axis=1).reshape(-1)
+
+    rest = {name: both(getattr(half, name)) for name in Bins.__slots__ if name not in ("value", "exact")}
+    return Bins(value=both(half.value, -1), exact={name: both(array) for name, array in half.exact.items()}, **rest)
+
+
+def _bins(value: NDArray[np.float64], stored: FloatFormat, plane: NDArray[np.int64] | None) -> Bins:
+    """What stands for each representative ``value`` of the ``stored`` format, in a ``plane`` each where there are planes."""
+    every = np.ones(value.size, dtype=np.bool_)
+    in_fp32 = every if plane is None else plane < 5
     finite_nonzero = np.isfinite(value) & (value != 0)
     magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
     significand, exponent = np.frexp(magnitude)
-    exact = {f.name: finite_nonzero & _is_exact(f, value, dtype) & ~inexact_in_fp32 for f in FORMATS}
-    exact[FP32.name] = finite_nonzero & ~inexact_in_fp32
+    exact = {FP32.name: finite_nonzero & in_fp32}
+    for format_ in FORMATS:
+        # Only asked of planes with enough zero bits: this runs before the first answer.
+        zeros = every if plane is None else in_fp32 & (plane >= (4 if format_.mantissa_bits <= BF16.mantissa_bits else 1))
+        exact[format_.name] = np.zeros(value.size, dtype=np.bool_)
+        exact[format_.name][zeros] = format_.is_exact(value[zeros])
+        exact[format_.name] &= finite_nonzero
     # An fp16 value on the grid of its subnormals: a multiple of 2^-24.
-    exact["fp16_grid"] = finite_nonzero & (np.rint(value * 2.0**24) == value * 2.0**24) & ~inexact_in_fp32
-    smallest_normal = NARROW[dtype].smallest_normal if dtype in NARROW else FP32.smallest_normal
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = value * 2.0**24
+        exact["fp16_grid"] = finite_nonzero & (np.rint(steps) == steps) & in_fp32
     return Bins(
         value=value,
         exact=exact,
@@ -123,11 +129,11 @@ def bins(dtype: str) -> Bins:
         nan=np.isnan(value),
         inf=np.isinf(value),
         finite_nonzero=finite_nonzero,
-        one_bit=finite_nonzero & (significand == 0.5) & ~inexact_in_fp32,
+        one_bit=finite_nonzero & (significand == 0.5) & in_fp32,
         overflow=finite_nonzero & (magnitude >= FP16_OVERFLOW),
         underflow=finite_nonzero & (magnitude <= FP16_UNDERFLOW),
         subnormal=finite_nonzero & (magnitude > FP16_UNDERFLOW) & (magnitude < FP16.smallest_normal),
-        normal=finite_nonzero & (magnitude >= smallest_normal),
+        normal=finite_nonzero & (magnitude >= stored.smallest_normal),
         low_magnitude=finite_nonzero & (magnitude < FP16_GRID_BELOW),
         beyond_fp16=finite_nonzero & (magnitude > 2.0**16),  # fp16's largest, 65504, rounds to 2^16 in bf16
         exponent=(exponent - 1).astype(np.int16),
@@ -160,7 +166,11 @@ class BitHistogram:
         """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
         if self.dtype != other.dtype:
             raise ValueError(f"cannot merge histograms of {self.dtype} and {other.dtype}")
-        index, counts = kernels.merge_sorted(self.index, self.counts, other.index, other.counts)
+        both = np.concatenate([self.index, other.index])
+        order = np.argsort(both, kind="stable")  # of two ascending runs: a merge
+        both = both[order]
+        first = np.flatnonzero(np.concatenate([[True], both[1:] != both[:-1]])) if both.size else order
+        index, counts = both[first], np.add.reduceat(np.concatenate([self.counts, other.counts])[order], first) if both.size else both
         return BitHistogram(
             self.dtype,
             index,
@@ -193,7 +203,9 @@ class BitHistogram:
         A value and its negative pass every test together, so both are one piece of evidence.
         """
         sign = 1 << (NARROW[self.dtype].bits - 1) if self.dtype in NARROW else 1 << 15
-        return int(np.unique(self.index[mask[self.index]] & ~sign).size)
+        seen = np.zeros(_bin_count(self.dtype), dtype=np.bool_)
+        seen[self.index[mask[self.index]] & ~sign] = True
+        return int(np.count_nonzero(seen))
 
     def overflow(self) -> int:
         """Finite values that round to infinity in fp16: |x| >= 65520."""
@@ -259,11 +271,13 @@ def _either(choose: Callable[[float, float], float], a: float | None, b: float |
 class Accumulator:
     """Counts patterns of one dtype on one thread, and hands them over as a `BitHistogram`.
 
-    Reused from span to span: the tables are cleared, not allocated anew. ``device`` "cuda" counts with torch.
+    Reused from span to span: the tables are cleared, not allocated anew. ``loops`` does the counting (by default numba's);
+    with ``device`` "cuda" torch does.
     """
 
-    def __init__(self, dtype: str, device: str = "cpu") -> None:
+    def __init__(self, dtype: str, device: str = "cpu", loops: Loops | None = None) -> None:
         self.dtype = dtype
+        self._loops = loops or loops_for(PLAIN_BYTES + 1)
         self._taken = BitHistogram(dtype)
         self._fine: NDArray[np.uint32] | None = None
         self._fine_blocks = 0
@@ -281,12 +295,12 @@ class Accumulator:
         elif codes.dtype == np.uint8:
             self._table[0] += np.bincount(codes, minlength=256).astype(np.uint32)
         elif codes.dtype == np.uint16:
-            kernels.count16(codes, self._table)
+            self._loops.count16(codes, self._table)
         elif codes.dtype == np.uint32:
             if self._fine is None:
                 self._fine = np.zeros(1 << 19, dtype=np.uint32)
-            self._fine_blocks += kernels.count32(codes, self._table, self._fine)
-            self._magnitudes(codes, *kernels.magnitudes32(codes))
+            self._fine_blocks += self._loops.count32(codes, self._table, self._fine)
+            self._magnitudes(codes, *self._loops.magnitudes32(codes))
         else:
             self._count64(codes)
 
@@ -298,9 +312,12 @@ class Accumulator:
 
     def _flush(self) -> None:
         if self._fine is not None and self._fine_blocks:
-            kernels.fold_fine(self._fine, self._table)
+            fold_fine(self._fine, self._table)
             self._fine_blocks = 0
-        self._taken = self._taken.merge(BitHistogram(self.dtype, *kernels.drain(self._table.reshape(-1))))
+        table = self._table.reshape(-1)
+        index = np.flatnonzero(table)
+        self._taken = self._taken.merge(BitHistogram(self.dtype, index, table[index].astype(np.int64)))
+        table[index] = 0
         self._room = 0xFFFFFFFF
 
     def _count_on_device(self, codes: NDArray[Any]) -> None:
@@ -327,7 +344,7 @@ class Accumulator:
                 return
             low, high = int(nonzero.min()), int(nonzero.max())
         to_float = np.array([low, high], dtype=np.uint32).view(np.float32)
-        self._extend(float(to_float[0]), float(to_float[1]), kernels.squares(values, 1.0), 0)
+        self._extend(float(to_float[0]), float(to_float[1]), self._loops.squares(values, 1.0), 0)
         if to_float[1] >= FP16_OVERFLOW:
             magnitude = np.abs(values)
             self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
@@ -357,7 +374,7 @@ class Accumulator:
             return
         high = float(nonzero.max())
         shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows or vanishes beside the largest
-        self._extend(float(nonzero.min()), high, kernels.squares(np.ldexp(values, -shift), 1.0), 2 * shift)
+        self._extend(float(nonzero.min()), high, self._loops.squares(np.ldexp(values, -shift), 1.0), 2 * shift)
         self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 
     def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
@@ -367,6 +384,16 @@ class Accumulator:
         taken.high = _either(max, taken.high, high)
         numerator, denominator = squares.as_integer_ratio()
         taken.squares += (numerator << (SQUARE_BITS + shift)) // denominator
+
+
+def fold_fine(fine: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
+    """Move the histogram of 19 high bits ``fine`` (2^19,) into ``counts`` (5, 65536), and clear it."""
+    by_low_bits = fine.reshape(65536, 8)
+    counts[4] += by_low_bits[:, 0]
+    counts[3] += by_low_bits[:, 4]
+    counts[2] += by_low_bits[:, 2] + by_low_bits[:, 6]
+    counts[1] += by_low_bits[:, 1::2].sum(axis=1, dtype=np.uint32)
+    fine[:] = 0
 
 
 def sqrt_of(square: Fraction) -> float:

@@ -51,7 +51,7 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
 
     Works in blocks of 64, for in most files all values of a block are of one kind: no low 13 bits all zero (native),
     all low 16 bits zero (were bf16), or all low 13 bits zero (were fp16). The last kind goes to ``fine`` (2^19,), the
-    histogram of the 19 high bits, which `fold_fine` adds to ``counts``. Returns how many blocks did.
+    histogram of the 19 high bits, which `histogram.fold_fine` adds to ``counts``. Returns how many blocks did.
     """
     planes = counts.reshape(-1)
     native = counts[0]
@@ -81,53 +81,6 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     for i in range(whole, codes.size):
         planes[_plane_and_high_half(codes[i])] += uint32(1)
     return fine_blocks
-
-
-@_jit()
-def drain(table: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The occupied bins of ``table`` (n,) and their counts, both (m,); the table is cleared."""
-    occupied = 0
-    for i in range(table.size):
-        occupied += table[i] != 0
-    index = np.empty(occupied, dtype=np.int64)
-    counts = np.empty(occupied, dtype=np.int64)
-    at = 0
-    for i in range(table.size):
-        if table[i] != 0:
-            index[at] = i
-            counts[at] = table[i]
-            table[i] = 0
-            at += 1
-    return index, counts
-
-
-@_jit()
-def merge_sorted(
-    index_a: NDArray[np.int64], counts_a: NDArray[np.int64], index_b: NDArray[np.int64], counts_b: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Two histograms as one: ascending indices (m,) with counts (m,) each; counts of an index in both are added."""
-    index = np.empty(index_a.size + index_b.size, dtype=np.int64)
-    counts = np.empty(index.size, dtype=np.int64)
-    a = b = at = 0
-    while a < index_a.size or b < index_b.size:
-        from_a = b == index_b.size or (a < index_a.size and index_a[a] <= index_b[b])
-        from_b = a == index_a.size or (b < index_b.size and index_b[b] <= index_a[a])
-        index[at] = index_a[a] if from_a else index_b[b]
-        counts[at] = (counts_a[a] if from_a else 0) + (counts_b[b] if from_b else 0)
-        a += from_a
-        b += from_b
-        at += 1
-    return index[:at].copy(), counts[:at].copy()
-
-
-def fold_fine(fine: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
-    """Move the histogram of 19 high bits ``fine`` (2^19,) into ``counts`` (5, 65536), and clear it."""
-    by_low_bits = fine.reshape(65536, 8)
-    counts[4] += by_low_bits[:, 0]
-    counts[3] += by_low_bits[:, 4]
-    counts[2] += by_low_bits[:, 2] + by_low_bits[:, 6]
-    counts[1] += by_low_bits[:, 1::2].sum(axis=1, dtype=np.uint32)
-    fine[:] = 0
 
 
 @_jit()
@@ -318,7 +271,6 @@ def warm() -> None:
         mantissa, exponent = (7, 8) if code_type is np.uint16 else (23, 8)
         runs_of_few_significands(codes, 128, 0, mantissa, exponent, 1, runs)
     count16(np.arange(256, dtype=np.uint16), table)
-    merge_sorted(*drain(table[0]), *drain(table[0]))
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))

@@ -1,6 +1,7 @@
 """The loops over bits against Python that counts one element at a time."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import fsum
 from typing import Any
@@ -12,10 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics import kernels
+from analyzers.numerics import kernels as compiled
+from analyzers.numerics import plain
+from analyzers.numerics.histogram import fold_fine
 from tests.numerics.values import hostile32
 
 Codes = NDArray[np.uint32]
+kernels: Any = compiled
+
+
+@pytest.fixture(autouse=True, scope="module", params=[compiled, plain], ids=["numba", "numpy"])
+def each_implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here runs on both implementations of the loops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "kernels", request.param)
+        yield
 
 
 def plane(code: int) -> int:
@@ -27,7 +39,7 @@ def plane(code: int) -> int:
 def counted32(codes: Codes) -> tuple[NDArray[np.uint32], int]:
     table, fine = np.zeros((5, 65536), dtype=np.uint32), np.zeros(1 << 19, dtype=np.uint32)
     blocks = kernels.count32(codes, table, fine)
-    kernels.fold_fine(fine, table)
+    fold_fine(fine, table)
     assert not fine.any()
     return table, blocks
 
@@ -77,7 +89,7 @@ def test_count32_of_each_kind_of_block(kind: str, tail: int) -> None:
     codes = np.concatenate([KINDS[kind](rng) for _ in range(20)] + [some_zeros(rng)[:tail]])
     table, blocks = counted32(codes)
     np.testing.assert_array_equal(table, expected32(codes))
-    assert blocks == (20 if kind == "from_fp16" else 0)
+    assert blocks == (20 if kind == "from_fp16" and kernels is compiled else 0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -99,7 +111,7 @@ def test_fold_fine_of_every_pattern_of_19_bits() -> None:
     expected = np.zeros((5, 65536), dtype=np.int64)
     for low in range(8):
         expected[plane(low << 13)] += np.arange(65536) * 8 + low
-    kernels.fold_fine(fine, table)
+    fold_fine(fine, table)
     np.testing.assert_array_equal(table, expected)
     assert not fine.any()
 
@@ -297,30 +309,6 @@ def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
     five = np.array([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 20, dtype=np.float32)
     assert kernels.exact_rows32(five.view(np.uint32), 200, False, 8) == 0
     assert kernels.exact_rows16(five.astype(np.float16).view(np.uint16), 200, 10) == 0
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20),
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=20),
-)
-def test_merge_sorted_adds_like_dictionaries(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
-    def parts(pairs: dict[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return np.array(sorted(pairs), dtype=np.int64), np.array([pairs[k] for k in sorted(pairs)], dtype=np.int64)
-
-    one, other = dict(a), dict(b)
-    both = {k: one.get(k, 0) + other.get(k, 0) for k in one.keys() | other.keys()}
-    index, counts = kernels.merge_sorted(*parts(one), *parts(other))
-    np.testing.assert_array_equal(index, parts(both)[0])
-    np.testing.assert_array_equal(counts, parts(both)[1])
-
-
-def test_drain_empties_a_table() -> None:
-    table = np.zeros(1000, dtype=np.uint32)
-    table[[3, 500, 999]] = [1, 0xFFFFFFFF, 7]
-    index, counts = kernels.drain(table)
-    assert (index.tolist(), counts.tolist()) == ([3, 500, 999], [1, 0xFFFFFFFF, 7])
-    assert not table.any()
 
 
 def test_the_exponent_rule_is_about_powers_of_two() -> None:

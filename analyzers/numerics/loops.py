@@ -1,0 +1,40 @@
+"""Which implementation of the loops over bits to use."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics import plain
+
+# Up to here numpy is done before numba would be loaded.
+PLAIN_BYTES = 4 << 20
+
+
+class Loops(Protocol):
+    """What `kernels` (numba) and `plain` (numpy) both are. ``kernels`` documents each function."""
+
+    def count16(self, codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None: ...
+    def count32(self, codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int: ...
+    def magnitudes32(self, codes: NDArray[np.uint32]) -> tuple[int, int]: ...
+    def squares(self, values: NDArray[np.floating[Any]], scale: float) -> float: ...
+    def runs_of_few_significands(
+        self, codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
+    ) -> None: ...
+    def exact_rows32(self, codes: NDArray[np.uint32], row: int, fp16: bool, need: int) -> int: ...
+    def exact_rows16(self, codes: NDArray[np.uint16], row: int, need: int) -> int: ...
+
+
+def loops_for(nbytes: int) -> Loops:
+    """The loops to count ``nbytes`` of weights with: numba's, loaded and ready, unless numpy is done sooner."""
+    if nbytes <= PLAIN_BYTES:
+        return plain
+    from analyzers.numerics import kernels
+
+    kernels.warm()
+    return kernels
+
+
+def warm() -> None:
+    """Load the compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
+    loops_for(PLAIN_BYTES + 1)

@@ -47,17 +47,11 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     _qualify(found)
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
-        fossils = max((rows for rows in (exact_rows or {}).values()), default=0)
+        fossils = sum((exact_rows or {}).values())
         if fossils:
             verdict = "mixed"
-            ancestors = tuple(dict.fromkeys((*ancestors, *_fossil_ancestors(exact_rows or {}))))
+            ancestors = tuple(dict.fromkeys((*ancestors, *(name for name, rows in (exact_rows or {}).items() if rows))))
     return Judgement(verdict, ancestors, tuple(found.values()), fossils)
-
-
-def _fossil_ancestors(rows: dict[str, int]) -> tuple[str, ...]:
-    """Ancestors of fossil rows. Rows from bf16 are mostly exact in fp16 too: only rows beyond their number prove fp16."""
-    bf16, fp16 = rows.get("bf16", 0), rows.get("fp16", 0)
-    return (*(("bf16",) if bf16 else ()), *(("fp16",) if fp16 > bf16 else ()))
 
 
 def _qualify(found: dict[str, Evidence]) -> None:

@@ -169,22 +169,20 @@ def _ones(low: Any, high: Any) -> int:
 
 
 @_jit()
-def exact_rows32(codes: NDArray[np.uint32], row: int, fp16: bool, need: int) -> int:
-    """Count rows of fp32 patterns whose finite values are all exact in bf16 (or in ``fp16``).
+def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
+    """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
 
     At least ``need`` different informative values must be among them (see `_informative`): a row of ones or zeros
     proves nothing. codes: (n,) whole rows of ``row`` elements. Most rows are left after their first 64 values.
     """
-    count = 0
+    bf16 = fp16 = 0
     for start in range(0, codes.size // row * row, row):
         first, end = min(start + 64, start + row), start + row
-        if fp16:
-            exact = _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end])
-        else:
-            exact = _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end])
-        if exact and _informative(codes[start:end], 23, 8, need):
-            count += 1
-    return count
+        if _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end]):
+            bf16 += _informative(codes[start:end], 23, 8, need, 0)
+        elif _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end]):
+            fp16 += _informative(codes[start:end], 23, 8, need, 0xFFFF)
+    return int(bf16), int(fp16)
 
 
 @_jit()
@@ -222,7 +220,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     for start in range(0, codes.size // row * row, row):
         first, end = min(start + 64, start + row), start + row
         exact = _fp16_exact_in_bf16(codes[start:first]) and _fp16_exact_in_bf16(codes[first:end])
-        if exact and _informative(codes[start:end], 10, 5, need):
+        if exact and _informative(codes[start:end], 10, 5, need, 0):
             count += 1
     return count
 
@@ -238,10 +236,11 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
 
 
 @_jit()
-def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int) -> bool:
+def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int) -> bool:
     """Whether at least ``need`` different normal magnitudes, powers of two left out, are in ``codes`` (told apart by a 64-slot hash).
 
-    The sign is left out: a value and its negative pass a test together, and count as one.
+    The sign is left out: a value and its negative pass a test together, and count as one. With ``beyond`` only codes that
+    have one of these bits count: a row of bf16 values and one other is no row of fp16 values.
     """
     seen = uint64(0)
     distinct = 0
@@ -250,6 +249,8 @@ def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int) -
     for i in range(codes.size):
         code = uint64(codes[i]) & magnitude
         stored = int64((code >> uint64(mantissa)) & uint64(top))
+        if beyond != 0 and code & uint64(beyond) == 0:
+            continue
         if stored == 0 or stored == top or code & ((uint64(1) << uint64(mantissa)) - uint64(1)) == 0:
             continue
         slot = uint64(1) << ((code * uint64(0x9E3779B97F4A7C15)) >> uint64(58))
@@ -275,6 +276,6 @@ def warm() -> None:
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))
     magnitudes32(codes32)
-    exact_rows32(codes32, 128, True, 8)
+    exact_rows32(codes32, 128, 8)
     squares(codes32.view(np.float32), 1.0)
     squares(np.zeros(4), 1.0)

@@ -59,24 +59,24 @@ def runs_of_few_significands(
             out[1 if distinct <= 8 and spread < _EXPONENTS_OF_A_GRID else distinct] += 1
 
 
-def exact_rows32(codes: NDArray[np.uint32], row: int, fp16: bool, need: int) -> int:
+def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
     """See `kernels.exact_rows32`."""
     magnitudes = codes & np.uint32(0x7FFFFFFF)
-    if fp16:
-        with np.errstate(invalid="ignore", over="ignore"):
-            steps = np.abs(codes.view(np.float32)) * np.float32(2.0**24)
-        small = magnitudes < 0x38800000
-        bad = np.where(small, steps != np.rint(steps), (magnitudes >= 0x47800000) | (magnitudes & np.uint32(0x1FFF) != 0))
-    else:
-        bad = magnitudes & np.uint32(0xFFFF) != 0
-    return _rows(codes, bad & (magnitudes < 0x7F800000), row, 23, 8, need)
+    finite = magnitudes < 0x7F800000
+    with np.errstate(invalid="ignore", over="ignore"):
+        steps = np.abs(codes.view(np.float32)) * np.float32(2.0**24)
+    small = magnitudes < 0x38800000
+    not_fp16 = np.where(small, steps != np.rint(steps), (magnitudes >= 0x47800000) | (magnitudes & np.uint32(0x1FFF) != 0))
+    in_bf16 = _exact_rows(finite & (magnitudes & np.uint32(0xFFFF) != 0), row)
+    in_fp16 = _exact_rows(finite & not_fp16, row)
+    return _informative(codes, in_bf16, row, 23, 8, need), _informative(codes, in_fp16 & ~in_bf16, row, 23, 8, need, 0xFFFF)
 
 
 def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     """See `kernels.exact_rows16`."""
     magnitudes = codes & np.uint16(0x7FFF)
     bad = (magnitudes >= 0x0400) & (magnitudes < 0x7C00) & (magnitudes & np.uint16(7) != 0)
-    return _rows(codes, bad, row, 10, 5, need)
+    return _informative(codes, _exact_rows(bad, row), row, 10, 5, need)
 
 
 def _fields(codes: NDArray[Any], mantissa: int, exponent: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -86,13 +86,20 @@ def _fields(codes: NDArray[Any], mantissa: int, exponent: int) -> tuple[NDArray[
     return stored.astype(np.int64), (wide & np.uint64((1 << mantissa) - 1)).astype(np.int64)
 
 
-def _rows(codes: NDArray[Any], bad: NDArray[np.bool_], row: int, mantissa: int, exponent: int, need: int) -> int:
-    """Rows without a ``bad`` value that hold ``need`` different informative magnitudes."""
-    rows = codes.size // row
+def _exact_rows(bad: NDArray[np.bool_], row: int) -> NDArray[np.bool_]:
+    """(rows,) whether none of a row's values is ``bad``."""
+    rows = bad.size // row
+    return ~np.asarray(bad[: rows * row].reshape(rows, row).any(axis=1))
+
+
+def _informative(codes: NDArray[Any], rows: NDArray[np.bool_], row: int, mantissa: int, exponent: int, need: int, beyond: int = 0) -> int:
+    """How many of the chosen ``rows`` hold ``need`` different informative magnitudes."""
     count = 0
-    for r in np.flatnonzero(~bad[: rows * row].reshape(rows, row).any(axis=1)).tolist():
+    for r in np.flatnonzero(rows).tolist():
         stored, fraction = _fields(codes[r * row : (r + 1) * row], mantissa, exponent)
         informative = (stored != 0) & (stored != (1 << exponent) - 1) & (fraction != 0)
+        if beyond:
+            informative &= fraction & beyond != 0
         magnitudes = set(((stored << mantissa) | fraction)[informative].tolist())
         # told apart as the kernel does, by 64 slots, so that both count the same rows
         count += len({(m * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 58 for m in magnitudes}) >= need

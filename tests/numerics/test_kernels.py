@@ -266,17 +266,20 @@ def rows32(rng: np.random.Generator, row: int) -> Codes:
 
 
 @pytest.mark.parametrize("row", [32, 64, 100, 128, 129, 300])
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_exact_rows32_against_casts(row: int, name: str) -> None:
+def test_exact_rows32_against_casts(row: int) -> None:
     codes = rows32(np.random.default_rng(row), row)
-    expected = 0
+    expected = [0, 0]
     for start in range(0, codes.size, row):
         part = codes[start : start + row]
         values = [x for x in part.view(np.float32).tolist() if np.isfinite(x)]
-        expected += all(exact_in(x, name) for x in values) and informative(part.tolist(), 23, 8) >= 8
-    assert expected >= 2
-    assert kernels.exact_rows32(codes, row, name == "fp16", 8) == expected
-    assert kernels.exact_rows32(codes[:row], row, name == "fp16", 8) == 0
+        if informative(part.tolist(), 23, 8) >= 8:
+            bf16, fp16 = (all(exact_in(x, name) for x in values) for name in ("bf16", "fp16"))
+            expected[0] += bf16
+            beyond_bf16 = informative([code for code in part.tolist() if code & 0xFFFF], 23, 8)
+            expected[1] += fp16 and not bf16 and beyond_bf16 >= 8
+    assert min(expected) >= 1
+    assert kernels.exact_rows32(codes, row, 8) == tuple(expected)
+    assert kernels.exact_rows32(codes[:row], row, 8) == (0, 0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -285,9 +288,18 @@ def test_one_value_spoils_a_row_iff_a_cast_changes_it(code: int) -> None:
     row = ((1 + np.arange(1, 65) / 64).astype(np.float32)).view(np.uint32).copy()
     row[17] = code
     value = float(row.view(np.float32)[17])
-    for name in ("bf16", "fp16"):
-        keeps = not np.isfinite(value) or exact_in(value, name)
-        assert kernels.exact_rows32(row, 64, name == "fp16", 8) == int(keeps)
+    bf16 = not np.isfinite(value) or exact_in(value, "bf16")
+    assert kernels.exact_rows32(row, 64, 8) == (int(bf16), 0)  # one value beyond bf16 is no row of fp16 values
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1) | st.sampled_from(hostile32().tolist()))
+def test_one_value_spoils_a_row_of_fp16_iff_a_cast_changes_it(code: int) -> None:
+    row = ((1 + np.arange(1, 65) / 1024).astype(np.float32)).view(np.uint32).copy()
+    row[17] = code
+    value = float(row.view(np.float32)[17])
+    keeps = not np.isfinite(value) or exact_in(value, "fp16")
+    assert kernels.exact_rows32(row, 64, 8) == (0, int(keeps))
 
 
 @pytest.mark.parametrize("row", [32, 64, 100, 129])
@@ -307,7 +319,7 @@ def test_exact_rows16_against_casts(row: int) -> None:
 
 def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
     five = np.array([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 20, dtype=np.float32)
-    assert kernels.exact_rows32(five.view(np.uint32), 200, False, 8) == 0
+    assert kernels.exact_rows32(five.view(np.uint32), 200, 8) == (0, 0)
     assert kernels.exact_rows16(five.astype(np.float16).view(np.uint16), 200, 10) == 0
 
 

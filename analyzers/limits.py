@@ -79,6 +79,7 @@ HUB_REPLY_BYTES = _limit(
     "HUB_REPLY_BYTES", 50_000_000, "bytes", "An answer of the Hub's API (a repository's file list) is parsed in memory."
 )
 FILTER_SECONDS = _limit("FILTER_SECONDS", 2, "seconds", "Longest time name filters may take over all tensor names.")
+FILTER_REPEATS = _limit("FILTER_REPEATS", 10_000, "repeats", "Counted repeats of a name filter, multiplied: compiling unrolls them.")
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
 FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")

@@ -9,6 +9,8 @@ from analyzers import limits
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidFilter
 
+_REPEAT = regex.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
+
 
 def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
     """The tensors whose name ``include`` is found in and ``exclude`` is not (regular expressions, searched anywhere).
@@ -21,6 +23,7 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
     for name, pattern, wanted in (("include", include, True), ("exclude", exclude, False)):
         if not pattern:
             continue
+        _refuse_large_repeats(name, pattern)
         try:
             compiled = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError, MemoryError) as error:
@@ -35,6 +38,18 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
     if not chosen and (include or exclude):
         raise InvalidFilter(f"No tensor is left: of {len(tensors):,} names, none passes the filters (an example: {_example(tensors)}).")
     return chosen
+
+
+def _refuse_large_repeats(name: str, pattern: str) -> None:
+    """Compiling unrolls counted repeats, nested ones multiplied, and cannot be timed out: a{1000000000} would take all memory."""
+    product = 1
+    for low, high in _REPEAT.findall(pattern):
+        product *= max(int(low or 0), int(high or 0), 1)
+        if product > limits.FILTER_REPEATS:
+            raise InvalidFilter(
+                f"The {name} filter {pattern[:60]!r} repeats more than {limits.FILTER_REPEATS:,} times, "
+                "all counts multiplied: write + or * instead."
+            )
 
 
 def _found(compiled: "regex.Pattern[str]", name: str, deadline: float) -> object:

@@ -123,7 +123,8 @@ class _Chosen:
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer]
         floats = [t for t in parameters if t.dtype in FLOAT_DTYPES]
-        if checkpoint.quantization and not request.include:
+        packed = [t for t in parameters if t.dtype not in FLOAT_DTYPES]
+        if checkpoint.quantization not in (None, "fp8", "mxfp4") and packed and not request.include:
             raise UnsupportedWeights(
                 f"{checkpoint.ref} holds {checkpoint.quantization}: integers whose bits say nothing about training. "
                 "Inspect the original model, or choose the tensors that are still floats with an include filter (for example: embed|norm)."
@@ -210,12 +211,13 @@ class _Collector:
         """Shares of the whole with 95 % intervals; nothing when everything was read."""
         if self._plan.population is None or not self.blocks:
             return {}
+        blocks = sorted(self.blocks)  # they came as threads finished them, and float sums depend on their order
         found = share_interval(
             ShareBlocks(
-                stratum=np.array([b[0] for b in self.blocks]),
-                elements=np.array([b[1] for b in self.blocks]),
-                tested=np.array([b[2][0] for b in self.blocks]),
-                positive=np.array([b[2][1] for b in self.blocks]),
+                stratum=np.array([b[0] for b in blocks]),
+                elements=np.array([b[1] for b in blocks]),
+                tested=np.array([b[2][0] for b in blocks]),
+                positive=np.array([b[2][1] for b in blocks]),
                 population=self._plan.population,
             )
         )

@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.report import Evidence
-from analyzers.numerics import Bins, BitHistogram, bins
+from analyzers.numerics import FP16, Bins, BitHistogram, bins
 
 # A proof needs p^n below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
+
+# The ancestor's last mantissa bit must be in use in so many binades. On an integer grid (dequantized integers, counts,
+# fixed point) values are no independent draws: all with few significant bits pass together, and fill the topmost alone.
+PROOF_BINADES = 2
 
 # Runs of 128 neighbours: fewest runs that prove a scaled fp8 grid. The odds of a single one are below 10^-28.
 PROOF_RUNS = 4
@@ -67,16 +71,18 @@ def evidence(test: Test, values: BitHistogram) -> Evidence:
     """Put ``test`` to the ``values`` of one dtype."""
     masks = _masks(test, values.dtype)
     tested, exceptions, distinct = values.count(masks.tested), values.count(masks.exceptions), values.distinct(masks.informative)
-    return _evidence(test.name, test.question, test.format, "values", tested, distinct, exceptions, test.chance)
+    floating = masks.last_bit is None or values.binades(masks.last_bit) >= PROOF_BINADES
+    return _evidence(test.name, test.question, test.format, "values", tested, distinct, exceptions, test.chance, floating)
 
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """Bins that a test is put to, that fail it, and that pass it and prove something."""
+    """Bins that a test is put to, that fail it, that pass it and prove something, and that use the ancestor's last bit."""
 
     tested: NDArray[np.bool_]
     exceptions: NDArray[np.bool_]
     informative: NDArray[np.bool_]
+    last_bit: NDArray[np.bool_] | None
 
 
 @cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
@@ -88,7 +94,21 @@ def _masks(test: Test, dtype: str) -> _Masks:
     exceptions = domain & ~table.exact[test.exact]
     if test.name == "fp16_grid":
         tested, exceptions = tested | table.beyond_fp16, exceptions | table.beyond_fp16
-    return _Masks(tested, exceptions, passing & ~table.one_bit)
+    last_bit = None if test.name == "fp16_grid" else passing & _last_bit(test, dtype, table)
+    return _Masks(tested, exceptions, passing & ~table.one_bit, last_bit)
+
+
+def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
+    """Bins of normal values that need every mantissa bit of the ancestor."""
+    index = np.arange(table.value.size)
+    if dtype == "F16":
+        return np.asarray(index & 0xF == 8)
+    plane, high_half = index >> 16, index & 0xFFFF
+    if test.format == "bf16":
+        return np.asarray((plane == 4) & (high_half & 1 == 1))
+    if test.format == "fp16":
+        return np.asarray((plane == 1) & (np.abs(table.value) >= FP16.smallest_normal))
+    return np.asarray(plane == 0)
 
 
 def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:
@@ -113,17 +133,29 @@ def run_evidence(runs: NDArray[np.int64]) -> Evidence | None:
     return _evidence("fp8_runs", question, name, "runs", passing + exceptions, passing, exceptions, _RUN_CHANCE)
 
 
-def _evidence(name: str, question: str, ancestor: str, unit: str, tested: int, distinct: int, exceptions: int, chance: float) -> Evidence:
+def _evidence(
+    name: str,
+    question: str,
+    ancestor: str,
+    unit: str,
+    tested: int,
+    distinct: int,
+    exceptions: int,
+    chance: float,
+    floating: bool = True,
+) -> Evidence:
     share = (tested - exceptions) / tested if tested else None
     odds = distinct * log10(chance)
     needed = PROOF_RUNS if unit == "runs" else PROOF_DISTINCT
-    proven = exceptions == 0 and distinct >= needed and odds <= PROOF_LOG10
+    proven = exceptions == 0 and distinct >= needed and odds <= PROOF_LOG10 and floating
     if proven:
         conclusion = f"was {ancestor} before"
     elif exceptions and share is not None and share >= max(2 * chance, chance + 0.01):
         conclusion = f"{100 * share:.4g} % of the {unit} are as if from {ancestor}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {ancestor}"
+    elif tested and not floating:
+        conclusion = "too few different values to tell, or values on one integer grid"
     elif tested:
         conclusion = "too few different values to tell"
     else:

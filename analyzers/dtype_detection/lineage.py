@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, evidence, run_evidence
+from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, PROOF_RUNS, TESTS, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.numerics import BitHistogram
 
@@ -18,6 +18,9 @@ FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
     "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
 }  # fmt: skip
+
+
+_FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     fp8 = run_evidence(runs)
     if fp8:
         found[fp8.test] = fp8
+    if runs[:3].sum() > max(runs[3:].sum(), PROOF_RUNS):  # constants, ternary, dequantized integers: no independent values
+        found = {name: e.model_copy(update={"proven": False, "conclusion": _FEW_LEVELS}) if e.proven else e for name, e in found.items()}
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
     fossils = 0
@@ -133,6 +138,8 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     if decided:
         verdict = next(iter(decided)) if len(decided) == 1 else "mixed"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
+    if stored not in TESTS and verdict == "native":
+        verdict = "undecided"  # nothing narrower is asked of fp8 values: their norms must not answer for them
     ancestors = tuple(dict.fromkeys(name for names in decided.values() for name in names))
     parts = _parts(judged)
     fossils = sum(t.judgement.fossil_rows for t in judged)
@@ -175,6 +182,8 @@ def _statement(
         shares = ", ".join(f"{part.verdict} {100 * part.parameters / whole:.3g} %" for part in parts)
         rows = f"; {fossils:,} rows are exact in a narrower format, as rows never updated since are" if fossils else ""
         return f"Parts of it have different histories: {shares} of the parameters{rows}."
+    if verdict == "undecided" and stored not in TESTS:
+        return f"Of {here} values nothing narrower is asked."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":
@@ -182,7 +191,10 @@ def _statement(
         seen = f": {tested.exceptions:,} of {tested.tested:,} {tested.unit} rule {tested.format} out" if tested else ""
         return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
     proof = next((e for e in found if e.proven), None)
-    path = " then ".join((*ancestors, here))
+    if "fp16" in ancestors and "bf16" in ancestors:
+        path = f"fp16 and bf16, in which order the bits do not tell, then {here}"
+    else:
+        path = " then ".join((*ancestors, here))
     if proof is None:
         part = next(part for part in parts if part.verdict == verdict)
         return f"{path}: proven in {part.tensors:,} of {tensors:,} tensors; the bits of the others decide nothing."

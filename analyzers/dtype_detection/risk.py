@@ -14,7 +14,12 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool) -> 
     fit say nothing about activations.
     """
     if nonzero == 0 or extremes.abs_max is None:
-        return Fp16Risk(level="unknown", reasons=("There is no finite nonzero weight to judge.",))
+        return Fp16Risk(
+            level="unknown",
+            reasons=(
+                f"There is no finite nonzero weight to judge: {counts.zero:,} are zero, {counts.nan:,} NaN and {counts.inf:,} infinite.",
+            ),
+        )
     seen = " among the values read" if quick else ""
     reasons = []
     level: RiskLevel = "fits"

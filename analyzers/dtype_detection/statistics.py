@@ -131,7 +131,7 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
         abs_min_nonzero=whole.abs_min_nonzero,
         abs_max=whole.abs_max,
         norm_min=min(norms, default=None),
-        norm_max=max(norms, default=None),
+        norm_max=None if any(r.statistics.square and r.statistics.norm is None for r in results) else max(norms, default=None),
         exact=exact,
     )
 

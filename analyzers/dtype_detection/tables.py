@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzers import limits
-from analyzers.dtype_detection.report import DtypeReport, TensorRow
+from analyzers.base import Data
+from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, Interval, LayerRow, Storage, TensorRow
 
 if TYPE_CHECKING:
     import pandas
@@ -17,13 +18,16 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
 
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "evidence": _frame(report.lineage.evidence),
-        "storage": _frame(report.storage),
-        "layers": _frame(report.layers),
+        "evidence": _frame(report.lineage.evidence, Evidence),
+        "storage": _frame(report.storage, Storage),
+        "layers": _frame(report.layers, LayerRow),
         "tensors": tensor_table(report.tensors),
-        "exponents": _frame(report.exponents),
-        "intervals": pandas.DataFrame([{"share": name, **interval.model_dump()} for name, interval in report.intervals.items()]),
-        "buffers": _frame(report.buffers),
+        "exponents": _frame(report.exponents, Exponent),
+        "intervals": pandas.DataFrame(
+            [{"share": name, **interval.model_dump()} for name, interval in report.intervals.items()],
+            columns=["share", *Interval.model_fields],
+        ),
+        "buffers": _frame(report.buffers, BufferRow),
     }
 
 
@@ -59,10 +63,10 @@ def tensor_table(rows: Sequence[TensorRow]) -> "pandas.DataFrame":
     return pandas.DataFrame(lines)
 
 
-def _frame(rows: Sequence[Any]) -> "pandas.DataFrame":
+def _frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
     import pandas
 
-    return pandas.DataFrame([row.model_dump() for row in rows])
+    return pandas.DataFrame([row.model_dump() for row in rows], columns=list(kind.model_fields))
 
 
 def write_csv(reports: Sequence[DtypeReport], folder: Path) -> None:

@@ -137,15 +137,17 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
         verdict="undecided",
         probabilities={},
         basis="none",
-        explanation="No label; the bits show no narrower format, and the magnitudes are unlike those of the labelled models.",
+        explanation="No label, and neither the bits nor magnitudes like those of labelled models say more.",
         source=None,
     )
 
 
 def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:
     """The 16- or 8-bit format that most parameters are stored in or have passed through last, if the bits decide."""
+    if lineage.stored.startswith("F8_"):
+        return "fp8"
     if lineage.verdict == "undecided":
-        return "bf16" if lineage.stored == "BF16" else "fp8" if lineage.stored.startswith("F8_") else None
+        return "bf16" if lineage.stored == "BF16" else None
     if lineage.verdict == "mixed":
         ancestors: dict[str, int] = {}
         for part in lineage.parts:

@@ -207,6 +207,10 @@ class BitHistogram:
         seen[self.index[mask[self.index]] & ~sign] = True
         return int(np.count_nonzero(seen))
 
+    def binades(self, mask: NDArray[np.bool_]) -> int:
+        """In how many binades (values of floor(log2 |x|)) a bin of ``mask`` is occupied."""
+        return len(set(bins(self.dtype).exponent[self.index[mask[self.index]]].tolist()))
+
     def overflow(self) -> int:
         """Finite values that round to infinity in fp16: |x| >= 65520."""
         return self.count(bins(self.dtype).overflow) + self.near_overflow

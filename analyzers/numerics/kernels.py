@@ -118,7 +118,8 @@ def runs_of_few_significands(
     at. Only normal values count; a run needs 32 of them. Values of a scaled fp8 or fp4 grid keep the few
     significands of that grid, whatever the scale of the run. So do others, which a floating grid is told from by its
     exponents: the steps of an integer grid (dequantized int4: 1, 2, ... 15) and values close to one constant (norms near
-    1) have fewer than 6. Such runs say nothing and count as if of one significand.
+    1) have fewer than 6. So have a few values repeated, which are fewer than 20. Such runs say nothing and count as if of
+    one significand.
 
     codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
     bits of each in the stored dtype; out: (10,) histogram of the number of distinct significands, 9 meaning more than 8.
@@ -152,7 +153,28 @@ def runs_of_few_significands(
                     break
             if normal >= 32:
                 distinct = _ones(low, high)
-                out[1 if distinct <= 8 and _ones(exponents, uint64(0)) < 6 else distinct] += 1
+                if distinct <= 8 and (_ones(exponents, uint64(0)) < 6 or _few_magnitudes(codes[r * row + k * 128 : end], 20)):
+                    distinct = 1
+                out[distinct] += 1
+
+
+@_jit()
+def _few_magnitudes(codes: NDArray[Any], need: int) -> bool:
+    """Whether there are fewer than ``need`` different patterns, signs left out, in ``codes`` (at most 128 of them)."""
+    magnitude = (1 << (8 * codes.itemsize - 1)) - 1
+    found = np.empty(need, dtype=np.uint64)
+    distinct = 0
+    for i in range(codes.size):
+        code = uint64(codes[i]) & uint64(magnitude)
+        known = False
+        for j in range(distinct):
+            known |= found[j] == code
+        if not known:
+            found[distinct] = code
+            distinct += 1
+            if distinct == need:
+                return False
+    return True
 
 
 @_jit(inline="always")
@@ -179,9 +201,9 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     for start in range(0, codes.size // row * row, row):
         first, end = min(start + 64, start + row), start + row
         if _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end]):
-            bf16 += _informative(codes[start:end], 23, 8, need, 0)
+            bf16 += _informative(codes[start:end], 23, 8, need, 0, 0x10000)
         elif _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end]):
-            fp16 += _informative(codes[start:end], 23, 8, need, 0xFFFF)
+            fp16 += _informative(codes[start:end], 23, 8, need, 0xFFFF, 0x2000)
     return int(bf16), int(fp16)
 
 
@@ -220,7 +242,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     for start in range(0, codes.size // row * row, row):
         first, end = min(start + 64, start + row), start + row
         exact = _fp16_exact_in_bf16(codes[start:first]) and _fp16_exact_in_bf16(codes[first:end])
-        if exact and _informative(codes[start:end], 10, 5, need, 0):
+        if exact and _informative(codes[start:end], 10, 5, need, 0, 8):
             count += 1
     return count
 
@@ -236,13 +258,16 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
 
 
 @_jit()
-def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int) -> bool:
-    """Whether at least ``need`` different normal magnitudes, powers of two left out, are in ``codes`` (told apart by a 64-slot hash).
+def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, last: int) -> bool:
+    """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
 
-    The sign is left out: a value and its negative pass a test together, and count as one. With ``beyond`` only codes that
-    have one of these bits count: a row of bf16 values and one other is no row of fp16 values.
+    Informative are normal values but powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
+    and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
+    a row of bf16 values and one other is no row of fp16 values. And the ``last`` bit that the narrower format keeps must
+    be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone.
     """
     seen = uint64(0)
+    binades = uint64(0)
     distinct = 0
     top = (1 << exponent) - 1
     magnitude = (uint64(1) << uint64(mantissa + exponent)) - uint64(1)
@@ -253,12 +278,14 @@ def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, b
             continue
         if stored == 0 or stored == top or code & ((uint64(1) << uint64(mantissa)) - uint64(1)) == 0:
             continue
+        if code & uint64(last):
+            binades |= uint64(1) << uint64(stored & 63)
         slot = uint64(1) << ((code * uint64(0x9E3779B97F4A7C15)) >> uint64(58))
         if seen & slot == 0:
             seen |= slot
             distinct += 1
-            if distinct >= need:
-                return True
+        if distinct >= need and _ones(binades, uint64(0)) >= 4:
+            return True
     return False
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 _LOW_BITS = (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF)
 _EXPONENTS_OF_A_GRID = 6
+_MAGNITUDES_OF_A_RUN = 20
+_BINADES_OF_A_ROW = 4
 
 
 def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
@@ -56,7 +58,8 @@ def runs_of_few_significands(
                 continue
             distinct = min(len(set(significand[run][chosen].tolist())), 9)
             spread = len(set((stored[run][chosen] & 63).tolist()))
-            out[1 if distinct <= 8 and spread < _EXPONENTS_OF_A_GRID else distinct] += 1
+            different = len(set((codes[run] & np.array((1 << (mantissa + exponent)) - 1, dtype=codes.dtype)).tolist()))
+            out[1 if distinct <= 8 and (spread < _EXPONENTS_OF_A_GRID or different < _MAGNITUDES_OF_A_RUN) else distinct] += 1
 
 
 def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
@@ -69,14 +72,16 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     not_fp16 = np.where(small, steps != np.rint(steps), (magnitudes >= 0x47800000) | (magnitudes & np.uint32(0x1FFF) != 0))
     in_bf16 = _exact_rows(finite & (magnitudes & np.uint32(0xFFFF) != 0), row)
     in_fp16 = _exact_rows(finite & not_fp16, row)
-    return _informative(codes, in_bf16, row, 23, 8, need), _informative(codes, in_fp16 & ~in_bf16, row, 23, 8, need, 0xFFFF)
+    return _informative(codes, in_bf16, row, 23, 8, need, 0x10000), _informative(
+        codes, in_fp16 & ~in_bf16, row, 23, 8, need, 0x2000, beyond=0xFFFF
+    )
 
 
 def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     """See `kernels.exact_rows16`."""
     magnitudes = codes & np.uint16(0x7FFF)
     bad = (magnitudes >= 0x0400) & (magnitudes < 0x7C00) & (magnitudes & np.uint16(7) != 0)
-    return _informative(codes, _exact_rows(bad, row), row, 10, 5, need)
+    return _informative(codes, _exact_rows(bad, row), row, 10, 5, need, 8)
 
 
 def _fields(codes: NDArray[Any], mantissa: int, exponent: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -92,8 +97,10 @@ def _exact_rows(bad: NDArray[np.bool_], row: int) -> NDArray[np.bool_]:
     return ~np.asarray(bad[: rows * row].reshape(rows, row).any(axis=1))
 
 
-def _informative(codes: NDArray[Any], rows: NDArray[np.bool_], row: int, mantissa: int, exponent: int, need: int, beyond: int = 0) -> int:
-    """How many of the chosen ``rows`` hold ``need`` different informative magnitudes."""
+def _informative(
+    codes: NDArray[Any], rows: NDArray[np.bool_], row: int, mantissa: int, exponent: int, need: int, last: int, beyond: int = 0
+) -> int:
+    """How many of the chosen ``rows`` are informative; see `kernels._informative`."""
     count = 0
     for r in np.flatnonzero(rows).tolist():
         stored, fraction = _fields(codes[r * row : (r + 1) * row], mantissa, exponent)
@@ -102,5 +109,7 @@ def _informative(codes: NDArray[Any], rows: NDArray[np.bool_], row: int, mantiss
             informative &= fraction & beyond != 0
         magnitudes = set(((stored << mantissa) | fraction)[informative].tolist())
         # told apart as the kernel does, by 64 slots, so that both count the same rows
+        if len(set((stored[informative & (fraction & last != 0)] & 63).tolist())) < _BINADES_OF_A_ROW:
+            continue
         count += len({(m * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 58 for m in magnitudes}) >= need
     return count

@@ -17,6 +17,10 @@
     chosen = false;
     setTimeout(() => { input.blur(); setTimeout(inspect, 0); }, 0);
   }, true);
+  // What is pasted is what is meant: close the list of suggestions, which would lie over the button on a narrow screen.
+  document.addEventListener("paste", (event) => {
+    if (event.target.closest?.("#m-model")) setTimeout(() => event.target.blur(), 50);
+  }, true);
   // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
   document.addEventListener("click", (event) => {
     if (!event.target.closest?.("[role=tab]")) return;

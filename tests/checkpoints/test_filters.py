@@ -63,7 +63,7 @@ def test_what_does_not_compile_is_refused_by_name(pattern: str, which: str) -> N
 def test_endless_patterns_are_given_up(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "FILTER_SECONDS", 0.3)
     start = monotonic()
-    with pytest.raises(InvalidFilter, match=r"takes more than 0.3 seconds|No tensor"):
+    with pytest.raises(InvalidFilter, match=r"takes more than 0.3 seconds|No tensor|repeats more than"):
         select(named(*["a" * 4000 + "!"] * 50), pattern, None)
     assert monotonic() - start < 3
 
@@ -103,3 +103,11 @@ def test_odd_patterns_do_not_warn(pattern: str) -> None:
         except InvalidFilter as error:
             refused = str(error)
     assert "no regular expression" in refused
+
+
+@pytest.mark.parametrize("pattern", ["a{1000000000}", "(?:a{9999}){9999}", "a{ 99999 }", "((a{300,}){300}b){2}", "a{1,99999}"])
+def test_counted_repeats_that_would_fill_memory_are_refused(pattern: str) -> None:
+    start = monotonic()
+    with pytest.raises(InvalidFilter, match="repeats more than"):
+        select(TENSORS, pattern, None)
+    assert monotonic() - start < 1

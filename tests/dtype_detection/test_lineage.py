@@ -94,7 +94,8 @@ def test_one_exception_refutes(stored: torch.dtype, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [8, 9, 11, 12])
 def test_evidence_needs_enough_different_values(size: int, tmp_path: Path) -> None:
     """fp16 from bf16: one in eight passes by chance, so that ten different magnitudes are needed for 1e-9."""
-    values = (1 + torch.arange(1, size + 1) / 128).to(F16)
+    i = torch.arange(1, size + 1)
+    values = ((1 + i / 128) * 2.0 ** -(i % 3)).to(F16)
     report = exact(write(tmp_path, {"weight": values.repeat(50)}))
     assert report.lineage.verdict == ("downcast-from-bf16" if size >= 10 else "undecided")
     assert report.lineage.evidence[0].distinct == size
@@ -185,3 +186,36 @@ def test_two_stored_dtypes(tmp_path: Path) -> None:
         "F32": (1, 64, 256),
     }
     assert [row.bytes for row in report.storage] == sorted((row.bytes for row in report.storage), reverse=True)
+
+
+@pytest.mark.parametrize("stored", [F32, F16])
+@pytest.mark.parametrize("levels", [31, 127])
+def test_integer_grids_prove_no_ancestor(stored: torch.dtype, levels: int, tmp_path: Path) -> None:
+    """Fixed point and dequantized integers of few bits are exact in bf16; their values are no independent draws."""
+    grid = torch.randint(-levels, levels + 1, (256, 256), generator=torch.Generator().manual_seed(1)) * 2.0**-9
+    report = exact(write(tmp_path, {"weight": grid.to(stored)}))
+    assert (report.lineage.verdict, report.lineage.passed_through) == ("undecided", ())
+
+
+def test_counting_numbers_prove_no_ancestor(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"weight": torch.arange(2048, dtype=F32)}))
+    assert (report.lineage.verdict, report.lineage.passed_through) == ("undecided", ())
+
+
+def test_repeats_of_few_values_are_no_fp8(tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"weight": normal(512, 32).repeat_interleave(16, 1)}))
+    assert report.lineage.verdict == "native"
+
+
+def test_tiny_fp16_values_are_not_said_to_be_bf16(tmp_path: Path) -> None:
+    tiny = through(normal(256, 256) * 1e-4, F16, F32)
+    report = exact(write(tmp_path, {"weight": tiny}))
+    assert report.lineage.verdict in ("undecided", "upcast-from-fp16")
+    assert "bf16" not in report.lineage.passed_through
+
+
+def test_norms_do_not_answer_for_fp8_weights(tmp_path: Path) -> None:
+    weights = {f"model.layers.{i}.mlp.up_proj.weight": normal(256, 256, seed=i).to(torch.float8_e4m3fn) for i in range(3)}
+    scales = {"model.layers.0.mlp.up_proj.weight_scale_inv": normal(2, 2)}
+    report = exact(write(tmp_path, {**weights, **scales, "model.norm.weight": normal(512)}))
+    assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("F8_E4M3", "undecided", "fp8")

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits, numerics
-from analyzers.dtype_detection.evidence import PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
+from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE, labelled_extremes, labels, rule_outcomes
 from components import numbers
 from components.evidence import table
@@ -42,12 +42,16 @@ _LINEAGE = f"""
 information and is left out. One exception refutes the ancestor. If there is none, the odds that all values pass by accident are
 p<sup>n</sup>, where p is the chance of a single one and n the number of <em>different</em> bit patterns, for repeats prove nothing.
 It is called a proof when n is at least {PROOF_DISTINCT} and p<sup>n</sup> at most {numbers.power(int(PROOF_LOG10), 10)};
-otherwise the answer is <code>undecided</code>.</p>
+otherwise the answer is <code>undecided</code>. Besides, the last mantissa bit of the ancestor must be in use in at least
+{PROOF_BINADES} binades: values on an integer grid (dequantized integers, counts, fixed point) pass together where they have few
+significant bits, and use that bit in the topmost binade alone. Where most runs of 128 hold few different values nothing is proven.</p>
 """
 
 _AFTER_TESTS = f"""
 <p>The fp8 test asks of each run of 128 neighbouring values how many different significands it holds: at most 8 where the run was scaled
-from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof. The odds of one run by accident are
+from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof. A run counts only when it spans
+6 binades and holds 20 different magnitudes, as those of a floating grid do and those of an integer grid or of repeats do not.
+The odds of one run by accident are
 (k/128)<sup>n-k</sup> for n values with k significands.</p>
 <p>A share far above chance and yet below 1 is evidence too: part of the tensor was never updated since it had that format, as embedding
 rows of tokens that never occur. Rows that are exact in a narrower format throughout, in tensors that are not, are counted as

@@ -129,7 +129,7 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if status == 429 or (status == 503 and "retry-after" in response.headers):
         wait = retry_after(response.headers)
         asked = "" if wait is None else f" for {wait:,.0f} seconds"
-        throttled = HubThrottled(f"The Hub gets too many requests and asks to wait{asked}; try again then, or with a token.")
+        throttled = HubThrottled(f"The Hub gets too many requests and asks to wait{asked}; try again then.")
         return Setback(throttled, wait=wait)
     if status >= 500 or status == 408:
         return Setback(HubUnreachable(f"The Hub is failing (status {status}); try again later."))

@@ -173,7 +173,7 @@ def search_models(text: str, limit: int = 8) -> list[str]:
 
 def _refusal(name: str, revision: str | None) -> dict[str, str]:
     return {
-        "missing": f"{name} was not found on the Hub, or is private; check the name (the command line reads private models with your own token).",
+        "missing": f"{name} was not found on the Hub, or is private; check the name (the command line reads with your own token).",
         "revision": f"{name} has no revision {(revision or 'main')[:100]!r} on the Hub; give a branch, a tag or a commit.",
         "gated": f"{name} is gated or closed to you; ask for access on its page on the Hub, then use the command line with your token.",
     }

@@ -97,7 +97,7 @@ def _dtype(options: argparse.Namespace) -> int:
                     reports.append(item)
         except MantissaError as error:
             failed = True
-            where = f"{_printable(request.model[:80])}: " if len(requests) > 1 and request.model not in str(error) else ""
+            where = f"{_printable(request.model[:80])}: " if len(requests) > 1 else ""
             print(f"error: {where}{_printable(str(error))}", file=sys.stderr)
     if reports:
         _write(options, reports, several=len(requests) > 1)

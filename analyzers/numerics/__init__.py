@@ -1,7 +1,9 @@
 """What bits say: float formats, bit histograms, position-dependent counters, intervals for sampled shares."""
 
+from analyzers.numerics.accumulator import Accumulator
+from analyzers.numerics.bins import CODE_TYPE, NARROW, Bins, bins
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
-from analyzers.numerics.histogram import CODE_TYPE, NARROW, Accumulator, Bins, BitHistogram, bins, sqrt_of
+from analyzers.numerics.histogram import BitHistogram, sqrt_of
 from analyzers.numerics.loops import Loops, loops_for, warm
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.histogram import PLANES
+from analyzers.numerics.bins import PLANES
 
 
 def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int64], int, int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analyzers.numerics import kernels as compiled
 from analyzers.numerics import plain
-from analyzers.numerics.histogram import fold_fine
+from analyzers.numerics.accumulator import fold_fine
 from tests.numerics.values import hostile32
 
 Codes = NDArray[np.uint32]

@@ -1,0 +1,144 @@
+"""Counting: patterns of one dtype, chunk by chunk, into a bit histogram."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics.bins import PLANES, bin_count
+from analyzers.numerics.formats import FP16_OVERFLOW
+from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
+from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
+
+
+class Accumulator:
+    """Counts patterns of one dtype on one thread, and hands them over as a `BitHistogram`.
+
+    Reused from span to span: the tables are cleared, not allocated anew. ``loops`` does the counting (by default numba's);
+    with ``device`` "cuda" torch does.
+    """
+
+    def __init__(self, dtype: str, device: str = "cpu", loops: Loops | None = None) -> None:
+        self.dtype = dtype
+        self._loops = loops or loops_for(PLAIN_BYTES + 1)
+        self._taken = BitHistogram(dtype)
+        self._fine: NDArray[np.uint32] | None = None
+        self._fine_blocks = 0
+        self._table = np.zeros((PLANES.get(dtype, 1), min(bin_count(dtype), 1 << 16)), dtype=np.uint32)
+        self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
+        self._device = device
+
+    def update(self, codes: NDArray[Any]) -> None:
+        """Count ``codes``, (n,) unsigned integers of the dtype's width."""
+        if codes.size > self._room:
+            self._flush()
+        self._room -= codes.size
+        if self._device == "cuda":
+            self._count_on_device(codes)
+        elif codes.dtype == np.uint8:
+            self._table[0] += np.bincount(codes, minlength=256).astype(np.uint32)
+        elif codes.dtype == np.uint16:
+            self._loops.count16(codes, self._table)
+        elif codes.dtype == np.uint32:
+            if self._fine is None:
+                self._fine = np.zeros(1 << 19, dtype=np.uint32)
+            self._fine_blocks += self._loops.count32(codes, self._table, self._fine)
+            self._magnitudes(codes, *self._loops.magnitudes32(codes))
+        else:
+            self._count64(codes)
+
+    def take(self) -> BitHistogram:
+        """What was counted since the last call."""
+        self._flush()
+        taken, self._taken = self._taken, BitHistogram(self.dtype)
+        return taken
+
+    def _flush(self) -> None:
+        if self._fine is not None and self._fine_blocks:
+            fold_fine(self._fine, self._table)
+            self._fine_blocks = 0
+        table = self._table.reshape(-1)
+        index = np.flatnonzero(table != 0)  # of booleans: five times as fast as of counts
+        counts = table[index].astype(np.int64)
+        table[index] = 0
+        taken = self._taken
+        if taken.index.size:
+            self._taken = taken.merge(BitHistogram(self.dtype, index, counts))
+        else:
+            taken.index, taken.counts = index, counts
+        self._room = 0xFFFFFFFF
+
+    def _count_on_device(self, codes: NDArray[Any]) -> None:
+        from analyzers.numerics import torch_kernels
+
+        table, low, high = torch_kernels.count(codes, self.dtype, "cuda")
+        index = np.flatnonzero(table)
+        self._taken = self._taken.merge(BitHistogram(self.dtype, index, table[index]))
+        if codes.dtype == np.uint32:
+            self._magnitudes(codes, low, high)
+        elif codes.dtype == np.uint64:
+            self._exact64(codes)
+
+    def _magnitudes(self, codes: NDArray[np.uint32], low: int, high: int) -> None:
+        """Extremes and squares of fp32 patterns, given their smallest nonzero and largest |pattern|."""
+        if codes.size == 0 or high == 0:
+            return
+        values = codes.view(np.float32)
+        if high >= 0x7F800000:
+            values = values[np.isfinite(values)]
+            magnitudes = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
+            nonzero = magnitudes[magnitudes != 0]
+            if nonzero.size == 0:
+                return
+            low, high = int(nonzero.min()), int(nonzero.max())
+        to_float = np.array([low, high], dtype=np.uint32).view(np.float32)
+        self._extend(float(to_float[0]), float(to_float[1]), self._loops.squares(values, 1.0), 0)
+        if to_float[1] >= FP16_OVERFLOW:
+            magnitude = np.abs(values)
+            self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+
+    def _count64(self, codes: NDArray[np.uint64]) -> None:
+        """float64 by way of its fp32 pattern, rounded toward zero and kept finite and nonzero, in plane 5 where inexact."""
+        values = codes.view(np.float64)
+        with np.errstate(all="ignore"):
+            narrow = values.astype(np.float32)
+        same = (narrow == values) | np.isnan(values)
+        patterns = narrow.view(np.uint32).copy()
+        # Rounded away from zero: the pattern before it is the one toward zero (infinity becomes the largest finite).
+        patterns[~same & (np.abs(narrow.astype(np.float64)) > np.abs(values))] -= np.uint32(1)
+        low_bits = patterns & np.uint32(0xFFFF)
+        plane = sum((low_bits & np.uint32(mask) == 0).astype(np.uint32) for mask in (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF))
+        index = (np.where(same, plane, 5).astype(np.int64) << 16) | (patterns >> np.uint32(16)).astype(np.int64)
+        index[np.isnan(values)] = 0x7FC0  # a NaN's payload may live in the bits that fp32 drops
+        self._table += np.bincount(index, minlength=self._table.size).astype(np.uint32).reshape(self._table.shape)
+        self._exact64(codes)
+
+    def _exact64(self, codes: NDArray[np.uint64]) -> None:
+        values = codes.view(np.float64)
+        values = values[np.isfinite(values)]
+        magnitude = np.abs(values)
+        nonzero = magnitude[magnitude != 0]
+        if nonzero.size == 0:
+            return
+        high = float(nonzero.max())
+        shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows or vanishes beside the largest
+        self._extend(float(nonzero.min()), high, self._loops.squares(np.ldexp(values, -shift), 1.0), 2 * shift)
+        self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+
+    def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
+        """Add extremes and a sum of squares given as ``squares * 2^shift``."""
+        taken = self._taken
+        taken.low = either(min, taken.low, low)
+        taken.high = either(max, taken.high, high)
+        numerator, denominator = squares.as_integer_ratio()
+        taken.squares += (numerator << (SQUARE_BITS + shift)) // denominator
+
+
+def fold_fine(fine: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
+    """Move the histogram of 19 high bits ``fine`` (2^19,) into ``counts`` (5, 65536), and clear it."""
+    by_low_bits = fine.reshape(65536, 8)
+    counts[4] += by_low_bits[:, 0]
+    counts[3] += by_low_bits[:, 4]
+    counts[2] += by_low_bits[:, 2] + by_low_bits[:, 6]
+    counts[1] += by_low_bits[:, 1::2].sum(axis=1, dtype=np.uint32)
+    fine[:] = 0

@@ -127,7 +127,7 @@ class BitHistogram:
         first = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]])) if places.size else places
         sums = np.add.reduceat(squares.whole[self.index] * self.counts, first) if places.size else places
         total = sum(square << (2 * place) for square, place in zip(sums.tolist(), places[first].tolist(), strict=True))
-        return total * Fraction(2) ** (2 * squares.first)
+        return Fraction(total, 1 << (-2 * squares.first))
 
     def norm(self) -> float:
         """Frobenius norm over the finite values."""
@@ -151,7 +151,7 @@ class BitHistogram:
 
 @dataclass(frozen=True, slots=True)
 class _Squares:
-    """The square of each bin's value, exactly: whole * 2^(2 * (place + first)); zero where the value is not finite."""
+    """The square of each bin's value, exactly: whole * 2^(2 * (place + first)), first < 0; zero where the value is not finite."""
 
     whole: NDArray[np.int64]
     place: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The command line: ``python -m analyzers dtype MODEL ...``.
+"""The command line: ``python -m analyzers dtype MODEL ...`` and ``python -m analyzers scan LIST --out DIR``.
 
 Standard output holds the answer and nothing else; progress and errors go to standard error. Exit status: 0 done;
 2 bad input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
@@ -57,14 +57,35 @@ def _parser() -> _Parser:
     dtype.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
     dtype.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to count (default: the CPU)")
     dtype.add_argument("--seed", type=int, default=0, help="seed of the sample (default 0)")
+    _add_scan(commands)
     return parser
+
+
+def _add_scan(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    scan = commands.add_parser(
+        "scan",
+        help="the same of thousands of models, as Parquet",
+        description="Run dtype on every model of a list and write two Parquet files. A scan that was ended goes on where it was.",
+    )
+    scan.add_argument("list", metavar="LIST", help="a file with one model per line, - for standard input, search:TEXT or org:NAME")
+    scan.add_argument("--out", required=True, metavar="DIR", help="where to write; a scan that was ended is continued there")
+    how = scan.add_mutually_exclusive_group()
+    how.add_argument("--exact", action="store_true", help="read everything instead of a sample")
+    how.add_argument("--budget", metavar="SIZE", help=f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)")
+    scan.add_argument("--include", metavar="RE", help="only tensors whose name this regular expression is found in")
+    scan.add_argument("--exclude", metavar="RE", help="no tensors whose name this regular expression is found in")
+    scan.add_argument("--limit", type=int, metavar="N", help="only the first N of the list (default 200 for search: and org:)")
+    scan.add_argument("--seed", type=int, default=0, help="seed of the samples (default 0)")
+    scan.add_argument("--jobs", type=int, metavar="N", help="models one process works on at once (default 4, with --exact 1)")
+    scan.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to count (default: the CPU)")
+    scan.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return _dtype(options)
+        return _scan(options) if options.command == "scan" else _dtype(options)
     except MantissaError as error:
         print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
@@ -102,6 +123,12 @@ def _dtype(options: argparse.Namespace) -> int:
     if reports:
         _write(options, reports, several=len(requests) > 1)
     return 2 if failed else 0
+
+
+def _scan(options: argparse.Namespace) -> int:
+    from analyzers.scan.command import run_command
+
+    return run_command(options, None if options.budget is None else parse_bytes(options.budget))
 
 
 def _check_outputs(options: argparse.Namespace) -> None:

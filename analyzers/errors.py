@@ -13,11 +13,12 @@ status 2; the page shows it where the result would stand.
     │   ├── AccessDenied          gated, or the token was refused
     │   ├── NoWeights             nothing in it that can be read as weights
     │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
-    │   └── UnsupportedWeights    weights in a form that has no float values to speak of
+    │   └── UnsupportedWeights    weights in a form that is not read, or has no float values to speak of
     ├── HubError                  the Hub did not do its part
     │   ├── HubUnreachable        no connection, or too slow to be of use
     │   ├── HubThrottled          too many requests; says how long to wait
     │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
+    ├── ProcessLost               a process of a launched scan died or cannot be reached
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
 """
 
@@ -62,7 +63,7 @@ class InvalidCheckpoint(CheckpointError):
 
 
 class UnsupportedWeights(CheckpointError):
-    """Weights stored in a form that has no float values to speak of."""
+    """Weights stored in a form that is not read, or that has no float values to speak of."""
 
 
 class HubError(MantissaError):
@@ -79,6 +80,10 @@ class HubThrottled(HubError):
 
 class HubMisbehaved(HubError):
     """The Hub's answer contradicts the protocol or what it said before."""
+
+
+class ProcessLost(MantissaError):
+    """A process of a launched scan died, or cannot be reached."""
 
 
 class LimitExceeded(MantissaError):

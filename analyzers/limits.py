@@ -45,8 +45,24 @@ REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's 
 HEADER_BYTES = _limit(
     "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
 )
+GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are taken apart one by one; real ones have under 100.")
+GGUF_STRINGS = _limit(
+    "GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header are passed over one by one; a vocabulary has under 600,000."
+)
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
+PICKLE_BYTES = _limit(
+    "PICKLE_BYTES", 100_000_000, "bytes", "The pickled part of a PyTorch file, which describes its tensors, is decoded in memory."
+)
+PICKLE_OPCODES = _limit(
+    "PICKLE_OPCODES", 8_000_000, "opcodes", "Steps of decoding a pickle, each of which makes at most one object; a tensor takes about 35."
+)
+PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of what a pickle describes; state dicts have under 10 levels.")
+PICKLE_VIEWS = _limit(
+    "PICKLE_VIEWS", 8, "times the file", "Views may show the same bytes many times over: a byte of file could stand for years of reading."
+)
+ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a zip archive with an entry for every storage.")
+ZIP_DIRECTORY_BYTES = _limit("ZIP_DIRECTORY_BYTES", 200_000_000, "bytes", "The directory of a zip archive is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
 TENSORS = _limit("TENSORS", 1_000_000, "tensors", "Tensor descriptions are held in memory, about 300 bytes each.")
 TENSOR_NAME_LENGTH = _limit(
@@ -83,8 +99,17 @@ FILTER_REPEATS = _limit("FILTER_REPEATS", 10_000, "repeats", "Counted repeats of
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
 FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")
+LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
 QUEUE = _limit("QUEUE", 32, "jobs", "Analyses the page lets wait; further visitors are told to come back.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")
+MODELS = _limit("MODELS", 20, "models", "Models that one run of the page takes: they are read one after the other in one place.")
 DOWNLOADS = _limit("DOWNLOADS", 64, "runs", "Files for download are kept for this many of the latest runs, about 6 MB each.")
 SEARCHES = _limit("SEARCHES", 4, "searches", "Hub searches of the picker at once; further key strokes do not search.")
+SCAN_CHECKPOINTS = _limit("SCAN_CHECKPOINTS", 100_000, "lines", "Longest list of a scan, comments and blank lines included.")
+SCAN_LIST_BYTES = _limit("SCAN_LIST_BYTES", 20_000_000, "bytes", "The list of a scan is held in memory.")
+SCAN_JOBS = _limit("SCAN_JOBS", 64, "checkpoints", "The most checkpoints that one process of a scan works on at once.")
+SCAN_PART_BYTES = _limit(
+    "SCAN_PART_BYTES", 1 << 30, "bytes", "Exact mode: larger checkpoints are cut into parts of this size, which idle processes take over."
+)
+SCAN_SILENCE_SECONDS = _limit("SCAN_SILENCE_SECONDS", 120, "seconds", "A process of a launched scan that is silent for longer is given up.")

@@ -1,5 +1,6 @@
 """The choices of the checkpoint picker: the built-in samples always, and what a search of the Hub finds."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from analyzers.language_models.samples import SAMPLES
 
 _SHORTEST = 2
 _REST_SECONDS = 30.0
+# Choices repeat what is typed: beyond a few models there are none.
+_LONGEST = 1_000
 UNREACHABLE = "The Hub cannot be reached, so there are no suggestions from it. The samples work without it."
 
 
@@ -27,11 +30,14 @@ WELL_KNOWN = (
 )
 
 
-def choices(found: list[str] | None = None) -> list[str]:
-    """What the Hub found, then the samples, then well-known models: always of the same length, without repeats."""
+def choices(found: list[str] | None = None, before: str = "") -> list[str]:
+    """What the Hub found, then the samples, then well-known models: always of the same length, without repeats.
+
+    before: what stands before the model being typed; each choice continues it.
+    """
     samples = [f"sample:{name}" for name in SAMPLES]
     listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *samples, *WELL_KNOWN])
-    return list(listed)[: len(samples) + len(WELL_KNOWN)]
+    return [before + name for name in list(listed)[: len(samples) + len(WELL_KNOWN)]]
 
 
 class Suggestions:
@@ -46,10 +52,13 @@ class Suggestions:
         self._silent_until = 0.0
 
     def find(self, text: str) -> tuple[list[str], str] | None:
-        """The choices for ``text`` and a note for the visitor (empty when all is well); None: leave things as they are."""
-        wanted = text.strip()
-        fixed = choices()
-        if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")) or len(wanted) > limits.REFERENCE_LENGTH:
+        """The choices for the last model in ``text`` and a note (empty when all is well); None: leave things as they are."""
+        if len(text) > _LONGEST:
+            return choices(), ""
+        typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
+        before, wanted = (typed[1] or "", typed[2]) if typed else ("", "")
+        fixed = choices(before=before)
+        if len(wanted) < _SHORTEST or wanted.startswith(("sample", "http", "/", ".")):
             return fixed, ""
         if time.monotonic() < self._silent_until:
             return fixed, UNREACHABLE
@@ -62,4 +71,4 @@ class Suggestions:
             return fixed, UNREACHABLE
         finally:
             self._free.release()
-        return choices(found), ""
+        return choices(found, before), ""

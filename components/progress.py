@@ -1,10 +1,10 @@
 """Progress as the page shows it: what is being done, how far, how long still."""
 
 import time
-from html import escape
 
 from analyzers.base import Progress
 from components import numbers
+from components.plain_text import html
 
 _EVERY_SECONDS = 0.15
 # An estimate from the first moments jumps about; it is shown from here on.
@@ -54,5 +54,5 @@ def _share(progress: Progress) -> float | None:
 
 def _card(note: str, how_far: str, share: float | None) -> str:
     value = "" if share is None else f' value="{share:.4f}"'
-    text = f'<p><span role="status" aria-live="polite">{escape(note[:1].upper() + note[1:])}</span><small>{escape(how_far)}</small></p>'
+    text = f'<p><span role="status" aria-live="polite">{html(note[:1].upper() + note[1:])}</span><small>{html(how_far)}</small></p>'
     return f'<div class="m-status">{text}<progress max="1"{value} aria-label="Progress"></progress></div>'

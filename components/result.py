@@ -1,35 +1,26 @@
 """The result on the page: the passport, and under it the tabs that say why."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.utils import get_upload_folder
 
 from analyzers.dtype_detection import DtypeReport
-from components import numbers
-from components.downloads import Downloads
 from components.evidence import evidence
 from components.links import command, permalink
 from components.passport import passport
+from components.plain_text import html
 from components.plots import dtype_detection as plots
+from components.plots.among_models import among_models, place
+from components.share import Share, build_share, downloads
+from components.tensor_table import about_tensors, build_tensor_table, tensor_rows
 
-_COLUMNS: tuple[tuple[str, str], ...] = (
-    ("Name", "str"),
-    ("Dtype", "str"),
-    ("Shape", "str"),
-    ("Role", "str"),
-    ("Largest", "number"),
-    ("Smallest > 0", "number"),
-    ("Norm", "number"),
-    ("Zeros", "number"),
-    ("Lineage", "str"),
-    ("Fossil rows", "number"),
+_ABOUT_SPECTRUM = (
+    "How many of the values read have which size. A value left of fp16's smallest normal loses digits in fp16, "
+    "one right of its largest becomes infinite."
 )
-_WIDTHS = ["350px", "75px", "120px", "110px", "100px", "125px", "95px", "80px", "170px", "115px"]
-_DIGITS = 4
-_downloads = Downloads(Path(get_upload_folder()))
+_ABOUT_LAYERS = "The largest magnitude in each layer, by role. Embeddings and whatever else belongs to no layer stand on the left."
+_ABOUT_LABELLED = "Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +30,19 @@ class Result:
     card: gr.Column
     passport: gr.HTML
     evidence: gr.HTML
+    about_spectrum: gr.HTML
     spectrum: gr.Plot
+    about_layers: gr.HTML
     layers: gr.Plot
+    about_models: gr.HTML
+    among: gr.Plot
     about_rows: gr.HTML
     rows: gr.Dataframe
-    link: gr.Textbox
-    command: gr.Textbox
-    json: gr.DownloadButton
-    csv: gr.DownloadButton
-    html: gr.DownloadButton
+    share: Share
 
     def components(self) -> list[Any]:
         """All of them, as the outputs of an event."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in self.__slots__ if name != "share"] + self.share.components()
 
     def hide(self) -> dict[Any, Any]:
         """Updates that take the result off the page."""
@@ -59,94 +50,47 @@ class Result:
 
     def show(self, report: DtypeReport) -> dict[Any, Any]:
         """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
-        json_path, csv_path, html_path = _downloads.write(report)
+        empty = plots.why_empty(report)
         return {
             self.card: gr.update(visible=True),
             self.passport: passport(report),
             self.evidence: evidence(report),
-            self.spectrum: plots.spectrum(report),
-            self.layers: plots.layers(report),
-            self.about_rows: f'<p class="m-caption">{_about_rows(report)}</p>',
-            self.rows: _rows(report),
-            self.link: permalink(report),
-            self.command: command(report),
-            self.json: gr.update(value=json_path),
-            self.csv: gr.update(value=csv_path),
-            self.html: gr.update(value=html_path),
+            self.about_spectrum: caption(empty or _ABOUT_SPECTRUM),
+            self.spectrum: gr.update(value=plots.spectrum(report), visible=not empty),
+            self.about_layers: caption(empty or _ABOUT_LAYERS),
+            self.layers: gr.update(value=plots.layers(report), visible=not empty),
+            self.about_models: caption(f"{place(report)} {_ABOUT_LABELLED}"),
+            self.among: among_models([report]),
+            self.about_rows: about_tensors(report),
+            self.rows: tensor_rows(report),
+            **self.share.show(permalink(report), command(report), downloads.write(report)),
         }
 
 
 def build_result() -> Result:
     """Lay out the result, hidden until there is one. Call inside a page."""
-    with gr.Column(visible=False, elem_id="m-result") as card:
+    with gr.Column(visible=False, elem_id="m-result", elem_classes="m-box") as card:
         tiles = gr.HTML(elem_classes="m-plain")
         with gr.Tabs():
             with gr.Tab("Evidence"):
                 table = gr.HTML(elem_classes="m-plain")
             with gr.Tab("Spectrum"):
-                gr.HTML(
-                    '<p class="m-caption">How many of the values read have which size. A value left of fp16\'s smallest normal '
-                    "loses digits in fp16, one right of its largest becomes infinite.</p>",
-                    elem_classes="m-plain",
-                )
+                about_spectrum = gr.HTML(elem_classes="m-plain")
                 spectrum = gr.Plot(show_label=False, label="Exponents of the weights", elem_classes="m-figure")
             with gr.Tab("Layers"):
-                gr.HTML(
-                    '<p class="m-caption">The largest magnitude in each layer, by role. Embeddings and whatever else belongs to no layer '
-                    "stand on the left.</p>",
-                    elem_classes="m-plain",
-                )
+                about_layers = gr.HTML(elem_classes="m-plain")
                 layers = gr.Plot(show_label=False, label="Largest magnitude by layer", elem_classes="m-figure")
+            with gr.Tab("Among models"):
+                about_models = gr.HTML(elem_classes="m-plain")
+                among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
             with gr.Tab("Tensors"):
                 about_rows = gr.HTML(elem_classes="m-plain")
-                rows = gr.Dataframe(
-                    headers=[name for name, _ in _COLUMNS],
-                    datatype=[kind for _, kind in _COLUMNS],  # type: ignore[misc]  # "str" cells are escaped, which "auto" does not promise
-                    column_widths=_WIDTHS,  # type: ignore[arg-type]
-                    interactive=False,
-                    label="Tensors",
-                    show_label=False,
-                    show_search="search",
-                    max_height=520,
-                    buttons=[],
-                    elem_classes="m-rows",
-                )
-            with gr.Tab("Share"), gr.Column(elem_classes="m-share"):
-                link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id="m-link")
-                line = gr.Textbox(label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id="m-command")
-                with gr.Row(elem_classes="m-downloads"):
-                    json = gr.DownloadButton("JSON", size="md", elem_id="m-json")
-                    csv = gr.DownloadButton("Tables (CSV)", size="md", elem_id="m-csv")
-                    html = gr.DownloadButton("Page (HTML)", size="md", elem_id="m-html")
-    return Result(card, tiles, table, spectrum, layers, about_rows, rows, link, line, json, csv, html)
+                rows = build_tensor_table()
+            with gr.Tab("Share"):
+                share = build_share("m")
+    return Result(card, tiles, table, about_spectrum, spectrum, about_layers, layers, about_models, among, about_rows, rows, share)
 
 
-def _about_rows(report: DtypeReport) -> str:
-    if report.tensors_aggregated:
-        whole = numbers.count(report.selected_tensors)
-        return f"{whole} tensors, too many to list: one row for each layer and role."
-    listed = numbers.plural(len(report.tensors), "tensor")
-    sampled = " Norms of tensors read in part are scaled up from what was read." if report.mode == "quick" else ""
-    return f"{listed}. Click a heading to sort; type to search.{sampled}"
-
-
-def _rows(report: DtypeReport) -> list[list[Any]]:
-    return [
-        [
-            row.name if row.tensors == 1 else f"{row.name} ({row.tensors:,} tensors)",
-            row.dtype,
-            " x ".join(map(str, row.shape)) or numbers.NOTHING,
-            row.role,
-            _rounded(row.abs_max),
-            _rounded(row.abs_min_nonzero),
-            _rounded(row.norm),
-            row.zero,
-            row.lineage.verdict,
-            row.fossil_rows,
-        ]
-        for row in report.tensors
-    ]
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
+def caption(text: str) -> str:
+    """A sentence above a figure, in HTML."""
+    return f'<p class="m-caption">{html(text, 2_000)}</p>'

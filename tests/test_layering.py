@@ -25,6 +25,8 @@ ANALYZER_PARTS = {
     "checkpoints": {"base", "errors", "limits", "numerics"},
     "language_models": {"base", "errors", "limits", "checkpoints", "numerics"},
 }
+# What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
+RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html it may reach up, and only lazily.
@@ -52,14 +54,19 @@ LIBRARIES = {
     "httpx2": Library(eagerly=("analyzers.checkpoints.hub",)),
     "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library")),
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
+    "pyarrow": Library(lazily=("analyzers.scan",)),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
-    "torch": Library(eagerly=("analyzers.language_models",), lazily=("analyzers.numerics.torch_kernels", "analyzers.numerics.device")),
+    "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
+    "torch": Library(
+        eagerly=("analyzers.language_models",),
+        lazily=("analyzers.numerics.torch_kernels", "analyzers.numerics.device", "analyzers.scan.store"),
+    ),
     "transformers": Library(eagerly=("analyzers.language_models",)),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
-LIGHT = ("analyzers.__main__", "analyzers.checkpoints", "analyzers.numerics", "analyzers.dtype_detection")
-HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "torch", "transformers")
+LIGHT = ("analyzers.__main__", "analyzers.checkpoints", "analyzers.numerics", "analyzers.dtype_detection", "analyzers.scan")
+HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ def own_breach(found: Import) -> str | None:
     here, there = module.split(".")[1], ".".join(target.split(".")[1:2])
     if there == here:
         return None
-    allowed = ANALYZER_PARTS.get(here, set(ANALYZER_PARTS))
+    allowed = RUNNERS.get(here) or ANALYZER_PARTS.get(here, set(ANALYZER_PARTS))
     return None if there in allowed else f"analyzers.{here} may import of ours: {', '.join(sorted(allowed)) or 'nothing'}"
 
 
@@ -210,6 +217,10 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from ..update_sparsity import swallowed", "analyzers.dtype_detection may import"),
+        ("analyzers.dtype_detection.analyze", "from analyzers.scan import worker", "analyzers.dtype_detection may import"),
+        ("analyzers.scan.worker", "from analyzers.language_models import samples", "analyzers.scan may import"),
+        ("analyzers.scan.worker", "def f():\n    import torch", "only these may"),
+        ("analyzers.scan.tables", "import pyarrow", "only these may"),
         ("analyzers.numerics.kernels", "from analyzers import base", "analyzers.numerics may import"),
         ("analyzers.numerics.kernels", "from analyzers.checkpoints.tensor import Tensor", "analyzers.numerics may import"),
         ("analyzers.checkpoints.sample", "def f():\n    from analyzers.language_models import load", "analyzers.checkpoints may import"),
@@ -233,7 +244,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     ],
 )
 def test_a_breach_is_found(module: str, source: str, message: str) -> None:
-    others = dict.fromkeys(["app", "components.export", "components.pages", "analyzers.base", "analyzers.update_sparsity"], "")
+    names = ["app", "components.export", "components.pages", "analyzers.base", "analyzers.update_sparsity", "analyzers.scan"]
+    others = dict.fromkeys(names, "")
     breaches = violations({**others, module: source})
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
 
@@ -260,6 +272,8 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.tables", "def f():\n    import pandas"),
         ("analyzers.dtype_detection.tables", "from .report import Report\nfrom ..base import Data"),
+        ("analyzers.scan.worker", "from analyzers.dtype_detection import analyze\ndef f():\n    import pyarrow"),
+        ("analyzers.scan.store", "def f():\n    import torch"),
         ("analyzers.checkpoints.hub", "import huggingface_hub"),
         ("analyzers.checkpoints.hub_session", "import huggingface_hub"),
         ("analyzers.numerics.torch_kernels", "def f():\n    import torch"),

@@ -1,6 +1,7 @@
 """Where weights come from: references, files that can be read by range, and what their headers say."""
 
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.local import LocalRepository
@@ -36,6 +37,7 @@ __all__ = [
     "read_header",
     "read_range",
     "row_length",
+    "scale_reads",
     "select",
     "stream",
     "whole_spans",

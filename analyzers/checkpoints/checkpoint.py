@@ -3,34 +3,45 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from types import TracebackType
 from typing import Any, Self
 
 from analyzers import limits
 from analyzers.checkpoints.header import Header, read_header
-from analyzers.checkpoints.layout import WeightFiles, WeightSet, select_weights
+from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
 from analyzers.checkpoints.local import LocalRepository
-from analyzers.checkpoints.names import is_buffer, layer, quantization, role
+from analyzers.checkpoints.names import is_buffer, layer, role
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.checkpoints.quantization import quantization
 from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
-from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.scales import pair_scales
+from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.errors import InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
+_DIGITS = re.compile("([0-9]+)")
+
+# Storages of pickled files that are looked up where they are to be, of a checkpoint read over a network.
+_PLACES_CHECKED = 16
+
+# Tied tensors that are named one by one in the notes.
+_NAMED_TIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint at one commit. Close it, or use it in a ``with`` statement.
 
-    ref, commit, public: as of `Repository`; files: its weight files, open; tensors: in the order of files and of data in them;
-    config: config.json, None where there is none that can be read, its contents unchecked; quantization: how the weights are
-    quantized, None if they are not (`names.quantization`); notes: what a reader should know; parallel_reads: how many reads at
-    once the source profits from.
+    ref, commit, public: as of `Repository`; files: its weight files, open; tensors: in the order of their names, numbers compared
+    as numbers, whatever the files and formats they are in, memory that has several names once; config: config.json, None where
+    there is none that can be read, its contents unchecked; quantization: how the weights are quantized, None if they are not
+    (`names.quantization`); notes: what a reader should know; parallel_reads: how many reads at once the source profits from.
     """
 
     ref: str
@@ -46,8 +57,8 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Stored elements that are no buffers. For quantized weights these are the stored integers, not the model's parameters."""
-        return sum(tensor.elements for tensor in self.tensors if not tensor.buffer)
+        """Elements that are no buffers and no scales. Of weights quantized to integers the stored ones, not the model's parameters."""
+        return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)
 
     @property
     def nbytes(self) -> int:
@@ -98,26 +109,27 @@ def _open_repository(text: str, access: Access) -> Repository:
 def _open(repository: Repository, subfolder: str | None) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
-    if isinstance(repository, LocalRepository) and repository.single_file and repository.ref.endswith(".safetensors"):
+    if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
         weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # the file alone was asked for, be it one shard of many
     else:
         weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
     files, headers = _read_headers(repository, weights.paths)
     try:
         notes = list(weights.notes)
-        tensors = tuple(_tensors(weights, headers, notes))
-        if not tensors:
+        stored = _once(_tensors(weights, headers, notes), notes)
+        if not stored:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, notes)
+        tensors, unfit = pair_scales(stored, config)
         return Checkpoint(
             ref=repository.ref,
             commit=repository.commit,
             public=repository.public,
             files=files,
-            tensors=tensors,
+            tensors=tuple(_by_name(tensors)),
             config=config,
-            quantization=quantization({tensor.name: tensor.dtype for tensor in tensors}, config),
-            notes=tuple(notes),
+            quantization=quantization({tensor.name: tensor.dtype for tensor in stored}, config),
+            notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
         )
@@ -133,7 +145,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
     def read(path: str) -> tuple[RangeFile, Header]:
         file = repository.open(path)
         opened.append(file)
-        return file, read_header(file)
+        return file, _read_header(repository, file, len(paths))
 
     pool = ThreadPoolExecutor(max(1, min(repository.parallel_reads, len(paths))), thread_name_prefix="header")
     try:
@@ -154,6 +166,59 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
     return tuple(file for file, _ in pairs), tuple(header for _, header in pairs)
 
 
+def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
+    """What one of ``files`` weight files says about its tensors, by the ending of its name."""
+    if file.path.endswith(SAFETENSORS):
+        return read_header(file)
+    if file.path.endswith(GGUF):
+        from analyzers.checkpoints.gguf import read_gguf
+
+        return read_gguf(file)
+    # Over a network every look at a storage is a request: all files together get a few.
+    return read_pickled(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
+
+
+def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Sorted by name with layers.2 before layers.10: as sort keys, numbers begin with how many digits they have."""
+    known: dict[str, str] = {}  # names repeat few numbers
+
+    def key(tensor: Tensor) -> str:
+        parts = _DIGITS.split(tensor.name)
+        for i in range(1, len(parts), 2):
+            number = known.get(parts[i])
+            if number is None:
+                digits = parts[i].lstrip("0")
+                number = known[parts[i]] = chr(ord("0") + len(digits)) + digits
+            parts[i] = number
+        return "".join(parts) + "\0" + tensor.name
+
+    return sorted(tensors, key=key)
+
+
+def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
+    """Of tensors that are the same elements of the same file one: the first that is no head, else the first."""
+    every = list(tensors)
+    if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
+        return every
+    kept: dict[tuple[object, ...], Tensor] = {}
+    others: list[tuple[str, tuple[object, ...]]] = []
+    for tensor in every:
+        place: tuple[object, ...] = (tensor.file, tensor.offset, tensor.shape, tensor.dtype, tensor.strides)
+        if not tensor.elements:
+            place = (tensor.name,)
+        first = kept.setdefault(place, tensor)
+        if first is not tensor:
+            better = first.role == "head" != tensor.role
+            others.append((first.name if better else tensor.name, place))
+            if better:
+                kept[place] = tensor
+    for name, place in others[:_NAMED_TIES]:
+        notes.append(f"{quoted(name)} is the same memory as {quoted(kept[place].name)}: counted once.")
+    if len(others) > _NAMED_TIES:
+        notes.append(f"So are {len(others) - _NAMED_TIES:,} more tensors.")
+    return list(kept.values())
+
+
 def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:
     """Every tensor, named apart where names collide; raises InvalidCheckpoint where they must not."""
     # Models repeat a few names in every layer: digits aside there are some dozens.
@@ -169,13 +234,18 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
         _compare_index(chosen, places, headers, weights.paths, notes)
         for place in chain.from_iterable(places):
             path = weights.paths[place]
-            prefix = folder + (path.rpartition("/")[2].removesuffix(".safetensors") + "/" if apart else "")
-            for name, dtype, shape, start, stop in headers[place].tensors:
+            prefix = folder + (path.rpartition("/")[2].rpartition(".")[0] + "/" if apart else "")
+            for note in headers[place].notes:
+                if note not in notes:
+                    notes.append(note)
+            for name, dtype, shape, start, stop, strides in headers[place].tensors:
                 pattern = _NUMBER.sub("0", name)
                 if pattern not in roles:
                     roles[pattern] = role(name)
                 buffer = is_buffer(name, shape, dtype)
-                yield Tensor(prefix + name, dtype, shape, place, start, stop - start, roles[pattern], layer(name), buffer)
+                nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
+                found = roles[pattern], layer(name)
+                yield Tensor(prefix + name, dtype, shape, place, start, nbytes, *found, buffer, strides=strides)
 
 
 def _starts(chosen: WeightSet) -> Iterator[tuple[int, tuple[str, ...]]]:

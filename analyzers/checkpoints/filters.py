@@ -23,12 +23,7 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
     for name, pattern, wanted in (("include", include, True), ("exclude", exclude, False)):
         if not pattern:
             continue
-        _refuse_large_repeats(name, pattern)
-        try:
-            compiled = regex.compile(pattern)
-        except (regex.error, RecursionError, OverflowError, MemoryError) as error:
-            reason = str(error) or type(error).__name__
-            raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is no regular expression: {reason[:100]}.") from None
+        compiled = compile_filter(name, pattern)
         try:
             chosen = [t for t in chosen if bool(_found(compiled, t.name, deadline)) == wanted]
         except TimeoutError:
@@ -38,6 +33,16 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
     if not chosen and (include or exclude):
         raise InvalidFilter(f"No tensor is left: of {len(tensors):,} names, none passes the filters (an example: {_example(tensors)}).")
     return chosen
+
+
+def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
+    """``pattern`` compiled; ``name`` is what it is called in messages. Raises InvalidFilter."""
+    _refuse_large_repeats(name, pattern)
+    try:
+        return regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError, MemoryError) as error:
+        reason = str(error) or type(error).__name__
+        raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is no regular expression: {reason[:100]}.") from None
 
 
 def _refuse_large_repeats(name: str, pattern: str) -> None:

@@ -29,22 +29,29 @@ _OVERFLOW = 1 << 64
 
 
 class HeaderTensor(NamedTuple):
-    """One tensor as its header has it. start, stop: absolute positions in the file, in bytes."""
+    """One tensor as its header has it.
+
+    start, stop: absolute positions in the file, in bytes, of its first element and behind its last; strides: as of `Tensor`.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     start: int
     stop: int
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """tensors: in the order of their data; metadata: the writer's own remarks; nbytes: the header's length, data starts there."""
+    """tensors: in the order of their data, of a pickled file in that of its names; metadata: the writer's own remarks;
+    nbytes: length of the description, behind which the data start in a safetensors file; notes: what a reader should know.
+    """
 
     tensors: tuple[HeaderTensor, ...]
     metadata: Mapping[str, str]
     nbytes: int
+    notes: tuple[str, ...] = ()
 
 
 class _Malformed(Exception):
@@ -95,7 +102,7 @@ def parse_header(raw: bytes, file_size: int, path: str = "the file") -> Header:
     """
     stop = header_stop(raw, file_size, path)
     try:
-        with _collector_at_rest():
+        with collector_at_rest():
             described = _decode(raw[_LENGTH:stop])
             metadata = _metadata(described.pop("__metadata__", None))
             found = [_tensor(name, value) for name, value in described.items()]
@@ -109,7 +116,7 @@ def parse_header(raw: bytes, file_size: int, path: str = "the file") -> Header:
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
+def collector_at_rest() -> Iterator[None]:
     """Without Python's cycle collector, which takes half of the time here, searching a million new objects that hold no cycle.
 
     Two threads at once are safe: whichever found it running sets it running again.

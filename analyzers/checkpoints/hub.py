@@ -14,7 +14,16 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from .. import limits
-from ..errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, InvalidCheckpoint, InvalidReference, LimitExceeded
+from ..errors import (
+    AccessDenied,
+    CheckpointNotFound,
+    HubError,
+    HubMisbehaved,
+    InvalidCheckpoint,
+    InvalidReference,
+    InvalidRequest,
+    LimitExceeded,
+)
 from .hub_ranges import HubFile, HubLocation
 from .hub_replies import Hub, as_unreachable
 from .hub_transfers import Transfers
@@ -24,6 +33,7 @@ _ID = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SEARCH_SECONDS = 3
 _SEARCH_LENGTH = 100
+_PAGE = 500  # models in one page of a list
 
 
 class HubRepository:
@@ -169,6 +179,31 @@ def search_models(text: str, limit: int = 8) -> list[str]:
         raise as_unreachable(error) from None
     ids = [entry.get("id") for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     return [name for name in ids if isinstance(name, str) and _ID.fullmatch(name)][:limit]
+
+
+def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
+    """Ids of the first ``limit`` models that a "search" for ``text`` finds, or that the "org" (or user) ``text`` has.
+
+    In the Hub's order, page by page. Raises InvalidRequest for what cannot be a name, and HubError and its subclasses.
+    """
+    if len(text) > _SEARCH_LENGTH or not text.isprintable():
+        raise InvalidRequest(f"{text[:60]!r} cannot be searched for: give at most {_SEARCH_LENGTH} printable characters.")
+    if kind == "org" and not _ID.fullmatch(text.replace("/", "-")):
+        raise InvalidRequest(f"{text[:60]!r} is no name of an organisation; give it as in its address on the Hub.")
+    hub = Hub(access.token)
+    query = urlencode({"author" if kind == "org" else "search": text, "limit": min(limit, _PAGE)}, errors="replace")
+    url: str | None = f"{hub.url}/api/models?{query}"
+    found: dict[str, None] = {}
+    while url is not None and len(found) < limit:
+        entries, url = hub.page(Transfers(), url, _refusal(f"The list of models of {text}", None))
+        if not isinstance(entries, list):
+            raise HubMisbehaved("The Hub's list of models is not in the known form; try again later.")
+        ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
+        new = dict.fromkeys(name for name in ids if isinstance(name, str) and _ID.fullmatch(name) and name not in found)
+        if not new:  # a page that brings nothing new may be followed by such pages without end
+            break
+        found |= new
+    return list(found)[:limit]
 
 
 def _refusal(name: str, revision: str | None) -> dict[str, str]:

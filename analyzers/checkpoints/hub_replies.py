@@ -17,6 +17,7 @@ from .hub_transfers import Patience, Setback, Transfers
 
 REDIRECTS = 5  # followed for one reply
 _RESET = re.compile(r";\s*t\s*=\s*([0-9]{1,9})(?![0-9])")  # as in: "api";r=0;t=55
+_NEXT = re.compile(r'<([^<>\s]{1,2000})>\s*;\s*rel="?next"?')  # as in: <https://.../api/models?cursor=...>; rel="next"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
 
 
@@ -69,6 +70,12 @@ class Hub:
 
         refusal: see `refused`. Raises MantissaError.
         """
+        return self.page(transfers, url, refusal, seconds=seconds, tries=tries)[0]
+
+    def page(
+        self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True
+    ) -> tuple[Any, str | None]:
+        """The same of a list that comes in pages, with the address of the next one, None where this is the last."""
         patience = Patience(transfers)
         while True:
             try:
@@ -78,7 +85,7 @@ class Hub:
                     raise setback.error from None
                 patience.after(setback)
 
-    def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> Any:
+    def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> tuple[Any, str | None]:
         whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
         for _ in range(REDIRECTS):
             with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as exchange:
@@ -98,10 +105,19 @@ class Hub:
                             f"The Hub's answer is longer than {limits.HUB_REPLY_BYTES:,} bytes (the limit MANTISSA_HUB_REPLY_BYTES)."
                         )
                 try:
-                    return json.loads(content)
+                    return json.loads(content), self._next(url, response)
                 except (ValueError, RecursionError):
                     raise HubMisbehaved("The Hub answers with what is not JSON; try again later.") from None
         raise HubMisbehaved("The Hub redirects in circles.")
+
+    def _next(self, url: httpx2.URL, response: httpx2.Response) -> str | None:
+        """What the Link header of a reply calls the next page, where that is an address of the Hub itself."""
+        match = _NEXT.search(response.headers.get("link", "")[:4000])
+        try:
+            found = url.join(match[1]) if match else None
+        except (httpx2.InvalidURL, ValueError):
+            return None
+        return str(found) if found is not None and self.owns(found) and not found.userinfo else None
 
 
 def _logged_in() -> str | None:

@@ -1,9 +1,15 @@
 """Which files of a repository are its weights.
 
-In one folder, the first of these that there is: ``model.safetensors.index.json`` and its shards, ``model.safetensors``,
-another ``*.safetensors.index.json`` and its shards, every ``*.safetensors``. Where the top folder has none, the same in
-each of the topmost folders that have some. Variants (``model.fp16.safetensors``) and ``consolidated`` copies stand back
-behind the plain files.
+In one folder, the first of these that there is:
+
+    model.safetensors.index.json and its shards     pytorch_model.bin.index.json and its shards     the widest GGUF file,
+    model.safetensors                               pytorch_model.bin                               all its parts
+    another *.safetensors.index.json                another *.bin.index.json
+    every *.safetensors                             every *.bin, *.pt, *.pth, *.ckpt with weights
+
+safetensors before pickles before GGUF. Where the top folder has none, the same in each of the topmost folders that have
+some; a folder of GGUF files, or of pickles under names of their own, only where no other folder has weights. Variants
+(``model.fp16.safetensors``) and ``consolidated`` copies stand back behind the plain files.
 """
 
 import json
@@ -16,18 +22,31 @@ from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 
-_WEIGHTS = ".safetensors"
-_INDEX = ".safetensors.index.json"
-_SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.safetensors")
-_VARIANT = re.compile(r"(.+)\.(fp16|bf16|fp32|fp8|non_ema|ema)(?:-[0-9]+-of-[0-9]+)?")
+SAFETENSORS = ".safetensors"
+GGUF = ".gguf"
+_SAFE: tuple[str, ...] = (SAFETENSORS,)
+_PICKLED: tuple[str, ...] = (".bin", ".pt", ".pth", ".ckpt")
+_INDEX = ".index.json"
 
-# What there may be in place of safetensors, in the order in which it is told.
+# What trainers leave beside the weights, and other programs' files of the same endings.
+_NO_WEIGHTS = re.compile(
+    r"training_args|(optimizer|optim|scheduler|lr_scheduler|scaler|grad_scaler|rng_state|random_states|sampler|dl_state_dict|custom_checkpoint)"
+    r"([_-]?\d+)*|.*_optim_states|(openvino|ggml)[_-].*|.*[_-]imatrix|imatrix"
+)
+_SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)\.(safetensors|bin|pt|pth|ckpt|gguf)")
+_VARIANT = re.compile(r"(.+)\.(fp16|bf16|fp32|fp8|non_ema|ema)(?:-[0-9]+-of-[0-9]+)?")
+_CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
+
+# How a GGUF file is said to be stored, by its name, the widest first; one that is not said to be any of these comes last.
+_WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
+_PROJECTOR = "mmproj"
+
+# What there may be in place of weights that are read, in the order in which it is told.
 _OTHERS = (
-    ((".gguf", ".ggml"), "only GGUF files, which Mantissa does not read"),
-    ((".bin", ".pt", ".pth", ".ckpt", ".pkl"), "weights stored as pickles only, which Mantissa does not read"),
+    ((".ggml",), "only GGML files, which Mantissa does not read"),
     ((".h5", ".msgpack", ".tflite", ".pb"), "weights for TensorFlow or Flax only, which Mantissa does not read"),
     ((".onnx", ".onnx_data"), "only ONNX files, which Mantissa does not read"),
-    ((".nemo", ".mlmodel", ".npz", ".pdparams", ".engine"), "weights in a format Mantissa does not read"),
+    ((".nemo", ".mlmodel", ".npz", ".pdparams", ".engine", ".pkl"), "weights in a format Mantissa does not read"),
 )
 
 
@@ -58,6 +77,17 @@ class WeightFiles:
         return tuple(path for weights in self.sets for group in weights.groups for path in group)
 
 
+def is_weights(path: str) -> bool:
+    """Whether a file may be weights, by its name: not what trainers leave beside them."""
+    name = path.rpartition("/")[2]
+    return name.endswith((SAFETENSORS, GGUF, *_PICKLED)) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0])
+
+
+def is_index(path: str) -> bool:
+    """Whether a file is an index of shards, by its name."""
+    return path.endswith(tuple(ending + _INDEX for ending in (SAFETENSORS, *_PICKLED)))
+
+
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
     """Find the weight files among ``files`` (path -> bytes).
 
@@ -71,17 +101,29 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
     listed = [path for path in files if path.startswith(inside)]
     if start and not listed:
         raise CheckpointNotFound(f"There is no folder {quoted(start)} in this checkpoint.")
-    folders = _topmost({_folder(path) for path in listed if path.endswith((_WEIGHTS, _INDEX))}, start)
-    if not folders:
-        raise NoWeights(f"{_instead(listed)}: safetensors files are needed.")
+    weights = [path for path in listed if is_weights(path) or is_index(path)]
+    if not weights:
+        raise NoWeights(f"{_instead(listed)}: safetensors, PyTorch or GGUF files are needed.")
     notes: list[str] = []
-    sets = tuple(_select(folder, files, read_small, notes) for folder in folders)
+    folders = _folders(weights, start)
+    sets: tuple[WeightSet, ...]
+    if any(not path.endswith(GGUF) for path in weights if _folder(path) in folders):
+        sets = tuple(_select(folder, files, read_small, notes) for folder in folders)
+    else:
+        sets = (_widest([path for path in weights if _folder(path) in folders], files, notes),)
     if len(sets) > 1:
         notes.append(f"Weights of {len(sets)} folders, read together: {', '.join(folders[:8])}{', ...' if len(folders) > 8 else ''}.")
     found = WeightFiles(sets, tuple(notes))
     if len(found.paths) > limits.SHARDS:
         raise LimitExceeded(f"The checkpoint has {len(found.paths):,} weight files, more than {limits.SHARDS:,} (MANTISSA_SHARDS).")
     return found
+
+
+def _folders(weights: list[str], start: str) -> list[str]:
+    """The topmost folders with weights of the kind that says most: conventional names, then any pickle, then GGUF."""
+    conventional = [path for path in weights if SAFETENSORS in path or _CONVENTIONAL.fullmatch(path.rpartition("/")[2])]
+    known = conventional or [path for path in weights if not path.endswith(GGUF)] or weights
+    return _topmost({_folder(path) for path in known}, start)
 
 
 def _topmost(folders: set[str], start: str) -> list[str]:
@@ -98,32 +140,62 @@ def _topmost(folders: set[str], start: str) -> list[str]:
 def _select(folder: str, files: Mapping[str, int], read_small: Callable[[str], bytes], notes: list[str]) -> WeightSet:
     prefix = f"{folder}/" if folder else ""
     names = sorted(path.removeprefix(prefix) for path in files if _folder(path) == folder)
-    indexes = _plain([name for name in names if name.endswith(_INDEX)], _INDEX)
-    weights = _plain([name for name in names if name.endswith(_WEIGHTS)], _WEIGHTS)
-    if "model" + _INDEX not in indexes and "model" + _WEIGHTS in weights:
-        _note_rest(names, {"model" + _WEIGHTS}, folder, notes)
-        return WeightSet(folder, ((prefix + "model" + _WEIGHTS,),))
+    if any(name.endswith((SAFETENSORS, SAFETENSORS + _INDEX)) for name in names):
+        main, endings = "model.safetensors", _SAFE
+    else:
+        main, endings = "pytorch_model.bin", _PICKLED
+    indexes = _plain([name for name in names if name.endswith(tuple(ending + _INDEX for ending in endings))])
+    weights = _plain([name for name in names if name.endswith(endings) and is_weights(name)])
+    if main + _INDEX not in indexes and main in weights:
+        _note_rest(names, {main}, endings, folder, notes)
+        return WeightSet(folder, ((prefix + main,),))
     if any(not name.startswith("consolidated") for name in weights):
         indexes = [name for name in indexes if not name.startswith("consolidated")]
-    indexes.sort(key=lambda name: name != "model" + _INDEX)
+    indexes.sort(key=lambda name: name != main + _INDEX)
     if indexes:
-        weight_map = _read_index(prefix + indexes[0], prefix, files, read_small)
+        weight_map = _read_index(prefix + indexes[0], prefix, endings, files, read_small)
         shards = tuple(sorted(set(weight_map.values())))
-        _note_rest(names, {shard.removeprefix(prefix) for shard in shards}, folder, notes)
+        _note_rest(names, {shard.removeprefix(prefix) for shard in shards}, endings, folder, notes)
         return WeightSet(folder, (shards,), weight_map)
-    _note_rest(names, set(weights), folder, notes)
+    _note_rest(names, set(weights), endings, folder, notes)
     return WeightSet(folder, tuple(tuple(prefix + name for name in group) for group in _complete_groups(weights)))
 
 
-def _plain(names: list[str], ending: str) -> list[str]:
+def _widest(paths: list[str], files: Mapping[str, int], notes: list[str]) -> WeightSet:
+    """Of GGUF files, which are the same weights at different widths, the widest with all its parts."""
+    models = [path for path in paths if not path.rpartition("/")[2].lower().startswith(_PROJECTOR)] or paths
+    first = min(models, key=lambda path: (_width(path), -files[path], path))
+    match = _SHARD.fullmatch(first)
+    parts = models if match else [first]
+    groups = [group for group in _complete_groups([path for path in parts if _same_split(path, match)]) if first in group]
+    if len(paths) > len(groups[0]):
+        notes.append(f"Not read: {len(paths) - len(groups[0]):,} more GGUF files, beside {quoted(groups[0][0], 200)}, the widest.")
+    return WeightSet(_folder(first), (groups[0],))
+
+
+def _width(path: str) -> int:
+    name = path.rpartition("/")[2].removesuffix(GGUF)
+    return next((number for number, said in enumerate(_WIDTHS) if said.search(name)), len(_WIDTHS))
+
+
+def _same_split(path: str, match: re.Match[str] | None) -> bool:
+    other = _SHARD.fullmatch(path)
+    return match is None or (other is not None and (other[1], other[3], other[4]) == (match[1], match[3], match[4]))
+
+
+def _plain(names: list[str]) -> list[str]:
     """``names`` without variants of others among them, and without consolidated copies where there are others."""
-    stems = {name.removesuffix(ending) for name in names}
+    stems = {_stem(name) for name in names}
     plain = []
     for name in names:
-        variant = _VARIANT.fullmatch(name.removesuffix(ending))
+        variant = _VARIANT.fullmatch(_stem(name))
         if variant is None or not _has_plain(variant[1], stems):
             plain.append(name)
     return [name for name in plain if not name.startswith("consolidated")] or plain
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(_INDEX).rpartition(".")[0]
 
 
 def _has_plain(stem: str, stems: set[str]) -> bool:
@@ -131,16 +203,16 @@ def _has_plain(stem: str, stems: set[str]) -> bool:
 
 
 def _complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Numbered files (``-00001-of-00003``) grouped into sets, each complete; every other file is a group of its own."""
-    numbered: dict[tuple[str, str, str], dict[int, str]] = {}
+    """Files that stand alone, and numbered shards; raises InvalidCheckpoint where a numbering has gaps."""
+    numbered: dict[tuple[str, str, str, str], dict[int, str]] = {}
     groups: list[tuple[str, ...]] = []
     for name in names:
         match = _SHARD.fullmatch(name)
         if match is None:
             groups.append((name,))
         else:
-            numbered.setdefault((match[1], match[3], match[4]), {})[int(match[2])] = name
-    for (_, total, _), shards in numbered.items():
+            numbered.setdefault((match[1], match[3], match[4], match[5]), {})[int(match[2])] = name
+    for (_, total, _, _), shards in numbered.items():
         first = 0 if 0 in shards else 1
         count = int(total)
         if count > limits.SHARDS:
@@ -161,8 +233,10 @@ def _renumbered(name: str, number: int) -> str:
     return f"{name[: match.start(2)]}{number:0{len(match[2])}d}{name[match.end(2) :]}"
 
 
-def _read_index(path: str, prefix: str, files: Mapping[str, int], read_small: Callable[[str], bytes]) -> dict[str, str]:
-    """Tensor name -> path of its shard, every shard being among ``files``."""
+def _read_index(
+    path: str, prefix: str, endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]
+) -> dict[str, str]:
+    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``."""
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
     try:
@@ -176,7 +250,7 @@ def _read_index(path: str, prefix: str, files: Mapping[str, int], read_small: Ca
         raise LimitExceeded(f"{quoted(path, 200)} lists more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
     for shard in set(weight_map.values()):
         parts = shard.split("/")
-        if not shard.endswith(_WEIGHTS) or "\\" in shard or not shard.isprintable() or any(part in ("", ".", "..") for part in parts):
+        if not shard.endswith(endings) or "\\" in shard or not shard.isprintable() or any(part in ("", ".", "..") for part in parts):
             raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted(shard)}, which is no weight file of this checkpoint.")
     missing = sorted({shard for shard in weight_map.values() if prefix + shard not in files})
     if missing:
@@ -185,8 +259,8 @@ def _read_index(path: str, prefix: str, files: Mapping[str, int], read_small: Ca
     return {name: prefix + shard for name, shard in weight_map.items()}
 
 
-def _note_rest(names: list[str], used: set[str], folder: str, notes: list[str]) -> None:
-    rest = [name for name in names if name.endswith(_WEIGHTS) and name not in used]
+def _note_rest(names: list[str], used: set[str], endings: tuple[str, ...], folder: str, notes: list[str]) -> None:
+    rest = [name for name in names if name.endswith(endings) and is_weights(name) and name not in used]
     if rest:
         more = f" and {len(rest) - 1:,} more" if len(rest) > 1 else ""
         where = f" in {quoted(folder)}" if folder else ""
@@ -197,10 +271,12 @@ def _instead(paths: list[str]) -> str:
     if not paths:
         return "The checkpoint is empty"
     for endings, what in _OTHERS:
-        if any(path.lower().endswith(endings) and path.rpartition("/")[2] != "training_args.bin" for path in paths):
+        if any(path.lower().endswith(endings) for path in paths):
             return f"The checkpoint holds {what}"
     if any(path.rpartition("/")[2] == "config.json" for path in paths):
         return "The checkpoint holds a configuration and no weights"
+    if any(path.endswith(_PICKLED) for path in paths):
+        return "The checkpoint holds what training leaves beside the weights, and no weights"
     return "The checkpoint holds no weights"
 
 

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from analyzers import limits
+from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidCheckpoint, LimitExceeded
 
 HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
+_TAIL_BYTES = 64 << 10
 
 
 class LocalFile:
@@ -123,8 +125,8 @@ class LocalRepository:
     def commit(self) -> str:
         """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
 
-        Where these are more than 64 MiB in all, modification times (ns) and the safetensors headers stand for the contents:
-        hashing 140 GB would take longer than the answer.
+        Where these are more than 64 MiB in all, modification times (ns) and the safetensors headers, of other formats the first
+        and last 64 KiB, stand for the contents: hashing 140 GB would take longer than the answer.
         """
         if self._commit is None:
             self._commit = self._hash()
@@ -163,11 +165,7 @@ class LocalRepository:
         return dict(sorted(files.items()))
 
     def _hash(self) -> str:
-        paths = [
-            path
-            for path in self._files
-            if path.endswith((".safetensors", ".safetensors.index.json")) or path.rpartition("/")[2] == "config.json"
-        ]
+        paths = [path for path in self._files if is_weights(path) or is_index(path) or path.rpartition("/")[2] == "config.json"]
         whole = sum(self._files[path] for path in paths) <= HASHED_WHOLE_BYTES
         digest = hashlib.sha256()
         for path in paths:
@@ -179,14 +177,18 @@ class LocalRepository:
                 if not whole:
                     digest.update((self._folder / path).stat().st_mtime_ns.to_bytes(16, "little", signed=True))
                 digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
+                if not whole and not path.endswith(SAFETENSORS):  # the directory of a zip archive is at its end
+                    digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
             finally:
                 file.close()
         return digest.hexdigest()
 
 
 def _header_bytes(file: RangeFile) -> int:
-    if not file.path.endswith(".safetensors") or file.size < _HEADER_LENGTH:
-        return min(file.size, HASHED_WHOLE_BYTES)
+    if not file.path.endswith(SAFETENSORS):
+        return min(file.size, _TAIL_BYTES if is_weights(file.path) else HASHED_WHOLE_BYTES)
+    if file.size < _HEADER_LENGTH:
+        return file.size
     length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")
     return min(_HEADER_LENGTH + length, file.size, _HEADER_LENGTH + limits.HEADER_BYTES)
 

@@ -52,11 +52,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What the plan needs of each tensor; every array is (tensors,). Units are elements but for ``itemsize`` and ``nbytes``."""
+    """What the plan needs of each tensor; every array is (tensors,). Units are elements but for ``bits`` (of one) and ``nbytes``."""
 
     elements: IntArray
     row: IntArray
-    itemsize: IntArray
+    bits: IntArray
     nbytes: IntArray
     vector: npt.NDArray[np.bool_]
     role: IntArray
@@ -84,8 +84,8 @@ def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int
     A block is a whole number of rows (last axis) where a row fits into a block; else it starts at a multiple of
     128 elements within its row. Only where 128 elements are more than the budget are blocks shorter, at any element.
 
-    tensors: of whole-byte dtypes. Same arguments, same plan. Without blocks when there are no elements, or when not
-    even one fits the budget. Raises InvalidRequest when ``budget`` or ``requests`` is less than 1.
+    tensors: those that have values; bytes are those of their codes, without scales. Same arguments, same plan. Without blocks
+    when there are no elements, or when not even one fits the budget. Raises InvalidRequest when ``budget`` or ``requests`` is less than 1.
     """
     if budget < 1 or requests < 1:
         raise InvalidRequest(f"A sample needs at least 1 byte and 1 request, not {budget} and {requests}; raise the budget.")
@@ -122,7 +122,8 @@ def _frame(tensors: Sequence[Tensor]) -> _Frame:
     kind = np.fromiter((kinds.setdefault(name, len(kinds)) for name in names), np.int64, len(tensors))
     examples = [tensors[first] for first in np.unique(kind, return_index=True)[1].tolist()]
     elements = np.array([tensor.elements for tensor in examples], np.int64)
-    itemsize = np.array([tensor.itemsize for tensor in examples], np.int64)
+    bits = np.array([tensor.bits for tensor in examples], np.int64)
+    nbytes = -(-elements * bits // 8)
     # An empty tensor's last axis may be longer than any integer of numpy.
     row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in examples], np.int64)
     flat = np.array([len(tensor.shape) < 2 for tensor in examples], np.bool_)
@@ -130,9 +131,9 @@ def _frame(tensors: Sequence[Tensor]) -> _Frame:
     return _Frame(
         elements=elements[kind],
         row=row[kind],
-        itemsize=itemsize[kind],
-        nbytes=(elements * itemsize)[kind],
-        vector=(flat & (elements * itemsize <= LARGEST_BLOCK))[kind],
+        bits=bits[kind],
+        nbytes=nbytes[kind],
+        vector=(flat & (nbytes <= LARGEST_BLOCK))[kind],
         role=role[kind],
     )
 
@@ -152,7 +153,7 @@ def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.boo
 
 def _cut(frame: _Frame, block_bytes: int) -> _Cells:
     """Cut every tensor into cells of at most ``block_bytes``; a tensor whose elements are larger than that gets none."""
-    most = block_bytes // np.maximum(frame.itemsize, 1)
+    most = block_bytes * 8 // np.maximum(frame.bits, 1)
     by_rows = frame.row <= most
     unit = np.where(by_rows, np.maximum(frame.row, 1), np.where(most >= RUN, RUN, np.maximum(most, 1)))
     line = np.where(by_rows, frame.elements, frame.row)

@@ -7,7 +7,8 @@ the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a 
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.decode import decoded, stored_bytes
+from analyzers.checkpoints.elements import HELD_AT_ONCE, CountedReads, as_read, gather, is_held, read_elements, read_extent
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.numerics import loops_for
 
 T = TypeVar("T")
 
@@ -35,10 +39,15 @@ class Span:
     start: int
     count: int
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read for it, those of its scales included."""
+        return stored_bytes(self.tensor, self.start, self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a span: ``codes`` (n,) are the stored patterns as unsigned integers, valid until the next chunk."""
+    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk."""
 
     start: int
     codes: NDArray[Any]
@@ -59,11 +68,18 @@ def row_length(tensor: Tensor) -> int:
     return tensor.shape[-1] if tensor.shape else 1
 
 
-def whole_spans(tensors: Sequence[Tensor], threads: int = 1) -> list[Span]:
-    """Spans that cover ``tensors`` entirely, in file order; cut at row ends where a row is shorter than a span."""
+def whole_spans(tensors: Sequence[Tensor], threads: int = 1, chunk_bytes: int = limits.CHUNK_BYTES) -> list[Span]:
+    """Spans that cover ``tensors`` entirely, in file order; cut at row ends where a row is shorter than a chunk.
+
+    chunk_bytes: of the repository to be read. Spans are whole numbers of its chunks, so that each chunk of a tensor begins where
+    it would if the tensor were one span: what is summed by chunks does not depend on how spans are cut.
+    """
     spans: list[Span] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.offset)):
-        step = _whole_rows(SPAN_BYTES // (4 if threads > 8 else 1) // tensor.itemsize, row_length(tensor))
+        row = row_length(tensor)
+        chunk = _whole_rows(max(min(chunk_bytes, limits.STREAM_BYTES), 64) * 8 // tensor.bits, row)
+        span = _whole_rows(SPAN_BYTES // (4 if threads > 8 else 1) * 8 // tensor.bits, row)
+        step = span // chunk * chunk or span
         spans += [Span(tensor, start, min(step, tensor.elements - start)) for start in range(0, tensor.elements, step)]
     return spans
 
@@ -78,6 +94,8 @@ def _whole_rows(elements: int, row: int) -> int:
 def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, Iterator[Chunk]], T]) -> Iterator[Step[T]]:
     """Read ``spans`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
 
+    ``work`` sees a view of which not all is held at once in the order of the memory, with the shape it has there; all
+    else, and every step, has the tensor as the checkpoint does.
     ``work`` runs on several threads at once and must go through its chunks; chunks hold whole rows where a row is
     shorter than a chunk. Between results, and at least every ``HEARTBEAT`` seconds, a step without a span tells how
     much was read. Closing the generator stops the threads after the chunk they are at and closes the
@@ -89,20 +107,36 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     done: queue.SimpleQueue[tuple[Span, T] | BaseException] = queue.SimpleQueue()
     stop = threading.Event()
     read = _Tally()
+    views = threading.BoundedSemaphore(HELD_AT_ONCE)
     chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
     threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // chunk_bytes))
 
+    loops = loops_for(sum(4 * span.count for span in spans if span.tensor.scale is not None))
+
+    def fetch(tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+        if stop.is_set():
+            raise _Stopped
+        file = CountedReads(checkpoint.files[tensor.file])
+        codes = read_elements(file, tensor, start, count, buffer)
+        read.add(codes.nbytes, file.taken())
+        return codes
+
     def chunks(span: Span, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
         tensor = span.tensor
-        file = checkpoint.files[tensor.file]
-        step = _whole_rows(buffer.size // tensor.itemsize, row_length(tensor))
+        step = _whole_rows(buffer.size * 8 // tensor.bits, row_length(tensor))
+        if tensor.scale is not None:
+            for start, values in decoded(tensor, span.start, span.count, step, buffer, fetch, loops):
+                yield Chunk(start, values)
+            return
+        file = CountedReads(checkpoint.files[tensor.file])
+        held = read_extent(file, tensor) if is_held(tensor, span.count) else None
         for start in range(span.start, span.start + span.count, step):
             if stop.is_set():
                 raise _Stopped
-            part = buffer[: min(step, span.start + span.count - start) * tensor.itemsize]
-            file.read_into(tensor.offset + start * tensor.itemsize, part.data)
-            read.add(part.size)
-            yield Chunk(start, part.view(f"<u{tensor.itemsize}"))
+            count = min(step, span.start + span.count - start)
+            codes = read_elements(file, tensor, start, count, buffer) if held is None else gather(held, tensor, start, count, buffer)
+            read.add(codes.nbytes, file.taken())
+            yield Chunk(start, codes)
 
     def run() -> None:
         try:
@@ -112,7 +146,9 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
                     span = waiting.get_nowait()
                 except queue.Empty:
                     return
-                done.put((span, work(span, chunks(span, buffer))))
+                seen = replace(span, tensor=as_read(span.tensor, span.count))
+                with views if is_held(span.tensor, span.count) else nullcontext():
+                    done.put((span, work(seen, chunks(seen, buffer))))
         except _Stopped:
             pass
         except BaseException as error:  # whatever it is belongs to the consumer
@@ -154,7 +190,7 @@ class _Tally:
         self.requests = 0
         self._lock = threading.Lock()
 
-    def add(self, size: int) -> None:
+    def add(self, size: int, requests: int) -> None:
         with self._lock:
             self.bytes += size
-            self.requests += 1
+            self.requests += requests

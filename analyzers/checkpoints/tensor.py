@@ -13,15 +13,36 @@ DTYPE_BITS = {
 # Dtypes whose values are plain binary floats, one per element: the ones float statistics speak about.
 FLOAT_DTYPES = frozenset({"F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
+# Dtypes of our own, for E2M1 codes packed two per byte beside their scales: 32 values to an E8M0 scale, 16 to an E4M3 scale.
+PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What turns the codes of a tensor into its values: value = code x scale (x or / factor), in float32.
+
+    tensor: the scales, row-major; block: rows and columns of the weight's last two axes that share one of them, partial at
+    the edges; factor: one more number for the whole tensor; divides: whether that one divides.
+    """
+
+    tensor: "Tensor"
+    block: tuple[int, int]
+    factor: "Tensor | None" = None
+    divides: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One tensor of a checkpoint.
 
-    file: index into ``Checkpoint.files``; offset: absolute, in bytes, in that file; nbytes: its length there.
+    file: index into ``Checkpoint.files``; offset: absolute, in bytes, of its first element in that file; nbytes: of its elements.
     role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`).
     layer: the number of the block it belongs to, if its name has one.
     buffer: True when it is no trained parameter (`names.is_buffer`).
+    scale: how its values follow from what is stored, where scales of its own make them; holds_scales: True when it is such
+    scales of other tensors, and so no parameter (`scales.pair_scales`).
+    strides: elements from one index of an axis to the next, at least 0, where a file stores it otherwise than row-major and
+    without gaps (`elements.read_elements`); None where it does not.
     """
 
     name: str
@@ -33,6 +54,9 @@ class Tensor:
     role: str
     layer: int | None
     buffer: bool
+    scale: Scale | None = None
+    holds_scales: bool = False
+    strides: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> int:
@@ -40,6 +64,21 @@ class Tensor:
         return prod(self.shape)
 
     @property
+    def bits(self) -> int:
+        """Bits per element as stored, scales aside; 0 where elements are stored by blocks, as in the quantized types of GGUF."""
+        return PACKED_BITS.get(self.dtype, 0) if self.scale is not None and self.dtype in PACKED_BITS else DTYPE_BITS.get(self.dtype, 0)
+
+    @property
     def itemsize(self) -> int:
-        """Bytes per element; 0 for the sub-byte dtypes, which have no whole number."""
-        return DTYPE_BITS[self.dtype] // 8
+        """Bytes per element; 0 where that is no whole number."""
+        return self.bits // 8
+
+    @property
+    def counted_as(self) -> str:
+        """The dtype in which its values are counted: float32 where scales make them, else as stored."""
+        return "F32" if self.scale is not None else self.dtype
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it has values that float statistics can speak about: plain floats, or codes with their scales."""
+        return self.scale is not None or self.dtype in FLOAT_DTYPES

@@ -1,6 +1,7 @@
 """Dtype detection: what formats a checkpoint's weights are stored in, have passed through, and fit into."""
 
-from analyzers.dtype_detection.analyze import analyze
+from analyzers.dtype_detection.analyze import Inspection, analyze
+from analyzers.dtype_detection.collect import Partial
 from analyzers.dtype_detection.report import DtypeReport, DtypeRequest
 
-__all__ = ["DtypeReport", "DtypeRequest", "analyze"]
+__all__ = ["DtypeReport", "DtypeRequest", "Inspection", "Partial", "analyze"]

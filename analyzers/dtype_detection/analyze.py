@@ -1,63 +1,41 @@
 """Dtype detection: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-
-import numpy as np
-from numpy.typing import NDArray
+from types import TracebackType
+from typing import Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, Span, Tensor, open_checkpoint, plan_sample, select, stream, whole_spans
-from analyzers.checkpoints.tensor import FLOAT_DTYPES
+from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, Tensor, open_checkpoint, select, stream
+from analyzers.checkpoints.names import INTEGER_DTYPES
+from analyzers.checkpoints.quantization import describe_quantization, storage_note
+from analyzers.dtype_detection.collect import Collector, Partial, Plan, Shares, in_order, intervals, merge
 from analyzers.dtype_detection.count import Counted, Counter
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.report import (
-    BufferRow,
-    CheckpointFacts,
-    DtypeReport,
-    DtypeRequest,
-    Exponent,
-    Extremes,
-    Interval,
-    Storage,
-)
+from analyzers.dtype_detection.report import BufferRow, CheckpointFacts, DtypeReport, DtypeRequest, Exponent, Extremes, Storage
 from analyzers.dtype_detection.risk import fp16_risk
 from analyzers.dtype_detection.statistics import (
-    EMPTY,
-    SHARES,
     UNREAD,
     TensorResult,
     aggregate_rows,
     extremes,
     layer_rows,
     share_counts,
-    tensor_result,
     tensor_row,
     together,
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
-from analyzers.errors import InvalidRequest, LimitExceeded, NoWeights, UnsupportedWeights
+from analyzers.errors import LimitExceeded, NoWeights, UnsupportedWeights
 from analyzers.numerics import loops_for
-from analyzers.numerics.device import choose_device
-from analyzers.numerics.intervals import ShareBlocks, share_interval
+from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
-
-Shares = tuple[list[int], list[int]]
-
-# Formats that hold every value of a dtype.
-_ALWAYS_EXACT = {
-    "BF16": ("representable.bf16", "representable.tf32"),
-    "F16": ("representable.fp16", "representable.tf32"),
-    "F8_E4M3": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e4m3"),
-    "F8_E5M2": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e5m2"),
-}
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:
@@ -66,195 +44,161 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of
     weights than this (the page's limit). Raises MantissaError. Closing the generator cancels the reads.
     """
-    start = perf_counter()
-    device = choose_device(request.device)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
-    with closing(open_checkpoint(request.model, access or Access(), subfolder=request.subfolder)) as checkpoint:
-        chosen = _Chosen.of(checkpoint, request)
-        plan = _plan(checkpoint, chosen.floats, request)
-        if largest is not None and plan.nbytes > largest:
-            raise LimitExceeded(
-                f"This would read {plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
-                "Use quick mode, or the command line."
-            )
-        count = Counter(device, every_run=plan.strata is not None, loops=loops_for(plan.nbytes))
-
-        def work(span: Span, chunks: Iterator[object]) -> tuple[Counted, Shares | None]:
-            counted = count(span, chunks)  # type: ignore[arg-type]
-            return counted, None if plan.strata is None else share_counts(counted.histogram)
-
-        reading = perf_counter()
-        found = _Collector(chosen.floats, plan)
-        yield Progress(done=0, total=plan.nbytes, unit="bytes", note="reading weights")
-        done = _Done(start)
-        for step in stream(checkpoint, plan.spans, work):
-            if step.span is not None and step.result is not None:
-                found.add(step.span, *step.result)
-            done = _Done(start, perf_counter() - reading, step.bytes_read, step.requests)
-            yield Progress(done=done.nbytes, total=plan.nbytes, unit="bytes", note="reading weights")
-        yield _report(checkpoint, request, device, chosen, plan, found, done)
+    with Inspection(request, access, largest=largest) as inspection, closing(inspection.count()) as steps:
+        for step in steps:
+            yield step if isinstance(step, Progress) else inspection.report([step])
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """How much was read in how many seconds; ``start`` is when everything began."""
+class Inspection:
+    """A checkpoint, opened, and what will be read of it: counted in parts, here or by other processes, then reported on.
 
-    start: float
-    seconds: float = 0.0
-    nbytes: int = 0
-    requests: int = 0
+    Where the same request is opened on the same commit, part k of n is the same spans, so that parts counted in
+    different processes make one report, bit for bit the one of a single part. Close it, or use it in a ``with`` statement.
 
-    def timing(self) -> Timing:
-        """As of now."""
-        speed = self.nbytes / self.seconds if self.seconds > 0 else None
-        return Timing(seconds=perf_counter() - self.start, reading_seconds=self.seconds, bytes_per_second=speed)
+    device: overrides what the request would choose; threads: at most so many reads and counts at once, where the
+    source is a local file. The rest is as in `analyze`.
+    """
+
+    def __init__(
+        self,
+        request: DtypeRequest,
+        access: Access | None = None,
+        *,
+        largest: int | None = None,
+        device: Device | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._start = perf_counter()
+        self._request = request
+        self._device = device or choose_device(request.device)
+        checkpoint = open_checkpoint(request.model, access or Access(), subfolder=request.subfolder)
+        try:
+            if threads is not None and isinstance(checkpoint.repository, LocalRepository):
+                checkpoint = replace(checkpoint, parallel_reads=max(1, min(threads, checkpoint.parallel_reads)))
+            self._checkpoint = checkpoint
+            self._chosen = _Chosen.of(checkpoint, request)
+            self._plan = Plan.of(checkpoint, self._chosen.floats, request)
+            if largest is not None and self._plan.nbytes > largest:
+                raise LimitExceeded(
+                    f"This would read {self._plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
+                    "Use quick mode, or the command line."
+                )
+        except BaseException:
+            checkpoint.close()
+            raise
+
+    @property
+    def ref(self) -> str:
+        """Of the checkpoint, canonical, without revision."""
+        return self._checkpoint.ref
+
+    @property
+    def commit(self) -> str:
+        """Of the checkpoint."""
+        return self._checkpoint.commit
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights that all parts together read."""
+        return self._plan.nbytes
+
+    def parts(self, nbytes: int) -> int:
+        """In how many parts of about ``nbytes`` it can be counted; 1 in quick mode."""
+        return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
+
+    def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
+        """Count part number ``part`` of ``parts``; yields progress in bytes, then what was found. Closing it cancels the reads."""
+        found = Collector(self._plan, part, parts)
+        quick = self._plan.strata is not None
+        count = Counter(self._device, every_run=quick, loops=loops_for(self._plan.nbytes))
+        total = self._plan.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
+
+        def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
+            counted = count(span, chunks)
+            return counted, share_counts(counted.histogram) if quick else None
+
+        partial, reading = found.partial, perf_counter()
+        yield Progress(done=0, total=total, unit="bytes", note="reading weights")
+        with closing(stream(self._checkpoint, found.spans, work)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    found.add(step.span, *step.result)
+                partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
+                yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
+        yield partial
+
+    def report(self, partials: Iterable[Partial]) -> DtypeReport:
+        """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
+        whole = merge(self._chosen.floats, partials)
+        return _report(self._checkpoint, self._request, self._device, self._chosen, self._plan, whole, self._start)
+
+    def close(self) -> None:
+        """Free files and connections. Idempotent; no part may be under way."""
+        self._checkpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The tensors looked at: parameters that pass the filters, those of them that are plain floats, and the buffers."""
+    """The tensors looked at: parameters that pass the filters, those of them that have float values, scales, and buffers."""
 
     parameters: list[Tensor]
     floats: list[Tensor]
+    scales: list[Tensor]
     buffers: list[Tensor]
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> "_Chosen":
         tensors = select(checkpoint.tensors, request.include, request.exclude)
-        parameters = [t for t in tensors if not t.buffer]
-        floats = [t for t in parameters if t.dtype in FLOAT_DTYPES]
-        packed = [t for t in parameters if t.dtype not in FLOAT_DTYPES]
-        if checkpoint.quantization not in (None, "fp8", "mxfp4") and packed and not request.include:
+        parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
+        floats = [t for t in parameters if t.has_values]
+        integers = any(not t.has_values and t.dtype in INTEGER_DTYPES for t in parameters)
+        if checkpoint.quantization not in (None, "fp8", "mxfp4") and integers and not request.include:
             raise UnsupportedWeights(
-                f"{checkpoint.ref} holds {checkpoint.quantization}: integers whose bits say nothing about training. "
-                "Inspect the original model, or choose the tensors that are still floats with an include filter (for example: embed|norm)."
+                f"{checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}: integers whose bits say "
+                "nothing about training. Inspect the original model, or choose the tensors that are still floats with an include "
+                "filter (for example: embed|norm)."
             )
         if not parameters:
             raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
         if not any(t.elements for t in floats):
             kinds = ", ".join(sorted({t.dtype for t in parameters}))
             raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}, or empty.")
-        return cls(parameters, floats, [t for t in tensors if t.buffer])
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What will be read. strata, population: see `sample.Sample`; None where everything is read."""
-
-    spans: list[Span]
-    nbytes: int
-    strata: dict[str, int] | None
-    population: NDArray[np.int64] | None
-
-
-def _plan(checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> _Plan:
-    everything = sum(t.nbytes for t in floats)
-    if request.mode == "exact":
-        return _Plan(whole_spans(floats, checkpoint.parallel_reads), everything, None, None)
-    requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
-    sample = plan_sample(floats, request.budget, requests, request.seed)
-    spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
-    nbytes = sum(span.count * span.tensor.itemsize for span in spans)
-    if not spans:
-        raise InvalidRequest("The budget is too small for a single value; raise it.")
-    spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
-    if nbytes == everything:
-        return _Plan(spans, nbytes, None, None)
-    strata = {tensor.name: int(stratum) for tensor, stratum in zip(floats, sample.strata, strict=True)}
-    return _Plan(spans, nbytes, strata, sample.population)
-
-
-@dataclass(slots=True)
-class _Pool:
-    """All values of one dtype together."""
-
-    counted: Counted
-    parameters: int = 0
-
-
-class _Collector:
-    """Puts the counts of spans together: per tensor until it is complete, then per dtype."""
-
-    def __init__(self, floats: Sequence[Tensor], plan: _Plan) -> None:
-        self._plan = plan
-        self._spans_left: dict[str, int] = {}
-        for span in plan.spans:
-            self._spans_left[span.tensor.name] = self._spans_left.get(span.tensor.name, 0) + 1
-        self._partial: dict[str, Counted] = {}
-        self.results: dict[str, TensorResult] = {}
-        self.pools: dict[str, _Pool] = {}
-        self.blocks: list[tuple[int, int, Shares]] = []
-
-    def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
-        """Take in one finished span."""
-        tensor = span.tensor
-        if shares is not None and self._plan.strata is not None:
-            self.blocks.append((self._plan.strata[tensor.name], span.count, shares))
-        if tensor.name in self._partial:
-            self._partial[tensor.name].add(counted)
-        else:
-            self._partial[tensor.name] = counted
-        self._spans_left[tensor.name] -= 1
-        if self._spans_left[tensor.name] == 0:
-            whole = self._partial.pop(tensor.name)
-            self.results[tensor.name] = tensor_result(tensor, whole)
-            if tensor.dtype in self.pools:
-                self.pools[tensor.dtype].counted.add(whole)
-            else:
-                self.pools[tensor.dtype] = _Pool(whole)
-
-    def in_order(self, tensors: Sequence[Tensor]) -> list[TensorResult]:
-        """Results in the order of ``tensors``, with an empty one for what was not read."""
-        return [self.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
-
-    def intervals(self) -> dict[str, Interval]:
-        """Shares of the whole with 95 % intervals; nothing when everything was read."""
-        if self._plan.population is None or not self.blocks:
-            return {}
-        blocks = sorted(self.blocks)  # they came as threads finished them, and float sums depend on their order
-        found = share_interval(
-            ShareBlocks(
-                stratum=np.array([b[0] for b in blocks]),
-                elements=np.array([b[1] for b in blocks]),
-                tested=np.array([b[2][0] for b in blocks]),
-                positive=np.array([b[2][1] for b in blocks]),
-                population=self._plan.population,
-            )
-        )
-        return {
-            name: Interval(estimate=float(found.estimate[i]), low=float(found.low[i]), high=float(found.high[i]))
-            for i, name in enumerate(SHARES)
-            if np.isfinite(found.estimate[i])
-        } | {
-            name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
-            for name in SHARES
-            if all(name in _ALWAYS_EXACT.get(span.tensor.dtype, ()) for span in self._plan.spans)
-        }
+        return cls(parameters, floats, [t for t in tensors if t.holds_scales], [t for t in tensors if t.buffer])
 
 
 def _report(
-    checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: _Chosen, plan: _Plan, found: _Collector,
-    done: _Done,
-) -> DtypeReport:  # fmt: skip
+    checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: _Chosen, plan: Plan, found: Partial, start: float
+) -> DtypeReport:
     exact = plan.population is None
-    results = found.in_order(chosen.floats)
+    results = in_order(found, chosen.floats)
     read = [r for r in results if r.statistics.values_read]
     whole = together([r.statistics for r in read])
     parameters: dict[str, int] = {}
-    for tensor in chosen.floats:
-        parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
-    pooled = {dtype: (pool.counted.histogram, pool.counted.runs) for dtype, pool in found.pools.items()}
-    judgements = {dtype: judge(values, runs) for dtype, (values, runs) in pooled.items()}
-    lineage = conclude([Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read], judgements, parameters)
+    for tensor in chosen.parameters:
+        if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not looked at
+            parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
+    pooled = {dtype: (pool.histogram, pool.runs) for dtype, pool in found.pools.items()}
+    judgements = {dtype: judge(values, runs) for dtype, (values, runs) in pooled.items() if values.dtype == dtype}
+    judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
+    judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
+    lineage = conclude(judged, judgements, parameters)
     exponents: dict[int, int] = {}
     for values, _ in pooled.values():
         for exponent, count in values.exponents().items():
             exponents[exponent] = exponents.get(exponent, 0) + count
     overall = extremes(read, exact)
-    intervals = found.intervals()
+    estimates = intervals(plan, found)
     representable = whole.representable
-    if intervals:  # the estimate weighs strata by their size; the plain share would not
-        shares = {name: intervals[f"representable.{name}"].estimate for name in type(representable).model_fields if _has(intervals, name)}
+    if estimates:  # they weigh strata by their size; the plain share would not
+        known = {name: estimates.get(f"representable.{name}") for name in type(representable).model_fields}
+        shares = {name: interval.estimate for name, interval in known.items() if interval is not None}
         representable = representable.model_copy(update=shares)
     aggregated = len(results) > limits.REPORT_TENSORS
     rows = aggregate_rows(results) if aggregated else [tensor_row(r) for r in results]
@@ -268,18 +212,18 @@ def _report(
         request=request.model_copy(update={"model": checkpoint.ref}),
         checkpoint=_facts(checkpoint),
         mode=request.mode,
-        bytes_read=done.nbytes,
+        bytes_read=found.nbytes,
         values_read=whole.values_read,
-        requests=done.requests,
+        requests=found.requests,
         selected_tensors=len(chosen.parameters),
         selected_parameters=sum(t.elements for t in chosen.parameters),
-        storage=_storage(chosen.parameters),
+        storage=_storage(chosen),
         config_dtype=_config_dtype(checkpoint.config),
         quantization_config=_quantization(checkpoint.config),
         extremes=overall,
         counts=whole.counts,
         representable=representable,
-        intervals=intervals,
+        intervals=estimates,
         lineage=lineage,
         training=infer_training(_label(checkpoint.ref), lineage, _base_extremes(read, exact), parameters),
         fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact),
@@ -289,7 +233,7 @@ def _report(
         tensors_aggregated=aggregated,
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
         notes=tuple(_notes(checkpoint, chosen, exact, aggregated)),
-        timing=done.timing(),
+        timing=_timing(found, start),
         environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )
     if aggregated:
@@ -297,8 +241,9 @@ def _report(
     return report
 
 
-def _has(intervals: dict[str, Interval], name: str) -> bool:
-    return f"representable.{name}" in intervals
+def _timing(found: Partial, start: float) -> Timing:
+    speed = found.nbytes / found.seconds if found.seconds > 0 else None
+    return Timing(seconds=perf_counter() - start, reading_seconds=found.seconds, bytes_per_second=speed)
 
 
 def _base_extremes(read: Sequence[TensorResult], exact: bool) -> Extremes:
@@ -319,12 +264,18 @@ def _facts(checkpoint: Checkpoint) -> CheckpointFacts:
     )
 
 
-def _storage(parameters: Sequence[Tensor]) -> tuple[Storage, ...]:
+def _storage(chosen: _Chosen) -> tuple[Storage, ...]:
     by_dtype: dict[str, list[Tensor]] = {}
-    for tensor in parameters:
+    for tensor in (*chosen.parameters, *chosen.scales):
         by_dtype.setdefault(tensor.dtype, []).append(tensor)
     rows = [
-        Storage(dtype=dtype, tensors=len(each), parameters=sum(t.elements for t in each), bytes=sum(t.nbytes for t in each))
+        Storage(
+            dtype=dtype,
+            tensors=len(each),
+            parameters=sum(t.elements for t in each if not t.holds_scales),
+            bytes=sum(t.nbytes for t in each),
+            note=storage_note(each),
+        )
         for dtype, each in by_dtype.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.bytes))
@@ -365,13 +316,24 @@ def _notes(checkpoint: Checkpoint, chosen: _Chosen, exact: bool, aggregated: boo
             "Quick mode read a sample: extremes and counts are what was seen in it, norms of tensors read in part are scaled up, "
             "shares are estimates with 95 % intervals."
         )
-    others = [t for t in chosen.parameters if t.dtype not in FLOAT_DTYPES]
+    others = [t for t in chosen.parameters if not t.has_values]
     if others:
         kinds = ", ".join(sorted({t.dtype for t in others}))
-        yield f"{len(others):,} tensors ({kinds}) hold no plain floats and are left out of all statistics."
-    scaled = [t for t in chosen.floats if t.dtype.startswith("F8_")]
+        share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
+        yield (
+            f"{len(others):,} tensors ({kinds}; {100 * share:.3g} % of the elements) hold no plain floats and are left out of all "
+            "statistics: what is said here is said of the others."
+        )
+    scaled = [t for t in chosen.floats if t.scale is not None]
     if scaled:
-        yield f"{len(scaled):,} fp8 tensors are described by their stored values, before any scale is applied."
+        kinds = ", ".join(sorted({t.dtype for t in scaled}))
+        yield (
+            f"{len(scaled):,} tensors ({kinds}) are described by their decoded values, code times scale in float32, as they are used; "
+            f"the {len(chosen.scales):,} tensors of scales count for storage alone."
+        )
+    unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
+    if unscaled:
+        yield f"{len(unscaled):,} fp8 tensors are described by their stored values, for no scale stands beside them."
     if chosen.buffers:
         yield f"{len(chosen.buffers):,} stored tensors are buffers, not parameters: listed by name and left out of everything else."
     if aggregated:

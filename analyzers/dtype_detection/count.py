@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length
 from analyzers.numerics import Accumulator, BitHistogram, Loops
+from analyzers.numerics.runs import RUN, RUN_COUNTS
 
 # (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
-# Of a whole tensor about this many runs are examined, evenly spaced: one run that does not fit refutes.
+# Of a whole tensor, and of a block of a sample, about this many runs are examined: one run that does not fit refutes.
 RUNS_PER_TENSOR = 4096
+RUNS_PER_BLOCK = 1024
 
 # Shortest row that is examined on its own: it must be able to hold enough different values.
 SHORTEST_ROW = 32
@@ -28,13 +31,13 @@ ROW_EVIDENCE = {"F32": 8, "F16": 10}
 class Counted:
     """Counts of some elements of one tensor; `add` merges (associative, commutative).
 
-    runs: (10,) runs of 128 neighbours by how many different significands they hold, 9 for more than 8.
+    runs: (RUN_COUNTS,) what runs of 128 neighbours hold, see `numerics.runs`.
     exact_rows: ancestor format -> rows exact in it throughout (in fp16: and not in bf16).
     """
 
     histogram: BitHistogram
     values: int = 0
-    runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(10, dtype=np.int64))
+    runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
     exact_rows: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: "Counted") -> None:
@@ -57,12 +60,12 @@ class Counter:
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
-        accumulator = self._accumulator(span.tensor.dtype)
-        counted = Counted(BitHistogram(span.tensor.dtype), span.count)
+        accumulator = self._accumulator(span.tensor.counted_as)
+        counted = Counted(BitHistogram(span.tensor.counted_as), span.count)
         for chunk in chunks:
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:
-                self._runs(span.tensor, chunk, counted)
+                self._runs(span, chunk, counted)
                 self._rows(span.tensor, chunk, counted)
         counted.histogram = accumulator.take()
         return counted
@@ -73,10 +76,13 @@ class Counter:
             accumulators[dtype] = Accumulator(dtype, self._device, self._loops)
         return accumulators[dtype]
 
-    def _runs(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
-        mantissa, exponent = _FIELDS[tensor.dtype]
-        row, size = row_length(tensor), chunk.codes.size
-        stride = 1 if self._every_run else max(1, tensor.elements // 128 // RUNS_PER_TENSOR)
+    def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
+        mantissa, exponent = _FIELDS[span.tensor.dtype]
+        row, size = row_length(span.tensor), chunk.codes.size
+        elements, examined = (span.count, RUNS_PER_BLOCK) if self._every_run else (span.tensor.elements, RUNS_PER_TENSOR)
+        stride = max(1, elements // min(row, RUN) // examined)
+        while gcd(stride, -(-row // RUN)) > 1:  # or the same columns would be looked at in each row
+            stride += 1
         if chunk.start % row == 0 and size % row == 0:
             self._loops.runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
@@ -84,7 +90,7 @@ class Counter:
         while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
             in_row = (chunk.start + at) % row
             end = min(at + row - in_row, size)
-            at = min(at + -in_row % 128, end)
+            at = min(at + -in_row % RUN, end)
             if at < end:
                 part: NDArray[Any] = chunk.codes[at:end]
                 self._loops.runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)

@@ -8,12 +8,28 @@ refutes that all values passed through a format. When there is none, the proof i
 from dataclasses import dataclass
 from functools import cache
 from math import log10
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.dtype_detection.report import Evidence
 from analyzers.numerics import FP16, Bins, BitHistogram, bins
+from analyzers.numerics.runs import (
+    ALL_E2M1,
+    DULL,
+    FEW_4,
+    FEW_8,
+    MANY,
+    OFF_E2M1,
+    ON_E2M1,
+    PAIR_OFF,
+    PAIR_ON,
+    SCALED,
+    SIGNIFICANDS_OF_FP8,
+    TELLING_4,
+    TELLING_8,
+)
 
 # A proof needs p^n below 10^-9, so that none of a million tensors passes by accident, and 8 different values.
 PROOF_LOG10 = -9.0
@@ -23,9 +39,20 @@ PROOF_DISTINCT = 8
 # fixed point) values are no independent draws: all with few significant bits pass together, and fill the topmost alone.
 PROOF_BINADES = 2
 
-# Runs of 128 neighbours: fewest runs that prove a scaled fp8 grid. The odds of a single one are below 10^-28.
-PROOF_RUNS = 4
+# Telling runs of 128 neighbours that prove a scaled fp8 grid. Of native values one alone has odds below 10^-28. The worst that
+# is not native, a grid of 8-bit integers with outliers, has 5 values or more beyond 15 steps in such a run, and each is one of
+# few enough significant bits half of the time at most: 8 runs have odds below 10^-12.
+PROOF_RUNS = 8
 _RUN_CHANCE = (8 / 128) ** 24
+
+# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and prove it. Weights on an integer grid as wide take 12 steps for
+# their largest value, and not 11 or 13, a third of the time at most, and then never 5, 7, 9, 10 or 11 less often still.
+PROOF_BLOCKS = 16
+_BLOCK_CHANCE = 0.25
+
+# And this share of all runs of few significands, or of all blocks: what is met once in a while is an accident.
+_PROOF_SHARE_OF_RUNS = 0.1
+_PROOF_SHARE_OF_BLOCKS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +94,38 @@ TESTS: dict[str, tuple[Test, ...]] = {
 GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
-def evidence(test: Test, values: BitHistogram) -> Evidence:
-    """Put ``test`` to the ``values`` of one dtype."""
+def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evidence:
+    """Put ``test`` to the ``values`` of one dtype.
+
+    scaled_grid: they are known to be those of fp8 or fp4 times scales. Values of one significand then pass or fail together,
+    and only different significands are different values.
+    """
     masks = _masks(test, values.dtype)
-    tested, exceptions, distinct = values.count(masks.tested), values.count(masks.exceptions), values.distinct(masks.informative)
+    tested, exceptions = values.count(masks.tested), values.count(masks.exceptions)
+    distinct = _significands(values, masks.informative) if scaled_grid else values.distinct(masks.informative)
     floating = masks.last_bit is None or values.binades(masks.last_bit) >= PROOF_BINADES
-    return _evidence(test.name, test.question, test.format, "values", tested, distinct, exceptions, test.chance, floating)
+    odds = distinct * log10(test.chance)
+    share = (tested - exceptions) / tested if tested else None
+    proven = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and floating
+    if proven:
+        conclusion = f"was {test.format} before"
+    elif exceptions and share is not None and share >= max(2 * test.chance, test.chance + 0.01):
+        conclusion = f"{100 * share:.4g} % of the values are as if from {test.format}, far more than by chance"
+    elif exceptions:
+        conclusion = f"not from {test.format}"
+    elif tested and not floating:
+        conclusion = "too few different values to tell, or values on one integer grid"
+    elif tested:
+        conclusion = "too few different values to tell"
+    else:
+        conclusion = "no value the question applies to"
+    return _evidence(test.name, test.question, test.format, "values", (tested, distinct, exceptions), test.chance, proven, conclusion)
+
+
+def _significands(values: BitHistogram, mask: NDArray[np.bool_]) -> int:
+    """How many different significands (of 10 bits in fp16, else the first 7 and the plane) occur in the bins of ``mask``."""
+    index = values.index[mask[values.index]]
+    return len(np.unique(index & (0x3FF if values.dtype == "F16" else ~0xFF80)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,60 +170,84 @@ def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:
 
 
 def run_evidence(runs: NDArray[np.int64]) -> Evidence | None:
-    """The fp8 question, from ``runs`` (10,): how many runs of 128 neighbours hold 0, 1, ... 8, more significands.
+    """The fp8 question, from what `numerics.runs` counts. None when no run could be asked.
 
-    Runs with fewer than 3 significands say nothing here: constants, ternary and 4-bit weights have those.
-    None when no run could be examined.
+    Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3, and its FNUZ form, which leaves the
+    same) up to 8. Only telling runs prove anything: integers and 4- and 6-bit floats have few significands too.
     """
-    exceptions = int(runs[9])
-    passing = int(runs[3:9].sum())
-    if exceptions + passing == 0:
+    telling, few = int(runs[TELLING_4] + runs[TELLING_8]), int(runs[FEW_4] + runs[FEW_8])
+    exceptions = int(runs[MANY])
+    tested = exceptions + few + telling
+    if tested == 0:
         return None
-    # Two-bit mantissas (E5M2) leave at most 4 significands in any run; E4M3 leaves up to 8.
-    few = int(runs[3:5].sum()) == passing
-    name = "fp8_e5m2" if few and passing else "fp8_e4m3"
-    question = f"At most {4 if name == 'fp8_e5m2' else 8} different significands in each run of 128?"
-    return _evidence("fp8_runs", question, name, "runs", passing + exceptions, passing, exceptions, _RUN_CHANCE)
+    most = 4 if few + telling and runs[TELLING_8] + runs[FEW_8] == 0 else SIGNIFICANDS_OF_FP8
+    name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
+    enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + int(runs[DULL]))
+    if exceptions and telling >= PROOF_RUNS:
+        conclusion = f"{100 * telling / tested:.4g} % of the runs are as if from {name}, far more than by chance"
+    elif exceptions:
+        conclusion = f"not from {name}"
+    elif enough:
+        conclusion = f"was {name} before"
+    else:
+        conclusion = "few significands, as of fp8, but within reach of integers with scales too"
+    question = f"At most {most} different significands in each run of 128?"
+    proven = enough and not exceptions
+    return _evidence("fp8_runs", question, name, "runs", (tested, telling, exceptions), _RUN_CHANCE, proven, conclusion)
+
+
+def block_evidence(runs: NDArray[np.int64]) -> Evidence | None:
+    """The fp4 question, from what `numerics.runs` counts. None when most blocks of 16 are off the grid, as of native weights.
+
+    Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; the 4-bit floats of
+    bitsandbytes, whose smallest value is another, do not either; longer integers take 5 or 7 steps.
+    Named are mxfp4 (t is a power of two, and neighbouring blocks of 16 share it by pairs), nvfp4 (they do not share it), and
+    else fp4_e2m1.
+    """
+    off, whole = int(runs[OFF_E2M1]), int(runs[ALL_E2M1])
+    tested = off + int(runs[ON_E2M1]) + whole
+    if 2 * off >= tested:
+        return None
+    if runs[SCALED] == 0 and runs[PAIR_OFF] == 0:
+        name = "mxfp4"
+    else:
+        name = "nvfp4" if runs[SCALED] and 3 * runs[PAIR_OFF] >= runs[PAIR_ON] else "fp4_e2m1"
+    enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
+    if off and enough:
+        conclusion = f"{100 * (tested - off) / tested:.4g} % of the blocks are as if from {name}, far more than by chance"
+    elif off:
+        conclusion = f"not from {name}"
+    elif enough:
+        conclusion = f"was {name} before"
+    else:
+        conclusion = "on the grid, as integers of few steps are too: not enough blocks reach from its 1 to its 12"
+    question = "Each block of 16 on the 4-bit float grid 1, 2, 3, 4, 6, 8, 12 × t?"
+    return _evidence("fp4_blocks", question, name, "blocks", (tested, whole, off), _BLOCK_CHANCE, enough and not off, conclusion)
 
 
 def _evidence(
     name: str,
     question: str,
     ancestor: str,
-    unit: str,
-    tested: int,
-    distinct: int,
-    exceptions: int,
+    unit: Literal["values", "runs", "blocks"],
+    counts: tuple[int, int, int],
     chance: float,
-    floating: bool = True,
+    proven: bool,
+    conclusion: str,
 ) -> Evidence:
-    share = (tested - exceptions) / tested if tested else None
-    odds = distinct * log10(chance)
-    needed = PROOF_RUNS if unit == "runs" else PROOF_DISTINCT
-    proven = exceptions == 0 and distinct >= needed and odds <= PROOF_LOG10 and floating
-    if proven:
-        conclusion = f"was {ancestor} before"
-    elif exceptions and share is not None and share >= max(2 * chance, chance + 0.01):
-        conclusion = f"{100 * share:.4g} % of the {unit} are as if from {ancestor}, far more than by chance"
-    elif exceptions:
-        conclusion = f"not from {ancestor}"
-    elif tested and not floating:
-        conclusion = "too few different values to tell, or values on one integer grid"
-    elif tested:
-        conclusion = "too few different values to tell"
-    else:
-        conclusion = "no value the question applies to"
+    """counts: tested, different (or telling) ones among those that pass, exceptions."""
+    tested, distinct, exceptions = counts
     return Evidence(
         test=name,
         question=question,
         format=ancestor,
-        unit="runs" if unit == "runs" else "values",
+        unit=unit,
         tested=tested,
         distinct=distinct,
         exceptions=exceptions,
-        share=share,
+        share=(tested - exceptions) / tested if tested else None,
         chance=chance,
-        log10_chance=max(odds, -1e9),
+        log10_chance=max(distinct * log10(chance), -1e9),
         proven=proven,
         conclusion=conclusion,
     )

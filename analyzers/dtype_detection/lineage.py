@@ -10,17 +10,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, PROOF_RUNS, TESTS, evidence, run_evidence
+from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.numerics import BitHistogram
+from analyzers.numerics.runs import DULL, FEW_4, MANY, TELLING_8
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
     "F8_E4M3FNUZ": "fp8_e4m3fnuz", "F8_E5M2FNUZ": "fp8_e5m2fnuz",
 }  # fmt: skip
 
+# Tensors that differ from all the others are set aside where together they hold at most this share of the parameters.
+SET_ASIDE = 0.001
 
 _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as constants and dequantized integers do"
+
+# A few dull runs, as of biases, say nothing about the rest.
+_DULL_RUNS = 4
+
+
+_NARROW = ("fp4_blocks", "fp8_runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +45,22 @@ class Judgement:
 def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, int] | None = None) -> Judgement:
     """Judge the values of one dtype.
 
-    values: their histogram; runs: (10,) see `evidence.run_evidence`; exact_rows: ancestor -> rows exact in it,
+    values: their histogram; runs: (RUN_COUNTS,) see `numerics.runs`; exact_rows: ancestor -> rows exact in it,
     which are fossils when the rest is not.
     """
     dtype = values.dtype
-    found = {test.name: evidence(test, values) for test in TESTS.get(dtype, ())}
+    narrow = {e.test: e for e in (run_evidence(runs), block_evidence(runs)) if e}
+    grid = any(e.proven for e in narrow.values())
+    found = {test.name: evidence(test, values, grid) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and found["bf16_exact"].proven:
-        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values)
-    fp8 = run_evidence(runs)
-    if fp8:
-        found[fp8.test] = fp8
-    if runs[:3].sum() > max(runs[3:].sum(), PROOF_RUNS):  # constants, ternary, dequantized integers: no independent values
+        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values, grid)
+    if runs[DULL] > max(runs[MANY] + runs[FEW_4 : TELLING_8 + 1].sum(), _DULL_RUNS):  # no independent values
         found = {name: e.model_copy(update={"proven": False, "conclusion": _FEW_LEVELS}) if e.proven else e for name, e in found.items()}
+    found |= narrow
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
+    if verdict == "native" and runs[MANY] == 0 and runs[DULL : TELLING_8 + 1].sum() > _DULL_RUNS:
+        verdict = "undecided"  # not one run is as native values are: what they were quantized to, these tests do not tell
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
         fossils = sum((exact_rows or {}).values())
@@ -60,7 +71,10 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
 
 
 def _qualify(found: dict[str, Evidence]) -> None:
-    """Say of the lesser of two related findings that it follows from the other: bf16 values are mostly exact in fp16 too."""
+    """Say of a finding that follows from another one that it does: bf16 values are mostly exact in fp16, fp4 ones in both."""
+    for narrow in [e for e in found.values() if e.test in _NARROW and e.proven]:
+        for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
+            found[follows.test] = follows.model_copy(update={"conclusion": f"passes, as values of {narrow.format} may without it"})
     for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
         if proven in found and other in found and found[proven].proven:
             conclusion = f"as {found[proven].format} values do"
@@ -75,7 +89,8 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     def refuted(name: str) -> bool:
         return name in found and found[name].exceptions > 0
 
-    older: tuple[str, ...] = (found["fp8_runs"].format,) if proven("fp8_runs") else ()
+    older = tuple(found[name].format for name in _NARROW if proven(name))  # one at most: what proves fp8 refutes fp4
+    own_name: Verdict = "fp4-ancestor" if proven("fp4_blocks") else "fp8-ancestor"
     if dtype == "F64":
         if proven("bf16_exact"):
             return "upcast-from-bf16", (*older, "bf16")
@@ -83,14 +98,16 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
             return "upcast-from-fp16", (*older, "fp16")
         if proven("fp32_exact"):
             return "upcast-from-fp32", (*older, "fp32")
-        return ("native" if refuted("fp32_exact") else "undecided"), older
+        if older:
+            return own_name, older
+        return ("native" if refuted("fp32_exact") else "undecided"), ()
     if dtype == "F32":
         if proven("bf16_exact"):
             return "upcast-from-bf16", (*older, *(("fp16",) if proven("fp16_grid") else ()), "bf16")
         if proven("fp16_exact"):
             return "upcast-from-fp16", (*older, "fp16")
         if older:
-            return "fp8-ancestor", older
+            return own_name, older
         if not (refuted("bf16_exact") and refuted("fp16_exact")):
             return "undecided", ()
         return ("fp16-ancestor", ("fp16",)) if proven("fp16_grid") else ("native", ())
@@ -98,11 +115,11 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
         if proven("bf16_exact"):
             return "downcast-from-bf16", (*older, "bf16")
         if older:
-            return "fp8-ancestor", older
+            return own_name, older
         return ("native" if refuted("bf16_exact") else "undecided"), ()
     if dtype == "BF16":
         if older:
-            return "fp8-ancestor", (*older, *(("fp16",) if proven("fp16_grid") else ()))
+            return own_name, (*older, *(("fp16",) if proven("fp16_grid") else ()))
         if proven("fp16_grid"):
             return "fp16-ancestor", ("fp16",)
         return ("native" if refuted("fp16_grid") else "undecided"), ()
@@ -122,29 +139,40 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
     """The lineage of a checkpoint from that of its tensors and of all values of each dtype pooled.
 
     Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
-    values. Tensors that disagree make the checkpoint ``mixed``: one exception refutes "all passed through".
+    values. Tensors that disagree make the checkpoint ``mixed``: one exception refutes "all passed through". Only where all
+    that disagree with the leading verdict hold at most 0.1 % of the parameters together (a scalar, a few norms) are they
+    set aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do tensors
+    that small decide for others that are undecided, or fewer than half of the parameters that all is ``native``.
 
     pooled: dtype -> judgement over all its values; parameters: dtype -> how many there are.
     """
     judged = list(tensors)
-    decided: dict[Verdict, tuple[str, ...]] = {}
+    weight: dict[Verdict, int] = {}
+    names: dict[Verdict, tuple[str, ...]] = {}
     for dtype, whole in pooled.items():
-        own = [t.judgement for t in judged if t.dtype == dtype and t.judgement.verdict != "undecided"]
-        for judgement in own or [whole]:
-            if judgement.verdict != "undecided":
-                names = decided.get(judgement.verdict, ())
-                decided[judgement.verdict] = names + tuple(n for n in judgement.passed_through if n not in names)
-    verdict: Verdict = "undecided"
-    if decided:
-        verdict = next(iter(decided)) if len(decided) == 1 else "mixed"
+        own = [t for t in judged if t.dtype == dtype and t.judgement.verdict != "undecided"]
+        for one in own or [Judged(dtype, parameters[dtype], whole)]:
+            if (own_verdict := one.judgement.verdict) != "undecided":
+                weight[own_verdict] = weight.get(own_verdict, 0) + one.parameters
+                names[own_verdict] = tuple(dict.fromkeys((*names.get(own_verdict, ()), *one.judgement.passed_through)))
+    everything = sum(one.parameters for one in judged)
+    verdict: Verdict = max(weight, key=lambda v: weight[v], default="undecided")
+    leads, others = weight.get(verdict, 0), sum(weight.values()) - weight.get(verdict, 0)
+    if others > SET_ASIDE * everything:
+        verdict = "mixed"
+    elif leads <= SET_ASIDE * everything or (verdict == "native" and 2 * leads < everything):
+        verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
-    if stored not in TESTS and verdict == "native":
+    if stored not in TESTS and verdict != "mixed":
         verdict = "undecided"  # nothing narrower is asked of fp8 values: their norms must not answer for them
-    ancestors = tuple(dict.fromkeys(name for names in decided.values() for name in names))
+    deciding = names if verdict == "mixed" else {verdict: names.get(verdict, ())}
+    ancestors = tuple(dict.fromkeys(name for each in deciding.values() for name in each))
     parts = _parts(judged)
     fossils = sum(t.judgement.fossil_rows for t in judged)
     found = tuple(e for dtype in sorted(pooled, key=lambda d: -parameters[d]) for e in pooled[dtype].evidence)
     statement = _statement(verdict, stored, ancestors, parts, len(judged), fossils, found)
+    if verdict != "mixed":
+        statement += _besides([part for part in parts if part.verdict not in (verdict, "undecided")], everything)
     return Lineage(
         stored=stored,
         passed_through=ancestors,
@@ -154,6 +182,14 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         fossil_rows=fossils,
         statement=statement,
     )
+
+
+def _besides(parts: Sequence[Part], everything: int) -> str:
+    """A sentence on the tensors that did not decide."""
+    if not parts:
+        return ""
+    said = ", ".join(f"{part.tensors:,} {'tensor is' if part.tensors == 1 else 'tensors are'} {part.verdict}" for part in parts)
+    return f" Besides, {said} ({100 * sum(part.parameters for part in parts) / max(1, everything):.2g} % of the parameters)."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
@@ -184,13 +220,17 @@ def _statement(
         return f"Parts of it have different histories: {shares} of the parameters{rows}."
     if verdict == "undecided" and stored not in TESTS:
         return f"Of {here} values nothing narrower is asked."
+    unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
+    if verdict == "undecided" and unsure:
+        return f"What came before {here} is not to be told from runs of neighbours: {unsure.conclusion}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":
         tested = max((e for e in found if e.exceptions), key=lambda e: e.tested, default=None)
         seen = f": {tested.exceptions:,} of {tested.tested:,} {tested.unit} rule {tested.format} out" if tested else ""
         return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
-    proof = next((e for e in found if e.proven), None)
+    narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
+    proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:
         path = f"fp16 and bf16, in which order the bits do not tell, then {here}"
     else:
@@ -198,6 +238,16 @@ def _statement(
     if proof is None:
         part = next(part for part in parts if part.verdict == verdict)
         return f"{path}: proven in {part.tensors:,} of {tensors:,} tensors; the bits of the others decide nothing."
+    if proof.test == "fp8_runs":
+        return (
+            f"{path}: of {proof.tested:,} runs of 128 neighbours none has more significands than {proof.format} leaves, "
+            f"and {proof.distinct:,} reach deeper than integers do."
+        )
+    if proof.test == "fp4_blocks":
+        return (
+            f"{path}: of {proof.tested:,} blocks of 16 neighbours none is off the 4-bit float grid, "
+            f"and {proof.distinct:,} reach from its smallest to its largest."
+        )
     return (
         f"{path}: {proof.tested:,} {proof.unit} tested, none an exception, {proof.distinct:,} different; "
         f"by chance each would pass with probability {proof.chance:.2g}."

@@ -23,11 +23,12 @@ Verdict = Literal[
     "downcast-from-bf16",
     "fp16-ancestor",
     "fp8-ancestor",
+    "fp4-ancestor",
     "mixed",
     "undecided",
 ]
 RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
-Basis = Literal["label", "lineage", "rule", "none"]
+Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 
 class DtypeRequest(Request):
@@ -83,12 +84,16 @@ class CheckpointFacts(Data):
 
 
 class Storage(Data):
-    """How much is stored in one dtype (safetensors name)."""
+    """How much is stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
+
+    parameters: scales, which count among tensors and bytes, are none; note: what is not plain floats, and is therefore something else.
+    """
 
     dtype: str
     tensors: int
     parameters: int
     bytes: int
+    note: str = ""
 
 
 class Extremes(Data):
@@ -141,8 +146,9 @@ class Interval(Data):
 class Evidence(Data):
     """One question put to the bits.
 
-    test: its name; format: the ancestor it looks for; unit: what is counted ("values" or "runs" of 128 neighbours).
-    tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing);
+    test: its name; format: the ancestor it looks for; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
+    of 16). tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing), or
+    how many runs or blocks that only a grid of the ancestor explains;
     exceptions: how many fail (one refutes); share: of those tested that pass; chance: share passing if there was no
     such ancestor; log10_chance: log10(chance^distinct), the odds that all pass by accident.
     """
@@ -150,7 +156,7 @@ class Evidence(Data):
     test: str
     question: str
     format: str
-    unit: Literal["values", "runs"]
+    unit: Literal["values", "runs", "blocks"]
     tested: int
     distinct: int
     exceptions: int
@@ -187,7 +193,11 @@ class Lineage(Data):
 
 
 class Training(Data):
-    """In which precision the model was trained: an inference, or a label. ``probabilities`` sum to 1, or are empty."""
+    """In which precision the model was trained: an inference, or a label.
+
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided", also where the classifier abstains and gives its
+    probabilities all the same. ``probabilities`` sum to 1, or are empty.
+    """
 
     verdict: str
     probabilities: dict[str, float]

@@ -119,7 +119,9 @@ UNREAD = Judgement("undecided", (), ())
 def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Statistics and lineage of one tensor."""
     values = counted.histogram
-    return TensorResult(tensor, statistics(values, tensor.elements), judge(values, counted.runs, counted.exact_rows))
+    # Values that scales make are float32 only because something had to hold them: nothing is asked of their bits.
+    judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
+    return TensorResult(tensor, statistics(values, tensor.elements), judgement)
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:

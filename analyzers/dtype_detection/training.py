@@ -3,104 +3,41 @@
 Weights reveal the precision of the stored copy, not of the compute; so this is kept apart from lineage.
 """
 
-import csv
-from collections import Counter
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-
+from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
+from analyzers.dtype_detection.labels import PRECISIONS, Label, LabelledExtremes, labelled_extremes, labels, precision_of
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
+from analyzers.dtype_detection.rule import rule
 
-_REFERENCE = Path(__file__).parent / "reference"
+__all__ = ["LINEAGE_CONFIDENCE", "PRECISIONS", "Label", "LabelledExtremes", "infer_training", "labelled_extremes", "labels"]
 
-PRECISIONS = ("fp16", "bf16", "fp32", "fp8")
-
-# What passing through a format says about training in it. No count of models backs this number: it is a stated
-# assumption, that one in ten of such copies was made by somebody who had trained in another precision.
+# What passing through a format says about training in it. No count of models backs this number, for labels do not say
+# what the labelled copy is stored in: it is a stated assumption, that one in ten of such copies was made by somebody who
+# had trained in another precision.
 LINEAGE_CONFIDENCE = 0.9
 
+# Where magnitudes are asked: what is stored in 16 bits or less speaks for itself, and too few values say nothing.
+_WIDE = ("F32", "F64")
+_NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A known training precision ("fp16-mixed", "bf16", ...) and where that is said."""
-
-    precision: str
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledExtremes:
-    """A model of known training precision with the extremes of its weights (rows of weight_extremes.csv)."""
-
-    model: str
-    precision: str
-    abs_min: float
-    abs_max: float
-    norm_min: float
-    norm_max: float
-
-
-@cache
-def labels() -> dict[str, Label]:
-    """Known training precisions by lower-case model id (training_precision_labels.csv; sources in each row)."""
-    with (_REFERENCE / "training_precision_labels.csv").open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in rows}
-
-
-@cache
-def labelled_extremes() -> tuple[LabelledExtremes, ...]:
-    """The 29 labelled models of the reference table (stas00/ml-ways)."""
-    with (_REFERENCE / "weight_extremes.csv").open(newline="", encoding="utf-8") as file:
-        return tuple(
-            LabelledExtremes(
-                row["model_id"],
-                row["training_precision"],
-                *(float(row[name]) for name in ("abs_min", "abs_max", "norm_min", "norm_max")),
-            )
-            for row in csv.DictReader(file)
-        )
-
-
-def rule(abs_max: float, norm_max: float) -> str:
-    """The well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
-    if abs_max > 1e2:
-        return "bf16"
-    return "fp16" if norm_max < 1e3 else "fp32"
-
-
-@cache
-def rule_outcomes() -> dict[str, Counter[str]]:
-    """What the labelled models were, by what the rule says of them."""
-    outcomes: dict[str, Counter[str]] = {name: Counter() for name in ("fp16", "bf16", "fp32")}
-    for model in labelled_extremes():
-        outcomes[rule(model.abs_max, model.norm_max)][model.precision] += 1
-    return outcomes
-
-
-def _probabilities(said: str) -> dict[str, float]:
-    """P(trained in p | the rule says ``said``): counts over the labelled models, one added to each of three."""
-    counts = rule_outcomes()[said]
-    known = ("fp16", "bf16", "fp32")
-    total = sum(counts.values()) + len(known)
-    return {name: (counts[name] + 1) / total for name in known}
-
-
-def _mostly(precision: str) -> dict[str, float]:
-    rest = [name for name in PRECISIONS[:3] if name != precision]
-    return {precision: LINEAGE_CONFIDENCE} | {name: (1 - LINEAGE_CONFIDENCE) / len(rest) for name in rest}
+_WHY = {
+    "clear": "",
+    "unclear": "No precision is likelier than all others together. ",
+    "unsupported": "Too far from every labelled model for an answer; the probabilities are the shares of their families. ",
+    "unlearned": "The likeliest precision is one that magnitudes do not show. ",
+}
 
 
 def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes: dict[str, int]) -> Training:
-    """Label, then lineage, then the rule; the first that applies.
+    """Label, then lineage, then the classifier; the first that applies.
 
-    base: extremes of the base model (no LM head), as in the reference table. dtypes: parameters by stored dtype.
+    base: extremes of the base model (no LM head, no buffers), as in the reference table. dtypes: parameters by stored
+    dtype. The classifier's verdict is "undecided" where it abstains; its probabilities are given all the same.
     """
     if label is not None:
-        family = label.precision.split("-")[0]
+        precision = precision_of(label.precision)
         return Training(
             verdict=label.precision,
-            probabilities={family: 1.0} if family in PRECISIONS else {},
+            probabilities={precision: 1.0} if precision else {},
             basis="label",
             explanation="A label with evidence, which beats any inference.",
             source=label.evidence,
@@ -117,29 +54,40 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
             ),
             source=None,
         )
-    if lineage.verdict in ("native", "fp16-ancestor") and base.abs_max is not None and base.norm_max is not None:
-        said = rule(base.abs_max, base.norm_max)
-        models = labelled_extremes()
-        within = min(m.norm_max for m in models) <= base.norm_max <= max(m.norm_max for m in models)
-        counts = rule_outcomes()[said]
-        if within:
-            return Training(
-                verdict=said,
-                probabilities=_probabilities(said),
-                basis="rule",
-                explanation=(
-                    f"By the rule of thumb on magnitudes (largest weight {base.abs_max:.3g}, largest norm {base.norm_max:.3g}): "
-                    f"of {sum(counts.values())} labelled models it calls {said}, {counts[said]} are."
-                ),
-                source="stas00/ml-ways",
-            )
+    magnitudes = magnitudes_of(base.model_dump())
+    if lineage.stored in _WIDE and lineage.verdict in _NOTHING_NARROWER and magnitudes is not None:
+        found = fitted().classifier.estimate(magnitudes)
+        return Training(
+            verdict=found.verdict,
+            probabilities=found.probabilities,
+            basis="classifier",
+            explanation=_explain(found, base),
+            source="stas00/ml-ways",
+        )
     return Training(
         verdict="undecided",
         probabilities={},
         basis="none",
-        explanation="No label, and neither the bits nor magnitudes like those of labelled models say more.",
+        explanation="No label, and neither the bits nor magnitudes say more.",
         source=None,
     )
+
+
+def _explain(found: Estimate, base: Extremes) -> str:
+    """What the classifier looked at, what it is nearest to, why it abstains if it does, and what the rule of thumb would say."""
+    assert base.abs_max is not None and base.norm_max is not None  # the classifier was asked
+    seen = f"{'' if base.exact else 'at least '}{base.abs_max:.3g}, largest norm {'' if base.exact else 'about '}{base.norm_max:.3g}"
+    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, for magnitudes do not show it."
+    return (
+        f"{_WHY[found.reason]}From magnitudes without LM head and buffers: largest weight {seen}. Nearest labelled model: "
+        f"{found.nearest.model} ({found.nearest.precision}), {found.distance:.2g} standard deviations away.{kept} "
+        f"The rule of thumb would say {rule(base.abs_max, base.norm_max)}."
+    )
+
+
+def _mostly(precision: str) -> dict[str, float]:
+    rest = [name for name in PRECISIONS[:3] if name != precision]
+    return {precision: LINEAGE_CONFIDENCE} | {name: (1 - LINEAGE_CONFIDENCE) / len(rest) for name in rest}
 
 
 def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:

@@ -95,6 +95,18 @@ FP8_E4M3 = FloatFormat("fp8_e4m3", 4, 3, "fn")
 FP8_E5M2 = FloatFormat("fp8_e5m2", 5, 2)
 FP8_E4M3FNUZ = FloatFormat("fp8_e4m3fnuz", 4, 3, "fnuz")
 FP8_E5M2FNUZ = FloatFormat("fp8_e5m2fnuz", 5, 2, "fnuz")
+FP4_E2M1 = FloatFormat("fp4_e2m1", 2, 1, "none")
+
+
+def e8m0_values() -> NDArray[np.float64]:
+    """(256,) the value of every pattern of E8M0 (OCP MX), the format of scales: 2^(code - 127), and NaN for 255.
+
+    No `FloatFormat`: it has no sign, no mantissa and no zero.
+    """
+    values: NDArray[np.float64] = np.ldexp(1.0, np.arange(256) - 127)
+    values[255] = np.nan
+    return values
+
 
 # |x| from here on rounds to infinity in fp16 (65504 plus half its ulp), and up to here to zero (half the smallest subnormal).
 FP16_OVERFLOW = 65520.0

@@ -13,6 +13,9 @@ import numpy as np
 from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
+from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
+from analyzers.numerics.runs import RUN_COUNTS
+
 _MASK16 = np.uint64(0xFFFF)
 
 
@@ -106,75 +109,6 @@ def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
         x = float64(values[i]) * scale
         total += x * x
     return total
-
-
-@_jit()
-def runs_of_few_significands(
-    codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
-) -> None:
-    """Count how many different significands (top 7 mantissa bits) runs of 128 neighbours hold.
-
-    A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
-    at. Only normal values count; a run needs 32 of them. Values of a scaled fp8 or fp4 grid keep the few
-    significands of that grid, whatever the scale of the run. So do others, which a floating grid is told from by its
-    exponents: the steps of an integer grid (dequantized int4: 1, 2, ... 15) and values close to one constant (norms near
-    1) have fewer than 6. So have a few values repeated, which are fewer than 20. Such runs say nothing and count as if of
-    one significand.
-
-    codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
-    bits of each in the stored dtype; out: (10,) histogram of the number of distinct significands, 9 meaning more than 8.
-    """
-    per_row = (row + 127) // 128
-    top = uint64((1 << exponent) - 1)
-    mantissa_shift = uint64(mantissa)
-    significand_shift = uint64(mantissa - 7)
-    for r in range(codes.size // row):
-        step = (stride - (first + r) * per_row % stride) % stride
-        for k in range(step, per_row, stride):
-            start = r * row + k * 128
-            end = min(start + 128, (r + 1) * row)
-            low = uint64(0)
-            high = uint64(0)
-            exponents = uint64(0)
-            normal = 0
-            while start < end:
-                for i in range(start, min(start + 32, end)):  # no branches in here: they would be coin tosses
-                    code = uint64(codes[i])
-                    stored = (code >> mantissa_shift) & top
-                    counts = uint64(stored != 0) & uint64(stored != top)
-                    normal += int64(counts)
-                    exponents |= counts << (stored & uint64(63))
-                    bit = (code >> significand_shift) & uint64(127)
-                    upper = bit >> uint64(6)
-                    low |= (counts & (upper ^ uint64(1))) << (bit & uint64(63))
-                    high |= (counts & upper) << (bit & uint64(63))
-                start += 32
-                if normal >= 32 and _ones(low, high) > 8:
-                    break
-            if normal >= 32:
-                distinct = _ones(low, high)
-                if distinct <= 8 and (_ones(exponents, uint64(0)) < 6 or _few_magnitudes(codes[r * row + k * 128 : end], 20)):
-                    distinct = 1
-                out[distinct] += 1
-
-
-@_jit()
-def _few_magnitudes(codes: NDArray[Any], need: int) -> bool:
-    """Whether there are fewer than ``need`` different patterns, signs left out, in ``codes`` (at most 128 of them)."""
-    magnitude = (1 << (8 * codes.itemsize - 1)) - 1
-    found = np.empty(need, dtype=np.uint64)
-    distinct = 0
-    for i in range(codes.size):
-        code = uint64(codes[i]) & uint64(magnitude)
-        known = False
-        for j in range(distinct):
-            known |= found[j] == code
-        if not known:
-            found[distinct] = code
-            distinct += 1
-            if distinct == need:
-                return False
-    return True
 
 
 @_jit(inline="always")
@@ -289,11 +223,83 @@ def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, b
     return False
 
 
+@_jit()
+def decode_fp8(
+    codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """Set ``out`` (n,) to the values of ``codes`` (n,), which are elements of a tensor from number ``start`` on: table[code] x scale.
+
+    The tensor is (matrices, rows, columns), row-major, and each of its matrices is cut into blocks that share a scale. grid:
+    (rows, columns, rows of a block, columns of a block, rows of scales, columns of scales); scales: those from number ``base``
+    on, of (matrices, rows of scales, columns of scales), row-major; table: (256,) the value of each code.
+    """
+    columns, block_columns = grid[1], grid[3]
+    i = 0
+    while i < out.size:
+        row, column = divmod(start + i, columns)
+        first = _first_scale(row, grid) - base
+        end = min(i + columns - column, out.size)
+        block = column // block_columns
+        edge = i + (block + 1) * block_columns - column
+        while i < end:
+            stop = min(edge, end)
+            scale = scales[first + block]
+            part, values = codes[i:stop], out[i:stop]
+            for j in range(values.size):
+                values[j] = table[part[j]] * scale
+            i = stop
+            edge += block_columns
+            block += 1
+
+
+@_jit()
+def decode_fp4(
+    codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """`decode_fp8` for codes of 4 bits, the first of a byte in its low half; ``codes`` begins with the byte that holds ``start``.
+
+    Blocks have an even number of columns, so that none begins inside a byte. table: (16,) the value of each code.
+    """
+    columns, block_columns = grid[1], grid[3]
+    i = 0
+    odd = start % 2
+    while i < out.size:
+        row, column = divmod(start + i, columns)
+        first = _first_scale(row, grid) - base
+        end = min(i + columns - column, out.size)
+        block = column // block_columns
+        edge = i + (block + 1) * block_columns - column
+        while i < end:
+            stop = min(edge, end)
+            scale = scales[first + block]
+            if (odd + i) % 2:
+                out[i] = table[codes[(odd + i) // 2] >> 4] * scale
+                i += 1
+            part, values = codes[(odd + i) // 2 : (odd + stop) // 2], out[i:stop]
+            for j in range(part.size):
+                values[2 * j] = table[part[j] & 15] * scale
+                values[2 * j + 1] = table[part[j] >> 4] * scale
+            if (odd + stop) % 2 and i < stop:
+                out[stop - 1] = table[codes[(odd + stop) // 2] & 15] * scale
+            i = stop
+            edge += block_columns
+            block += 1
+
+
+@_jit(inline="always")
+def _first_scale(row: int, grid: Any) -> Any:
+    """Number of the scale that ``row`` begins with."""
+    matrix, inside = divmod(row, grid[0])
+    return (matrix * grid[4] + inside // grid[2]) * grid[5]
+
+
 def warm() -> None:
     """Compile every kernel, or load it from numba's cache: so that the first visitor does not wait for it."""
     table = np.zeros((1, 1 << 16), dtype=np.uint32)
     planes = np.zeros((5, 1 << 16), dtype=np.uint32)
-    runs = np.zeros(10, dtype=np.int64)
+    runs = np.zeros(RUN_COUNTS, dtype=np.int64)
     for code_type in (np.uint16, np.uint32):
         codes = np.arange(256, dtype=code_type)
         mantissa, exponent = (7, 8) if code_type is np.uint16 else (23, 8)
@@ -306,3 +312,6 @@ def warm() -> None:
     exact_rows32(codes32, 128, 8)
     squares(codes32.view(np.float32), 1.0)
     squares(np.zeros(4), 1.0)
+    bytes8, values, ones = np.zeros(32, dtype=np.uint8), np.zeros(32, dtype=np.float32), np.ones(1, dtype=np.float32)
+    decode_fp8(bytes8, 0, (1, 32, 1, 32, 1, 1), ones, 0, np.zeros(256, dtype=np.float32), values)
+    decode_fp4(bytes8, 0, (1, 32, 1, 32, 1, 1), ones, 0, np.zeros(16, dtype=np.float32), values)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics import plain
+from analyzers.numerics.plain import Grid
 
 # Up to here numpy is done before numba would be loaded.
 PLAIN_BYTES = 4 << 20
@@ -23,6 +24,14 @@ class Loops(Protocol):
     ) -> None: ...
     def exact_rows32(self, codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]: ...
     def exact_rows16(self, codes: NDArray[np.uint16], row: int, need: int) -> int: ...
+    def decode_fp8(
+        self, codes: NDArray[np.uint8], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
+        table: NDArray[np.float32], out: NDArray[np.float32],
+    ) -> None: ...  # fmt: skip
+    def decode_fp4(
+        self, codes: NDArray[np.uint8], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
+        table: NDArray[np.float32], out: NDArray[np.float32],
+    ) -> None: ...  # fmt: skip
 
 
 def loops_for(nbytes: int) -> Loops:

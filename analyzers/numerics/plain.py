@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.numerics.plain_runs import runs_of_few_significands as runs_of_few_significands
+
 _LOW_BITS = (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF)
-_EXPONENTS_OF_A_GRID = 6
-_MAGNITUDES_OF_A_RUN = 20
 _BINADES_OF_A_ROW = 4
+
+# rows, columns, rows of a block, columns of a block, rows of scales, columns of scales: see `kernels.decode_fp8`
+Grid = tuple[int, int, int, int, int, int]
 
 
 def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
@@ -40,26 +43,6 @@ def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
     """See `kernels.squares`."""
     scaled = values.astype(np.float64) * scale
     return float(np.square(scaled).sum())
-
-
-def runs_of_few_significands(
-    codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
-) -> None:
-    """See `kernels.runs_of_few_significands`."""
-    per_row = (row + 127) // 128
-    stored, significand = _fields(codes, mantissa, exponent)
-    significand >>= mantissa - 7
-    normal = (stored != 0) & (stored != (1 << exponent) - 1)
-    for r in range(codes.size // row):
-        for k in range(-((first + r) * per_row) % stride, per_row, stride):
-            run = slice(r * row + k * 128, min(r * row + k * 128 + 128, (r + 1) * row))
-            chosen = normal[run]
-            if chosen.sum() < 32:
-                continue
-            distinct = min(len(set(significand[run][chosen].tolist())), 9)
-            spread = len(set((stored[run][chosen] & 63).tolist()))
-            different = len(set((codes[run] & np.array((1 << (mantissa + exponent)) - 1, dtype=codes.dtype)).tolist()))
-            out[1 if distinct <= 8 and (spread < _EXPONENTS_OF_A_GRID or different < _MAGNITUDES_OF_A_RUN) else distinct] += 1
 
 
 def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
@@ -113,3 +96,33 @@ def _informative(
             continue
         count += len({(m * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 58 for m in magnitudes}) >= need
     return count
+
+
+def decode_fp8(
+    codes: NDArray[np.uint8], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
+    table: NDArray[np.float32], out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """See `kernels.decode_fp8`."""
+    _scaled(table[codes[: out.size]], start, grid, scales, base, out)
+
+
+def decode_fp4(
+    codes: NDArray[np.uint8], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
+    table: NDArray[np.float32], out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """See `kernels.decode_fp4`."""
+    odd = start % 2
+    halves = np.stack([codes & np.uint8(15), codes >> np.uint8(4)], axis=1).reshape(-1)[odd : odd + out.size]
+    _scaled(table[halves], start, grid, scales, base, out)
+
+
+def _scaled(
+    values: NDArray[np.float32], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
+    out: NDArray[np.float32],
+) -> None:  # fmt: skip
+    rows, columns, block_rows, block_columns, scale_rows, scale_columns = grid
+    row, column = np.divmod(np.arange(start, start + out.size), columns)
+    matrix, row = np.divmod(row, rows)
+    index = (matrix * scale_rows + row // block_rows) * scale_columns + column // block_columns - base
+    with np.errstate(all="ignore"):
+        np.multiply(values, scales[index], out=out)

@@ -8,28 +8,42 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits
-from analyzers.base import Progress
 from analyzers.errors import MantissaError
 from components import theme
-from components.jobs import OUR_FAULT, job, log_unexpected
 from components.links import Form, form
 from components.navigation import build_navigation
-from components.passport import summary
 from components.picker import Suggestions, choices
 from components.progress import Meter
-from components.result import Result, build_result
+from components.result import build_result
+from components.runs import Controls, Runs, Updates, failed
+from components.several import Batch, build_several
 
-EXAMPLES = ("sample:tiny-bf16-as-fp32", "sample:tiny-overflow", "google-t5/t5-small", "EleutherAI/pythia-1b", "meta-llama/Llama-2-7b-hf")
+_THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
+# What each example's button says, and what it asks for.
+EXAMPLES = {
+    name: name
+    for name in (
+        "sample:tiny-bf16-as-fp32",
+        "sample:tiny-overflow",
+        "google-t5/t5-small",
+        "EleutherAI/pythia-1b",
+        "meta-llama/Llama-2-7b-hf",
+    )
+} | {"three samples": _THREE}
 _TITLE = """<header class="m-title"><h1>What precision was this model trained in?</h1>
-<p>Paste a Hub model id. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and tells what they prove
-and what they suggest.</p></header>"""
+<p>Paste a Hub model id, or several. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and tells what they
+prove and what they suggest.</p></header>"""
+# Shown by page.js when Enter is pressed while an analysis runs.
+_BUSY = '<p id="m-busy" role="status"></p>'
 # The form is filled from the address first; then the visitor's click is made for them, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => { if (new URLSearchParams(location.search).get('model') && !document.querySelector('#m-status .m-error')) "
     "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }"
 )
 HEAD = f"<script>{(theme.STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
-_WHOLE_LINK = "(link) => new URL(link, location.href).href"
+_WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
+_SHOW_RESULT = "() => setTimeout(() => document.querySelector('#m-result')?.scrollIntoView({block: 'start'}), 100)"
+_QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build(page: gr.Blocks) -> None:
@@ -40,7 +54,7 @@ def build(page: gr.Blocks) -> None:
         model = gr.Dropdown(
             choices(),
             value=None,
-            label="Model id or sample",
+            label="Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces",
             allow_custom_value=True,
             filterable=True,
             interactive=True,
@@ -49,13 +63,21 @@ def build(page: gr.Blocks) -> None:
         )
         inspect = gr.Button("Inspect", variant="primary", elem_id="m-inspect", elem_classes="m-go")
         stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
+    gr.HTML(_BUSY, elem_classes="m-plain")
     offline = gr.HTML(elem_classes="m-plain")
     with gr.Row(elem_classes="m-chips"):
         chips = [gr.Button(example, size="sm", scale=0) for example in EXAMPLES]
     fields = [model, *_options()]
     status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
+    batch = gr.State()
+    several = build_several()
     result = build_result()
-    _wire(fields, inspect, stop, chips, status, result)
+    controls = Controls(inspect, stop, chips)
+    runs = Runs(controls, status, result, several, batch)
+    _wire(fields, controls, status, batch, runs)
+    several.table.click(runs.open, batch, runs.outputs(), queue=False, **_QUIET).success(None, js=_SHOW_RESULT, **_QUIET)
+    for share in (result.share, several.share):
+        share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **_QUIET)
     _wire_address(page, fields, status)
     _wire_search(model, offline)
 
@@ -74,69 +96,40 @@ def _options() -> list[Any]:
     return [mode, budget, include, exclude, subfolder, seed]
 
 
-def _wire(fields: list[Any], inspect: gr.Button, stop: gr.Button, chips: list[gr.Button], status: gr.HTML, result: Result) -> None:
-    def busy(running: bool) -> dict[Any, Any]:
-        return {
-            inspect: gr.update(visible=not running),
-            stop: gr.update(visible=running),
-            **{chip: gr.update(interactive=not running) for chip in chips},
-        }
+def _wire(fields: list[Any], controls: Controls, status: gr.HTML, batch: gr.State, runs: Runs) -> None:
+    def run(*values: Any) -> Iterator[Updates]:
+        yield from runs.run(Form(*map(_text, values)))
 
-    def begin() -> dict[Any, Any]:
-        return {status: Meter.waiting(), **result.hide(), **busy(True)}
+    def ended_early(shown: str | None, reached: Batch | None) -> Updates:
+        if shown == Meter.waiting():
+            return runs.refuse()
+        # Stopped. The last progress may have been on its way and have arrived after Stop's own answer.
+        return runs.stopped(reached) if Meter.is_progress(shown) else {status: gr.skip()}
 
-    def run(*values: Any) -> Iterator[dict[Any, Any]]:
-        meter = Meter()
-        try:
-            for item in job(Form(*map(_text, values)).request()):
-                if not isinstance(item, Progress):
-                    yield {
-                        status: f'<p class="m-hidden" role="status">Done. {escape(summary(item))}</p>',
-                        **result.show(item),
-                        **busy(False),
-                    }
-                elif html := meter.show(item):
-                    yield {status: html}
-        except MantissaError as error:
-            yield {status: _error(str(error)), **result.hide(), **busy(False)}
-        except Exception as error:  # the visitor gets a sentence, the log what happened
-            log_unexpected(error)
-            yield {status: _error(OUR_FAULT), **result.hide(), **busy(False)}
-
-    def stopped() -> dict[Any, Any]:
-        return {status: '<div class="m-status" role="status">Stopped. Nothing of it was kept.</div>', **busy(False)}
-
-    def ended_early(shown: str | None) -> dict[Any, Any]:
-        if shown != Meter.waiting():
-            # Stopped. The last progress may have been on its way and have arrived after Stop's own answer.
-            return stopped() if Meter.is_progress(shown) else {status: gr.skip()}
-        return {status: _error("Too many analyses are waiting already; try again in a minute."), **result.hide(), **busy(False)}
-
-    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    controls = [status, inspect, stop, *chips]
-    everything = [*controls, *result.components()]
-    starts = [inspect.click(begin, outputs=[*controls, result.card], queue=False, **quiet)]
-    for chip, example in zip(chips, EXAMPLES, strict=True):
-        named = chip.click(lambda example=example: example, outputs=fields[:1], queue=False, **quiet)
-        starts.append(named.then(begin, outputs=[*controls, result.card], queue=False, **quiet))
-    runs = []
+    everything = runs.outputs()
+    starts = [controls.inspect.click(runs.begin, outputs=everything, queue=False, **_QUIET)]
+    for chip, asked in zip(controls.chips, EXAMPLES.values(), strict=True):
+        named = chip.click(lambda asked=asked: asked, outputs=fields[:1], queue=False, **_QUIET)
+        starts.append(named.then(runs.begin, outputs=everything, queue=False, **_QUIET))
+    started = []
     for start in starts:
-        done = start.then(run, fields, everything, concurrency_limit=limits.JOBS, concurrency_id="analysis", **quiet)
-        done.success(None, result.link, result.link, js=_WHOLE_LINK, **quiet)
-        done.failure(ended_early, status, [*controls, result.card], queue=False, **quiet)
-        runs.append(done)
-    stop.click(stopped, outputs=controls, cancels=runs, queue=False, **quiet)
+        done = start.then(run, fields, everything, concurrency_limit=limits.JOBS, concurrency_id="analysis", **_QUIET)
+        done.failure(ended_early, [status, batch], everything, queue=False, **_QUIET)
+        started.append(done)
+    # an event that cancels others gets no inputs: what was reached is shown by the next
+    halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **_QUIET)
+    halted.then(runs.stopped, batch, everything, queue=False, **_QUIET).then(runs.files, batch, everything, queue=False, **_QUIET)
 
 
 def _wire_address(page: gr.Blocks, fields: list[Any], status: gr.HTML) -> None:
     def prefill(request: gr.Request) -> list[Any]:
-        asked = form(dict(request.query_params))
+        asked = form(request.query_params.multi_items())
         if not asked.model:
             return [*[gr.skip()] * len(fields), ""]
         try:
-            asked.request()
+            asked.requests()
         except MantissaError as error:
-            return [asked.model, *[gr.skip()] * (len(fields) - 1), _error(str(error))]
+            return [asked.model, *[gr.skip()] * (len(fields) - 1), failed(str(error))]
         return [*astuple(asked), ""]
 
     loaded = page.load(prefill, outputs=[*fields, status], queue=False, show_progress="hidden", api_visibility="private")
@@ -170,7 +163,3 @@ def _wire_search(model: gr.Dropdown, offline: gr.HTML) -> None:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _error(message: str) -> str:
-    return f'<div class="m-status m-error" role="alert"><b>That did not work.</b> {escape(message)}</div>'

@@ -2,23 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.numerics import BF16, FP8_E4M3, FP16
 from components import numbers
+from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from analyzers.dtype_detection.report import LayerRow
 
-# Each has at least 3:1 against the light and the dark card, and roles differ by marker and dash as well as by colour.
-_COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
-_MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
-_THRESHOLD = "#b42318"
 _ACCENT = "#3b5bdb"
 _OUTSIDE = "outside"
 
@@ -45,6 +40,18 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
     return tuple(mark for mark in named if low <= mark.log2 <= high)
 
 
+def why_empty(report: DtypeReport) -> str:
+    """A sentence that says why the figures of ``report`` would be empty; empty when they are not."""
+    if report.exponents:
+        return ""
+    counts = report.counts
+    what = ", ".join(
+        f"{numbers.count(n)} {name}" for n, name in ((counts.nan, "NaN"), (counts.inf, "infinite"), (counts.zero, "zero")) if n
+    )
+    among = f" ({what})" if what else ""
+    return f"Nothing to draw: none of the {numbers.plural(report.values_read, 'value')} read is finite and nonzero{among}."
+
+
 def spectrum(report: DtypeReport) -> "Figure":
     """How many of the values read have which exponent, with the limits of fp16, fp8 and bf16 where they are near."""
     from plotly.graph_objects import Bar, Figure
@@ -63,10 +70,12 @@ def spectrum(report: DtypeReport) -> "Figure":
     )
     low, high = _range(report)
     drawn = marks(report)
-    # one line of text per mark, stacked above the bars, so that no two names collide on a narrow screen
-    figure = Figure([bars], _layout(400))
-    for line, mark in enumerate(drawn):
-        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark.log2 < low + 0.5 * (high - low))
+    figure = Figure([bars], layout(400))
+    # One line of text per mark, stacked above the bars, so that no two names collide on a narrow screen: from the outside in,
+    # for the names point inwards and a mark ends at its name.
+    left = [mark for mark in drawn if mark.log2 < low + 0.5 * (high - low)]
+    for line, mark in enumerate([*left, *reversed(drawn[len(left) :])]):
+        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark in left)
     top = max((100 * item.count / total for item in report.exponents), default=1.0)
     step_ticks = 8 if high - low <= 80 else 32
     ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))
@@ -81,68 +90,61 @@ def layers(report: DtypeReport) -> "Figure":
     """The largest magnitude in each layer, one trace per role, with fp16's largest value."""
     from plotly.graph_objects import Figure, Scatter
 
-    figure = Figure(layout=_layout(420))
-    numbered = [row.layer for row in report.layers if row.layer is not None]
+    figure = Figure(layout=layout(420))
+    highest = max((row.layer for row in report.layers if row.layer is not None), default=0)
+    # far enough from layer 0 that their names do not meet, however many layers there are
+    outside = -max(1, math.ceil((highest + 1) / 6))
     for index, (role, rows) in enumerate(_by_role(report)):
-        style = index % len(_COLOURS)
+        style = index % len(COLOURS)
         # what stands outside the layers is no neighbour of layer 0: no line leads from one to the other
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         figure.add_trace(
             Scatter(
-                x=[None if row is None else -1 if row.layer is None else row.layer for row in points],
+                x=[None if row is None else outside if row.layer is None else row.layer for row in points],
                 y=[row and row.abs_max for row in points],
-                name=_text(role),
+                name=text(role),
                 mode="lines+markers" if len(rows) > 1 else "markers",
-                line={"color": _COLOURS[style], "dash": _DASHES[style], "width": 1.8},
-                marker={"symbol": _MARKERS[style], "size": 7, "color": _COLOURS[style]},
+                line={"color": COLOURS[style], "dash": DASHES[style], "width": 1.8},
+                marker={"symbol": MARKERS[style], "size": 7, "color": COLOURS[style]},
                 customdata=[row and [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points],
-                hovertemplate=f"{_text(role)}, %{{customdata[0]}}<br>largest %{{customdata[1]}}<br>rms %{{customdata[2]}}"
+                hovertemplate=f"{text(role)}, %{{customdata[0]}}<br>largest %{{customdata[1]}}<br>rms %{{customdata[2]}}"
                 "<br>tensors: %{customdata[3]}<extra></extra>",
             )
         )
-    highest = max(numbered, default=0)
-    spacing = max(1, math.ceil((highest + 1) / 8))
-    ticks = [-1, *range(0, highest + 1, spacing)] if any(row.layer is None for row in report.layers) else [*range(0, highest + 1, spacing)]
+    spacing = max(1, math.ceil((highest + 1) / 6))
+    ticks = list(range(0, highest + 1, spacing))
+    if any(row.layer is None for row in report.layers):
+        ticks.insert(0, outside)
     largest = FP16.largest
-    figure.add_shape(
-        type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line={"color": _THRESHOLD, "dash": "dash", "width": 1.2}
-    )
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line=LIMIT, layer="below")
     figure.add_annotation(
-        xref="paper", x=1, xanchor="right", y=math.log10(largest), yanchor="top", text="fp16 largest 65504", showarrow=False
+        xref="paper",
+        x=1,
+        xanchor="right",
+        y=math.log10(largest),
+        yanchor="bottom",
+        text="fp16 largest 65504",
+        showarrow=False,
+        font={"size": 11},
+        bgcolor=GROUND,
+        borderpad=1,
     )
     shown = [row.abs_max for row in report.layers if row.abs_max]
-    low, high = min(shown, default=1e-2), max(shown, default=1.0)
+    low, high = math.log10(min(shown, default=1e-2)) - 0.4, math.log10(max([*shown, largest])) + 0.6
     figure.update_xaxes(title="layer", tickvals=ticks, ticktext=[_OUTSIDE if tick < 0 else str(tick) for tick in ticks], showgrid=False)
     figure.update_yaxes(
         title="largest magnitude",
         type="log",
         exponentformat="power",
-        dtick=1,
-        range=[math.log10(low) - 0.4, max(math.log10(high), math.log10(largest)) + 0.6],
+        dtick=math.ceil((high - low) / 10),
+        range=[low, high],
     )
     figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
     return figure
 
 
-def _layout(height: int) -> dict[str, object]:
-    return {
-        "height": height,
-        "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#7c828d"},
-        "template": "none",
-        "dragmode": False,
-        "showlegend": False,
-        "hoverlabel": {"align": "left"},
-        "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
-        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1, "tickfont": {"size": 11}},
-    }
-
-
 def _vertical(figure: "Figure", mark: Mark, height: float, right: bool) -> None:
-    line = {"color": _THRESHOLD, "dash": "dash", "width": 1.2}
-    figure.add_shape(type="line", yref="paper", x0=mark.log2, x1=mark.log2, y0=0, y1=height, line=line)
+    figure.add_shape(type="line", yref="paper", x0=mark.log2, x1=mark.log2, y0=0, y1=height, line=LIMIT)
     figure.add_annotation(
         x=mark.log2,
         yref="paper",
@@ -153,6 +155,8 @@ def _vertical(figure: "Figure", mark: Mark, height: float, right: bool) -> None:
         xshift=4 if right else -4,
         yanchor="top",
         font={"size": 11},
+        bgcolor=GROUND,
+        borderpad=1,
     )
 
 
@@ -168,11 +172,6 @@ def _by_role(report: DtypeReport) -> "Iterator[tuple[str, list[LayerRow]]]":
         rows = [row for row in report.layers if row.role == role and row.abs_max]
         if rows:
             yield role, sorted(rows, key=lambda row: -1 if row.layer is None else row.layer)
-
-
-def _text(text: str) -> str:
-    """Plotly reads a small HTML in its texts, in which quotes are not escaped."""
-    return escape(text, quote=False)
 
 
 def _place(row: "LayerRow") -> str:

@@ -2,9 +2,18 @@
 // Gradio's dropdown would take the first suggestion, and "gpt2" would become somebody else's model.
 (() => {
   let chosen = false;
-  const inspect = () => document.querySelector("#m-inspect")?.click();
+  let stopped = 0;
+  const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
+  const say = (text) => { const place = document.querySelector("#m-busy"); if (place) place.textContent = text; };
+  const inspect = () => {
+    if (button("#m-inspect")) button("#m-inspect").click();
+    else if (button("#m-stop")) say("An analysis is running. Stop it first (Escape), then press Enter again.");
+  };
   document.addEventListener("keydown", (event) => {
     const input = event.target;
+    // Escape closes an open list of suggestions first; then it stops.
+    const listed = input.closest?.("#m-model") && document.querySelector("#m-model .options");
+    if (event.key === "Escape" && button("#m-stop") && !listed) button("#m-stop").click();
     if (!(input instanceof HTMLInputElement || input instanceof HTMLTextAreaElement)) return;
     const picker = input.closest("#m-model");
     if (!picker && !input.closest("#m-options")) return;
@@ -17,16 +26,41 @@
     chosen = false;
     setTimeout(() => { input.blur(); setTimeout(inspect, 0); }, 0);
   }, true);
-  // What is pasted is what is meant: close the list of suggestions, which would lie over the button on a narrow screen.
   document.addEventListener("paste", (event) => {
-    if (event.target.closest?.("#m-model")) setTimeout(() => event.target.blur(), 50);
+    const input = event.target;
+    if (!input.closest?.("#m-model")) return;
+    // A list of models, one a line: a field of one line would join them.
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (/[\r\n]/.test(text.trim())) {
+      event.preventDefault();
+      input.setRangeText(text.trim().split(/[\r\n]+/).join(", "), input.selectionStart, input.selectionEnd, "end");
+      input.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    // What is pasted is what is meant: close the list of suggestions, which would lie over the button on a narrow screen.
+    setTimeout(() => input.blur(), 50);
   }, true);
-  // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
   document.addEventListener("click", (event) => {
+    // One Stop a run: Gradio's server trips over a second one that arrives while the first is at work.
+    if (event.target.closest?.("#m-stop")) {
+      if (Date.now() - stopped < 2000) { event.stopImmediatePropagation(); event.preventDefault(); return; }
+      stopped = Date.now();
+    }
+    if (event.target.closest?.("#m-inspect, .m-chips")) stopped = 0;
+    if (event.target.closest?.("#m-inspect, #m-stop, .m-chips")) say("");
     if (!event.target.closest?.("[role=tab]")) return;
+    // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
     // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
-    for (const [id, name] of [["m-link", "Link to this analysis"], ["m-command", "The same on the command line"]])
-      setTimeout(() => document.querySelector(`#${id} :is(input, textarea)`)?.setAttribute("aria-label", name), 80);
-  });
+    for (const [id, name] of [["link", "Link to this analysis"], ["command", "The same on the command line"]])
+      for (const field of document.querySelectorAll(`#m-${id} :is(input, textarea), #m-all-${id} :is(input, textarea)`))
+        setTimeout(() => field.setAttribute("aria-label", name), 80);
+  }, true);
+  // Inspect and Stop take each other's place, and hand on the focus of those who use the keyboard.
+  let focused = null;
+  document.addEventListener("focusin", (event) => { focused = event.target.id; });
+  new MutationObserver(() => {
+    if (document.activeElement !== document.body || !["m-inspect", "m-stop"].includes(focused)) return;
+    const other = button(focused === "m-inspect" ? "#m-stop" : "#m-inspect");
+    if (other && !button(`#${focused}`)) other.focus();
+  }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["class", "style"] });
 })();

@@ -15,6 +15,7 @@ from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .local_exact import local_exact
 from .result import Result, table
+from .scan import scan_exact, scan_quick
 from .start import sample_start
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
@@ -24,6 +25,8 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "large": large_quick,
     "mixture": mixture_quick,
     "intervals": interval_coverage,
+    "scan": scan_quick,
+    "scan-exact": scan_exact,
 }
 
 

@@ -1,5 +1,7 @@
 """The endpoint for programs, called as programs do: with gradio's own client over HTTP."""
 
+from typing import Any
+
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -25,11 +27,32 @@ def test_inspect_returns_the_report_of_a_sample(client: Client) -> None:
         ({"model": "/etc/passwd"}, "command line"),
         ({"model": "./README.md"}, "command line"),
         ({"model": "no such model"}, "space"),
+        ({"model": None}, "Type or paste a model id"),
+        ({}, "Type or paste a model id"),
+        ({"model": ["sample:tiny-bf16"]}, "must be a text"),
         ({"model": "sample:tiny-bf16", "budget": "-1"}, "budget"),
         ({"model": "sample:tiny-bf16", "include": "("}, "regular expression"),
     ],
 )
-def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, str], said: str) -> None:
+def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(AppError, match=said) as caught:
         client.predict(**arguments, api_name="/inspect")
     assert "Traceback" not in str(caught.value)
+
+
+def test_the_endpoints_have_typed_names(client: Client) -> None:
+    described = client.view_api(return_format="dict")["named_endpoints"]
+    for name, first in (("/inspect", "model"), ("/inspect_many", "models")):
+        parameters = {each["parameter_name"]: each["python_type"]["type"] for each in described[name]["parameters"]}
+        assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed"]
+        assert parameters["seed"] == "int"
+        assert "quick" in parameters["mode"]
+        assert "exact" in parameters["mode"]
+
+
+def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> None:
+    found = client.predict(models=["sample:tiny-fp32", "no!such", "sample:tiny-bf16"], include="mlp", api_name="/inspect_many")
+    assert DtypeReport.model_validate(found[0]).selected_tensors == 12
+    assert found[1]["model"] == "no!such"
+    assert "no model id" in found[1]["error"]
+    assert found[2]["checkpoint"]["ref"] == "sample:tiny-bf16"

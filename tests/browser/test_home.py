@@ -40,6 +40,8 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     evidence = page.locator(".m-table").first.inner_text()
     assert "Low 16 bits zero?" in evidence
     assert "was bf16 before" in evidence
+    held = page.locator(".m-held").inner_text()
+    assert re.search(r"fp16\s+9\d.*%\s+bf16\s+100 %\s+tf32\s+100 %\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%", held)
 
     page.get_by_role("tab", name="Spectrum").click()
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
@@ -48,8 +50,15 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
     width = page.evaluate("document.querySelector('#m-result').offsetWidth")
     page.wait_for_function(f"[...document.querySelectorAll('.js-plotly-plot .main-svg')].some(e => e.clientWidth > {width} * 0.9)")
+    page.get_by_role("tab", name="Among models").click()
+    expect(page.locator(".js-plotly-plot:visible").get_by_text("above 10²: bf16")).to_be_visible()
+    expect(page.locator(".js-plotly-plot:visible .scatterlayer .point")).to_have_count(30)
+    expect(page.locator("#m-result")).to_contain_text("where the rule of thumb says fp16")
     page.get_by_role("tab", name="Tensors").click()
     expect(page.locator(".m-rows").get_by_text("model.embed_tokens.weight").first).to_be_visible()
+    fossil = page.locator(".m-rows").get_by_role("columnheader", name="Fossil rows").bounding_box()
+    assert fossil is not None
+    assert fossil["x"] + fossil["width"] < 1180
 
     page.get_by_role("tab", name="Share").click()
     expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick")
@@ -91,7 +100,7 @@ def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     expect(page.locator(".m-tiles")).to_be_hidden()
 
 
-@pytest.mark.parametrize("model", ["no such model!", "https://example.org/x", "../../etc/passwd", "🦙" * 40, "x" * 10_000, "/etc/passwd"])
+@pytest.mark.parametrize("model", ["no!such!model!", "https://example.org/x", "../../etc/passwd", "🦙" * 40, "x" * 10_000, "/etc/passwd"])
 def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPage, offline: str, model: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, model)
@@ -171,12 +180,16 @@ def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) ->
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
-    page = open_page(f"{offline}/?model={quote(SAMPLE)}", width=390, dark=dark)
+    page = open_page(f"{offline}/?model={quote(SAMPLE)}&budget=200kB", width=390, dark=dark)
     page.wait_for_selector(".m-tiles")
     assert not _overflows(page)
     lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1
-    for name in ("Spectrum", "Layers", "Tensors", "Share"):
+    expect(page.locator(".m-held")).to_contain_text("with 95 % intervals")
+    held = page.locator(".m-held").bounding_box()
+    assert held is not None
+    assert held["x"] + held["width"] <= 390
+    for name in ("Spectrum", "Layers", "Among models", "Tensors", "Share"):
         page.get_by_role("tab", name=name).click()
         assert not _overflows(page)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")

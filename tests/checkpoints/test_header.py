@@ -23,7 +23,7 @@ _deserialize: Any = safetensors.deserialize  # has no types of its own
 def _assert_same(header: Header, data: bytes) -> None:
     """The library reads the file too, and finds the same tensors with the same bytes."""
     theirs = {name: (info["dtype"], tuple(info["shape"]), bytes(info["data"])) for name, info in _deserialize(data)}
-    ours = {name: (dtype, shape, data[start:stop]) for name, dtype, shape, start, stop in header.tensors}
+    ours = {name: (dtype, shape, data[start:stop]) for name, dtype, shape, start, stop, _ in header.tensors}
     assert ours == theirs
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from analyzers import limits
-from analyzers.checkpoints.layout import WeightFiles, select_weights
+from analyzers.checkpoints.layout import WeightFiles, is_weights, select_weights
 from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
 
 
@@ -15,7 +15,7 @@ def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightF
     files = dict.fromkeys(paths.split(), 100)
 
     def read_small(path: str) -> bytes:
-        assert path.endswith(".safetensors.index.json")
+        assert path.endswith((".safetensors.index.json", ".bin.index.json"))
         content = next(value for key, value in indexes.items() if path.rpartition("/")[2].startswith(key))
         return content if isinstance(content, bytes) else json.dumps(content).encode()
 
@@ -24,6 +24,8 @@ def _select(paths: str, subfolder: str | None = None, **indexes: Any) -> WeightF
 
 _INDEX = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
 _PAIR = "model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
+_PICKLED_INDEX = {"weight_map": {"a": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}}
+_PICKLED_PAIR = "pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin"
 
 
 @pytest.mark.parametrize(
@@ -47,16 +49,63 @@ _PAIR = "model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
         ("b.safetensors a.safetensors", "a.safetensors b.safetensors"),
         ("model_index.json vae/d.safetensors unet/d.safetensors unet/d.fp16.safetensors", "unet/d.safetensors vae/d.safetensors"),
         ("deep/er/model.safetensors deep/er/lora/x.safetensors", "deep/er/model.safetensors"),
+        # pickles
+        ("config.json pytorch_model.bin training_args.bin optimizer.pt", "pytorch_model.bin"),
+        ("pytorch_model.bin model.safetensors", "model.safetensors"),
+        ("pytorch_model.bin adapter_model.safetensors", "adapter_model.safetensors"),
+        (f"pytorch_model.bin.index.json {_PICKLED_PAIR} training_args.bin", _PICKLED_PAIR),
+        (f"{_PICKLED_PAIR} optimizer.bin", _PICKLED_PAIR),
+        (f"other.bin.index.json {_PICKLED_PAIR} extra.bin", _PICKLED_PAIR),
+        ("pytorch_model.bin pytorch_model.fp16.bin rust_model.ot", "pytorch_model.bin"),
+        ("pytorch_model.fp16.bin", "pytorch_model.fp16.bin"),
+        ("adapter_model.bin", "adapter_model.bin"),
+        ("consolidated.00.pth consolidated.01.pth params.json", "consolidated.00.pth consolidated.01.pth"),
+        (
+            "epoch_3.ckpt last.pt rng_state_0.pth scheduler.pt scaler.pt bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+            "epoch_3.ckpt last.pt",
+        ),
+        ("pytorch_model.bin onnx/model.safetensors 2_Dense/pytorch_model.bin", "pytorch_model.bin"),
+        ("unet/diffusion_pytorch_model.bin vae/d.safetensors vae/d.bin", "unet/diffusion_pytorch_model.bin vae/d.safetensors"),
+        ("v1-5-pruned.ckpt unet/d.safetensors vae/d.safetensors", "unet/d.safetensors vae/d.safetensors"),
+        ("training_args.bin checkpoint-500/pytorch_model.bin", "checkpoint-500/pytorch_model.bin"),
+        # GGUF
+        ("model.safetensors model-f16.gguf", "model.safetensors"),
+        ("pytorch_model.bin model-f16.gguf", "pytorch_model.bin"),
+        ("m-Q4_K_M.gguf m-F16.gguf m-BF16.gguf", "m-BF16.gguf"),
+        ("m.Q4_K_M.gguf m.f16.gguf m.fp32.gguf", "m.fp32.gguf"),
+        ("m-Q8_0.gguf m-f16.gguf mmproj-m-f32.gguf", "m-f16.gguf"),
+        ("mmproj-m-f32.gguf", "mmproj-m-f32.gguf"),
+        (
+            "Q4/m-Q4.gguf BF16/m-BF16-00001-of-00002.gguf BF16/m-BF16-00002-of-00002.gguf",
+            "BF16/m-BF16-00001-of-00002.gguf BF16/m-BF16-00002-of-00002.gguf",
+        ),
     ],
 )
 def test_selection(paths: str, expected: str) -> None:
-    found = _select(paths, model=_INDEX, other=_INDEX)
+    other = _PICKLED_INDEX if "pytorch" in paths else _INDEX
+    found = _select(paths, model=_INDEX, pytorch_model=_PICKLED_INDEX, other=other)
     assert found.paths == tuple(expected.split())
 
 
 def test_shards_of_an_index_are_one_group_and_plain_files_are_groups_of_their_own() -> None:
     assert len(_select(f"model.safetensors.index.json {_PAIR}", model=_INDEX).sets[0].groups) == 1
     assert len(_select("a.safetensors b.safetensors").sets[0].groups) == 2
+
+
+def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
+    found = select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8, "m-Q2.gguf": 2}, lambda _: b"")
+    assert found.paths == ("m-Q8.gguf",)
+    assert "2 more GGUF files" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    "path", ["training_args.bin", "a/optimizer.pt", "optimizer_1.bin", "scheduler.pt", "rng_state_7.pth", "random_states_0.pt", "scaler.pt",
+             "zero_pp_rank_0_mp_rank_00_optim_states.pt", "openvino_model.bin", "ggml-model-q4.bin", "vocab.txt", "model.pkl"]
+)  # fmt: skip
+def test_what_is_no_weights(path: str) -> None:
+    assert not is_weights(path)
+    with pytest.raises(NoWeights):
+        _select(path)
 
 
 def test_what_is_left_out_is_noted() -> None:
@@ -81,9 +130,8 @@ def test_subfolder() -> None:
         ("README.md", "no weights"),
         ("config.json tokenizer.json", "a configuration and no weights"),
         ("config.json training_args.bin", "a configuration and no weights"),
-        ("config.json pytorch_model.bin", "stored as pickles only"),
-        ("consolidated.00.pth", "stored as pickles only"),
-        ("model-q4.gguf", "GGUF"),
+        ("training_args.bin optimizer.pt", "what training leaves"),
+        ("model.ggml", "GGML"),
         ("tf_model.h5", "TensorFlow or Flax"),
         ("flax_model.msgpack", "TensorFlow or Flax"),
         ("onnx/model.onnx", "ONNX"),
@@ -102,11 +150,14 @@ def test_no_weights_says_what_there_is(paths: str, what: str) -> None:
         ("model.safetensors.index.json", "model-00001-of-00002.safetensors"),
         ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
         ("x/model-00002-of-00003.safetensors", "model-00001-of-00003.safetensors"),
+        ("pytorch_model.bin.index.json pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"),
+        ("pytorch_model-00002-of-00002.bin", "pytorch_model-00001-of-00002.bin"),
+        ("m-f16-00001-of-00003.gguf m-f16-00003-of-00003.gguf", "m-f16-00002-of-00003.gguf"),
     ],
 )
 def test_truncated_checkpoint_names_the_missing_shard(paths: str, missing: str) -> None:
     with pytest.raises(InvalidCheckpoint, match=missing):
-        _select(paths, model=_INDEX)
+        _select(paths, model=_INDEX, pytorch_model=_PICKLED_INDEX)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +168,12 @@ def test_truncated_checkpoint_names_the_missing_shard(paths: str, missing: str) 
 def test_hostile_shard_names(shard: object) -> None:
     with pytest.raises(InvalidCheckpoint):
         _select("model.safetensors.index.json model.safetensors model.bin", model={"weight_map": {"a": shard}})
+
+
+@pytest.mark.parametrize("shard", ["../pytorch_model.bin", "/pytorch_model.bin", "model.safetensors", "x.py", "", 3])
+def test_hostile_shard_names_in_an_index_of_pickles(shard: object) -> None:
+    with pytest.raises(InvalidCheckpoint):
+        _select("pytorch_model.bin.index.json pytorch_model.bin x.py", pytorch_model={"weight_map": {"a": shard}})
 
 
 @pytest.mark.parametrize(

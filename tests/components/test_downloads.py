@@ -29,7 +29,7 @@ def test_file_names(ref: str, name: str) -> None:
 
 
 def test_no_cell_is_a_formula() -> None:
-    archive = zipfile.ZipFile(io.BytesIO(tables_zip(hostile_report())))
+    archive = zipfile.ZipFile(io.BytesIO(tables_zip([hostile_report()])))
     assert {"summary.csv", "tensors.csv", "layers.csv"} <= set(archive.namelist())
     tensors = list(csv.DictReader(io.StringIO(archive.read("tensors.csv").decode())))
     assert tensors[0]["name"].startswith("'=<img")

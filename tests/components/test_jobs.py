@@ -83,6 +83,15 @@ def test_suggestions_keep_their_length_and_have_the_samples() -> None:
     assert asked == ["llama", "few"]
 
 
+def test_suggestions_continue_a_list_of_models() -> None:
+    suggestions = Suggestions(lambda text, limit: [f"org/{text}"])
+    found = suggestions.find("a/b, llama")
+    assert found is not None
+    assert found[0][0] == "a/b, org/llama"
+    assert len(found[0]) == len(choices())
+    assert all(choice.startswith("a/b, ") for choice in found[0])
+
+
 def test_an_unreachable_hub_is_said_and_left_alone_for_a_while() -> None:
     calls: list[str] = []
 

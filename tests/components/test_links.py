@@ -61,7 +61,7 @@ def test_bad_fields_are_one_sentence(fields: dict[str, str]) -> None:
 )
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, str]) -> None:
     try:
-        answer: DtypeRequest | str = form(query).request()
+        answer: DtypeRequest | str = form(list(query.items())).request()
     except InvalidRequest as error:
         answer = str(error)
     assert isinstance(answer, DtypeRequest) or "\n" not in answer
@@ -70,7 +70,7 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: dict[str, st
 def test_a_permalink_leads_back_to_the_same_request() -> None:
     asked = DtypeRequest(model="org/name", budget=5_000_000, include="mlp|attn&x=1", exclude="#", subfolder="a b", seed=7)
     made = report("org/name", request=asked.model_dump())
-    found = form(dict(parse_qsl(permalink(made).removeprefix("?")))).request()
+    found = form(parse_qsl(permalink(made).removeprefix("?"))).request()
     assert found == asked.model_copy(update={"model": f"org/name@{made.checkpoint.commit}"})
 
 

@@ -1,16 +1,28 @@
-"""The methods page says what the code does: every limit, every test, the figures of the rule."""
+"""The methods page says what the code does: every limit, every test, the figures of the classifier and of the rule."""
 
 import re
 from html import escape, unescape
 
+import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss  # type: ignore[import-untyped]
+
+from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.limits import LIMITS
 from components.pages.methods import methods_html
+from components.plots.classifier import reliability
+
+FOUND = fitted().evaluation.out_of_fold
+TRUTH = [row.precision for row in FOUND]
 
 
 def _rows() -> list[list[str]]:
-    rows = re.findall(r"<tr>(.*?)</tr>", methods_html(), flags=re.DOTALL)
+    rows = re.findall(r"<tr>(.*?)</tr>", "".join(methods_html()), flags=re.DOTALL)
     return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)] for row in rows]
+
+
+def _text() -> str:
+    return " ".join(unescape(re.sub(r"<[^>]*>", "", "".join(methods_html()))).split())
 
 
 def test_every_limit_is_on_the_page_and_nothing_else() -> None:
@@ -25,7 +37,66 @@ def test_every_question_is_on_the_page() -> None:
             assert any(row[:2] == [dtype, test.question] for row in rows)
 
 
-def test_the_rule_is_shown_with_its_figures() -> None:
-    text = " ".join(methods_html().split())
-    assert "right for 24 of 29 in sample, and for 22 of 29 out of sample" in text
-    assert escape("95 % interval") in text
+def test_intervals_are_on_the_page() -> None:
+    assert escape("95 % interval") in "".join(methods_html())
+
+
+def test_the_scores_are_scikit_learns() -> None:
+    classes = sorted({*TRUTH})
+    rows = {row[0]: row[1:] for row in _rows() if row}
+    likeliest = [max(row.probabilities, key=lambda name: row.probabilities[name]) for row in FOUND]
+    right = accuracy_score(TRUTH, likeliest, normalize=False)
+    loss = log_loss(TRUTH, [[row.probabilities[name] for name in classes] for row in FOUND], labels=classes)
+    assert rows["classifier, its likeliest precision"] == [f"{right:.0f} of 29", f"{loss:.3f}"] == ["23 of 29", "0.811"]
+    rule = accuracy_score(TRUTH, [row.rule for row in FOUND], normalize=False)
+    assert rows["rule of thumb, thresholds chosen in the same folds"][0] == f"{rule:.0f} of 29" == "22 of 29"
+    prior = log_loss(TRUTH, [[row.prior[name] for name in classes] for row in FOUND], labels=classes)
+    assert rows["shares of the other families"][1] == f"{prior:.3f}"
+    assert rows["the same for each precision"][1] == "1.099"
+    assert "As published it is right for 24 of 29 of these models" in _text()
+
+
+def test_the_other_designs_are_shown_with_what_is_said_of_them() -> None:
+    rows = {row[0]: row[1:] for row in _rows() if row}
+    others = fitted().alternatives
+    for each in others:
+        assert rows[each.name] == [f"{each.likeliest_correct} of 29", f"{each.log_loss.models:.3f}"]
+    no_better = [each for each in others if each.log_loss.models >= fitted().evaluation.even_log_loss]
+    assert len(no_better) > len(others) / 2 and "most other designs are no better than an even guess" in _text()
+
+
+def test_the_confusion_table_is_scikit_learns() -> None:
+    names = ["fp16", "bf16", "fp32", "undecided"]
+    expected = confusion_matrix(TRUTH, [row.verdict for row in FOUND], labels=names)[:3]
+    shown = [row for row in _rows() if len(row) == 5 and row[0] in names]
+    assert shown == [[name, *(f"{count}" for count in counts)] for name, counts in zip(names[:3], expected, strict=True)]
+    right = sum(row.verdict == row.precision for row in FOUND)
+    answered = sum(row.verdict != "undecided" for row in FOUND)
+    assert f"Of {answered} verdicts {right} are right; the other {29 - answered} models get none" in _text()
+
+
+def test_every_labelled_model_is_shown_with_its_family_and_answer() -> None:
+    shown = {row[0]: row[1:] for row in _rows() if len(row) == 6}
+    assert shown.keys() == {row.model for row in FOUND}
+    for row in FOUND:
+        family, precision, _, verdict, rule = shown[row.model]
+        assert (family, precision, verdict, rule) == (row.family, row.precision, row.verdict, row.rule)
+
+
+def test_what_it_abstains_on_and_how_it_was_made_is_said() -> None:
+    text = _text()
+    assert "fp32 is known of 5 models of 2 families" in text and "is never the verdict" in text
+    assert "no labelled model is within 1 standard deviation" in text
+    assert f"Fitted by {fitted().command} with" in text and fitted().command.startswith("python -m analyzers.dtype_detection.")
+
+
+def test_the_reliability_plot_has_every_bin() -> None:
+    bins = fitted().evaluation.reliability
+    figure = reliability(fitted().evaluation)
+    diagonal, points = figure.data
+    assert list(diagonal.x) == list(diagonal.y)
+    assert list(points.x) == pytest.approx([100 * each.mean for each in bins])
+    assert list(points.y) == pytest.approx([100 * each.share for each in bins])
+    assert list(points.text) == [f"{each.predictions}" for each in bins]
+    assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+    assert not reliability(fitted().evaluation.model_copy(update={"reliability": ()})).data[1].x

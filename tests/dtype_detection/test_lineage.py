@@ -171,6 +171,40 @@ def test_tensors_of_different_histories_are_mixed_and_counted(tmp_path: Path) ->
     assert [p.parameters for p in lineage.parts] == sorted((p.parameters for p in lineage.parts), reverse=True)
 
 
+@pytest.mark.parametrize("kept", [normal(1, seed=5), normal(300, seed=5)], ids=["scalar", "norm"])
+def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path: Path) -> None:
+    """A norm kept in fp32 does not make a checkpoint mixed that was upcast from bf16, up to 0.1 % of the parameters."""
+    weight = through(normal(640, 640), BF16, F32)
+    lineage = exact(write(tmp_path, {"up_proj.weight": weight, "norm.weight": kept})).lineage
+    assert (lineage.verdict, lineage.passed_through) == ("upcast-from-bf16", ("bf16",))
+    own = {part.verdict: part.tensors for part in lineage.parts}
+    assert own["upcast-from-bf16"] == 1
+    if kept.numel() > 1:
+        assert own["native"] == 1
+        assert "Besides, 1 tensor is native (0.073 % of the parameters)." in lineage.statement
+
+
+def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None:
+    tensors = {"up_proj.weight": through(normal(500, 640), BF16, F32), "norm.weight": normal(640, seed=5)}
+    lineage = exact(write(tmp_path, tensors)).lineage
+    assert lineage.verdict == "mixed" and lineage.passed_through == ("bf16",)
+    assert "upcast-from-bf16 99.8 %, native 0.2 %" in lineage.statement
+
+
+def test_what_is_set_aside_is_no_ancestor_of_the_rest(tmp_path: Path) -> None:
+    tensors = {"up_proj.weight": normal(640, 640), "norm.weight": through(normal(300, seed=5), BF16, F32)}
+    lineage = exact(write(tmp_path, tensors)).lineage
+    assert (lineage.verdict, lineage.passed_through) == ("native", ())
+    assert "Besides, 1 tensor is upcast-from-bf16" in lineage.statement
+
+
+def test_norms_do_not_answer_for_weights_that_tell_nothing(tmp_path: Path) -> None:
+    four_bits = (torch.randint(-8, 8, (300, 1280), generator=torch.Generator().manual_seed(0)) * 0.01).to(F32)
+    lineage = exact(write(tmp_path, {"up_proj.weight": four_bits, "norm.weight": normal(1280)})).lineage
+    assert lineage.verdict == "undecided" and lineage.passed_through == ()
+    assert "Besides, 1 tensor is native" in lineage.statement
+
+
 def test_tensors_too_small_alone_decide_together(tmp_path: Path) -> None:
     values = normal(40, 5).to(BF16).to(F32)
     report = exact(write(tmp_path, {f"t{i}.weight": values[i] for i in range(40)}))
@@ -204,7 +238,7 @@ def test_counting_numbers_prove_no_ancestor(tmp_path: Path) -> None:
 
 def test_repeats_of_few_values_are_no_fp8(tmp_path: Path) -> None:
     report = exact(write(tmp_path, {"weight": normal(512, 32).repeat_interleave(16, 1)}))
-    assert report.lineage.verdict == "native"
+    assert (report.lineage.verdict, report.lineage.passed_through) == ("native", ())
 
 
 def test_tiny_fp16_values_are_not_said_to_be_bf16(tmp_path: Path) -> None:

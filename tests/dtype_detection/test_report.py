@@ -277,8 +277,8 @@ def test_fp16_risk(values: list[float], level: str, tmp_path: Path) -> None:
         (through(normal(256, 256), BF16, F32), "bf16", "lineage"),
         (through(normal(256, 256), BF16, F16), "bf16", "lineage"),
         (through(normal(512, 512), F16, BF16), "fp16", "lineage"),
-        (normal(512, 512, scale=1.0), "fp16", "rule"),
-        (normal(64, 64, scale=1e9), "undecided", "none"),
+        (normal(512, 512, scale=1.0), "fp16", "classifier"),
+        (normal(64, 64, scale=1e9), "undecided", "classifier"),
         (torch.ones(64, 64), "undecided", "none"),
     ],
 )
@@ -289,7 +289,7 @@ def test_training_names_its_basis(tensor: torch.Tensor, verdict: str, basis: str
     assert (training.probabilities == {}) == (basis == "none")
 
 
-def test_the_head_does_not_count_for_the_rule(tmp_path: Path) -> None:
+def test_the_head_does_not_count_for_the_classifier(tmp_path: Path) -> None:
     report = exact(
         write(tmp_path, {"model.layers.0.mlp.up_proj.weight": normal(512, 512, scale=1.0), "lm_head.weight": normal(64, 64) * 1e5})
     )

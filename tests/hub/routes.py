@@ -4,7 +4,7 @@ import json
 import re
 import time
 from itertools import count
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from .repositories import Commit, Contents, Kind, Repository, User, etag, is_lfs
 from .wire import Answer, Request, plain
@@ -95,13 +95,23 @@ class Routes:
 
     def _search(self, request: Request, kind: Kind, user: User | None) -> Answer:
         text = request.query.get("search", [""])[0].lower()
+        author = request.query.get("author", [""])[0].lower()
         limit = int(request.query.get("limit", ["1000"])[0])
+        start = int(request.query.get("cursor", ["0"])[0])
         found = [
             _info(repository, _commit(repository, "main"), sizes=False)
             for repository in list(self.repositories.values())
-            if repository.kind == kind and text in repository.id.lower() and (not repository.private or _may_read(user, repository))
+            if repository.kind == kind
+            and text in repository.id.lower()
+            and (not author or repository.id.lower().startswith(f"{author}/"))
+            and (not repository.private or _may_read(user, repository))
         ]
-        return _json([{name: value for name, value in info.items() if name != "siblings"} for info in found[:limit]])
+        page = found[start : start + limit]
+        answer = _json([{name: value for name, value in info.items() if name != "siblings"} for info in page])
+        if start + limit < len(found):  # the Hub's limit is that of a page
+            query = urlencode({"search": text, "author": author, "limit": limit, "cursor": start + limit})
+            answer.headers["Link"] = f'<{self.url}/api/{kind}s?{query}>; rel="next"'
+        return answer
 
     def _tree(self, request: Request, commit: Commit, folder: str) -> Answer:
         prefix = f"{folder}/" if folder else ""

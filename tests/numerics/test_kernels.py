@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from math import fsum
 from typing import Any
 
@@ -133,105 +132,6 @@ def test_squares(scale: float) -> None:
     assert kernels.squares(np.array([3e38, -3e38], dtype=np.float32), 1.0) == pytest.approx(1.8e77, rel=1e-6)
 
 
-# --- runs of few significands -------------------------------------------------------------------------------------
-
-FIELDS = {"BF16": (7, 8, np.uint16), "F16": (10, 5, np.uint16), "F32": (23, 8, np.uint32), "F64": (52, 11, np.uint64)}
-
-
-def stored(values: NDArray[Any], dtype: str) -> NDArray[np.unsignedinteger]:
-    """Patterns of ``values`` rounded to ``dtype``, by torch."""
-    if dtype == "F64":
-        return values.view(np.uint64).copy()
-    single = torch.from_numpy(values.astype(np.float32))
-    if dtype == "F32":
-        return single.numpy().view(np.uint32).copy()
-    short = torch.bfloat16 if dtype == "BF16" else torch.float16
-    return single.to(short).view(torch.int16).numpy().view(np.uint16).copy()
-
-
-def slow_runs(codes: list[int], row: int, first: int, mantissa: int, exponent: int, stride: int) -> list[int]:
-    out = [0] * 10
-    per_row = -(-row // 128)
-    for r in range(len(codes) // row):
-        for k in range(per_row):
-            if ((first + r) * per_row + k) % stride:
-                continue
-            run = codes[r * row + 128 * k : min(r * row + 128 * k + 128, (r + 1) * row)]
-            normal = [c for c in run if 0 < c >> mantissa & (1 << exponent) - 1 < (1 << exponent) - 1]
-            if len(normal) < 32:
-                continue
-            significands = {c >> (mantissa - 7) & 127 for c in normal}
-            exponents = {c >> mantissa & (1 << exponent) - 1 for c in normal}
-            few = len(significands) <= 8
-            magnitudes = {c & (1 << (mantissa + exponent)) - 1 for c in run}
-            out[1 if few and (len(exponents) < 6 or len(magnitudes) < 20) else len(significands) if few else 9] += 1
-    return out
-
-
-def fp8(rng: np.random.Generator, n: int, name: str, block: int = 128) -> NDArray[np.float64]:
-    """Normal values on a grid of fp8, each block with a scale of its own."""
-    kind = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
-    grid = torch.from_numpy((rng.standard_normal(n) * 100).astype(np.float32)).to(kind).to(torch.float64).numpy()
-    scales = np.exp(rng.uniform(-9, -5, -(-n // block)))
-    scaled: NDArray[np.float64] = grid * np.repeat(scales, block)[:n]
-    return scaled
-
-
-@pytest.mark.parametrize("dtype", FIELDS)
-@pytest.mark.parametrize(
-    ("row", "first", "stride"), [(128, 0, 1), (256, 3, 8), (200, 1, 3), (96, 2, 1), (40, 0, 5), (16, 0, 1), (1280, 0, 8)]
-)
-def test_runs_against_sets(dtype: str, row: int, first: int, stride: int) -> None:
-    mantissa, exponent, _ = FIELDS[dtype]
-    rng = np.random.default_rng(row)
-    rows = -(-3840 // row)
-    for values in (
-        rng.standard_normal(rows * row) * 0.02,
-        fp8(rng, rows * row, "e4m3"),
-        fp8(rng, rows * row, "e5m2", row),
-        rng.integers(-8, 9, rows * row) * 0.0123,
-        np.where(rng.random(rows * row) < 0.7, 0.0, rng.standard_normal(rows * row)),
-        np.where(rng.random(rows * row) < 0.5, np.inf, 1e-7 * rng.standard_normal(rows * row)),
-        np.full(rows * row, 0.3),
-    ):
-        codes = stored(values, dtype)
-        out = np.zeros(10, dtype=np.int64)
-        kernels.runs_of_few_significands(codes, row, first, mantissa, exponent, stride, out)
-        assert out.tolist() == slow_runs(codes.tolist(), row, first, mantissa, exponent, stride)
-
-
-@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
-@pytest.mark.parametrize(("name", "most"), [("e4m3", 8), ("e5m2", 4)])
-def test_scaled_fp8_keeps_few_significands_and_others_do_not(dtype: str, name: str, most: int) -> None:
-    mantissa, exponent, _ = FIELDS[dtype]
-    rng = np.random.default_rng(8)
-    # fp16 holds the scaled values as normals only where the scales are not tiny.
-    values = fp8(rng, 128 * 200, name) * (2.0**6)
-    out = np.zeros(10, dtype=np.int64)
-    kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
-    assert out[3 : most + 1].sum() >= 190 and out[most + 1 :].sum() == 0
-    for other in (rng.standard_normal(128 * 200), rng.integers(-127, 128, 128 * 200) * 0.01):
-        out = np.zeros(10, dtype=np.int64)
-        kernels.runs_of_few_significands(stored(other, dtype), 1280, 0, mantissa, exponent, 1, out)
-        assert out.tolist() == [0] * 9 + [200]
-
-
-@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
-def test_integer_grids_and_near_constants_are_no_fp8(dtype: str) -> None:
-    mantissa, exponent, _ = FIELDS[dtype]
-    rng = np.random.default_rng(9)
-    scales = np.repeat(rng.uniform(0.001, 0.01, 200), 128)
-    for values in (
-        rng.integers(-8, 8, 128 * 200) * scales,  # int4, one scale per group
-        rng.integers(-15, 16, 128 * 200) * scales,  # int4 with a zero point at either end
-        1 + 0.002 * rng.standard_normal(128 * 200),  # norms that have hardly moved from 1
-        rng.choice([-0.37, 0.0, 0.37], 128 * 200),
-    ):
-        out = np.zeros(10, dtype=np.int64)
-        kernels.runs_of_few_significands(stored(values, dtype), 1280, 0, mantissa, exponent, 1, out)
-        assert out[3:9].sum() == 0
-
-
 # --- rows exact in a narrower format ------------------------------------------------------------------------------
 
 
@@ -329,15 +229,6 @@ def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
     five = np.array([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 20, dtype=np.float32)
     assert kernels.exact_rows32(five.view(np.uint32), 200, 8) == (0, 0)
     assert kernels.exact_rows16(five.astype(np.float16).view(np.uint16), 200, 10) == 0
-
-
-def test_the_exponent_rule_is_about_powers_of_two() -> None:
-    """fp8 over six binades is told; the same significands over five are not."""
-    for binades, expected in ((5, 0), (6, 1)):
-        values = [float(Fraction(8 + i % 8, 8) * Fraction(2) ** (i // 8 % binades)) for i in range(128)]
-        out = np.zeros(10, dtype=np.int64)
-        kernels.runs_of_few_significands(stored(np.array(values), "BF16"), 128, 0, 7, 8, 1, out)
-        assert out[8] == expected
 
 
 def test_rows_of_an_integer_grid_are_no_rows_of_a_float_format() -> None:

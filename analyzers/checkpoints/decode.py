@@ -1,0 +1,165 @@
+"""From stored codes to values: fp8 and fp4 weights times their scales, a piece at a time, as fp32 patterns.
+
+Values are computed as loading code does: code and scale as float32, their product rounded once. The scales of fp4 with
+a factor of its own are multiplied, or divided, by it first, which is rounded too. A scale of E8M0's NaN makes NaN.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints.tensor import Scale, Tensor
+from analyzers.numerics import NARROW, Loops
+from analyzers.numerics.formats import FP4_E2M1, e8m0_values
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+# Reads elements of a tensor, from a number on, so many, into an array of bytes: their patterns.
+Read = Callable[[Tensor, int, int, Bytes], NDArray[Any]]
+
+# Values decoded at a time: their patterns, 512 KiB, are counted while they are in a core's cache.
+PIECE = 1 << 17
+
+
+class Grid(NamedTuple):
+    """How scales lie over a weight of (matrices, rows, columns), row-major: one to each block of each matrix, partial at the edges."""
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+    scale_rows: int
+    scale_columns: int
+
+    @classmethod
+    def of(cls, tensor: Tensor, scale: Scale) -> "Grid":
+        """The grid of ``tensor``; a single scale makes one matrix of everything, and one block of that."""
+        columns = tensor.shape[-1]
+        if scale.tensor.elements == 1:
+            rows = prod(tensor.shape[:-1])
+            return cls(rows, columns, rows, columns, 1, 1)
+        rows = tensor.shape[-2] if len(tensor.shape) > 1 else 1
+        block_rows, block_columns = scale.block
+        return cls(rows, columns, block_rows, block_columns, -(-rows // block_rows), -(-columns // block_columns))
+
+    def scale_of(self, element: int) -> int:
+        """Which scale belongs to ``element``. Within a row, and from row to row, it never falls."""
+        row, column = divmod(element, self.columns)
+        matrix, row = divmod(row, self.rows)
+        return (matrix * self.scale_rows + row // self.block_rows) * self.scale_columns + column // self.block_columns
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """First and last + 1 of the scales of elements ``start`` to ``stop`` - 1."""
+        if start // self.columns == (stop - 1) // self.columns:
+            return self.scale_of(start), self.scale_of(stop - 1) + 1
+        first = self.scale_of(start - start % self.columns)
+        return first, self.scale_of((stop - 1) // self.columns * self.columns) + self.scale_columns
+
+
+def scale_reads(tensor: Tensor) -> int:
+    """How many reads beside that of its codes a short span of ``tensor`` needs."""
+    return 0 if tensor.scale is None else 1 if tensor.scale.factor is None else 2
+
+
+def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
+    """Bytes to read for ``count`` elements of ``tensor`` from ``start`` on, those of their scales included."""
+    if count == 0:
+        return 0
+    nbytes = -(-(start + count) * tensor.bits // 8) - start * tensor.bits // 8
+    if tensor.scale is None:
+        return nbytes
+    first, last = Grid.of(tensor, tensor.scale).span(start, start + count)
+    factor = tensor.scale.factor
+    return nbytes + (last - first) * tensor.scale.tensor.itemsize + (factor.nbytes if factor else 0)
+
+
+def decoded(
+    tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, read: Read, loops: Loops
+) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    """Values of ``count`` elements from ``start`` on: (first element, fp32 patterns), each valid until the next.
+
+    tensor: one with a scale; step: elements to read at a time, which ``buffer`` holds. Pieces are whole rows where a row is
+    shorter than a piece, and never cross the end of a longer one.
+    """
+    assert tensor.scale is not None
+    grid = Grid.of(tensor, tensor.scale)
+    scales = _Scales(tensor.scale, grid, start + count, buffer.size, read)
+    out = np.empty(min(PIECE, count), dtype=np.float32)
+    packed = tensor.bits == 4
+    codes_of = replace(tensor, dtype="U8", shape=(tensor.nbytes,), scale=None) if packed else tensor
+    table = _table("F4" if packed else tensor.dtype)
+    decode = loops.decode_fp4 if packed else loops.decode_fp8
+    end = start + count
+    while start < end:
+        # A chunk that starts inside a byte, as the smallest samples may, is that one element.
+        stop = min(start + (1 if packed and start % 2 else step), end)
+        first, last = start * tensor.bits // 8, -(-stop * tensor.bits // 8)
+        codes = read(codes_of, first, last - first, buffer)
+        while start < stop:
+            piece = _piece(start, stop, grid.columns)
+            base, needed = scales.of(start, piece)
+            values = out[: piece - start]
+            decode(codes[start * tensor.bits // 8 - first :], start, grid[:], needed, base, table, values)
+            yield start, values.view(np.uint32)
+            start = piece
+
+
+def _piece(start: int, stop: int, columns: int) -> int:
+    """Where the piece from ``start`` on ends."""
+    column = start % columns
+    if column == 0 and columns <= PIECE:
+        return min(start + PIECE // columns * columns, stop)
+    return min(start + PIECE, start + columns - column, stop)
+
+
+class _Scales:
+    """A window on the scales of a span, moved on as it is decoded: at most ``window`` bytes as float32, or what a piece needs."""
+
+    def __init__(self, scale: Scale, grid: Grid, stop: int, window: int, read: Read) -> None:
+        self._scale, self._grid, self._read = scale, grid, read
+        self._last_element = stop
+        self._window = max(window // 4, 1)
+        self._first, self._values = 0, np.empty(0, dtype=np.float32)
+        self._factor: np.float32 | None = None
+
+    def of(self, start: int, stop: int) -> tuple[int, Floats]:
+        """(number of the first scale, scales) for the elements ``start`` to ``stop`` - 1 and beyond."""
+        first, last = self._grid.span(start, stop)
+        if not self._first <= first <= last <= self._first + self._values.size:
+            # From a piece on everything is needed up to the span's end.
+            end = max(last, min(first + self._window, self._grid.span(start, self._last_element)[1]))
+            self._first, self._values = first, self._load(first, end)
+        return self._first, self._values
+
+    def _load(self, first: int, last: int) -> Floats:
+        scale = self._scale
+        values = self._float32(scale.tensor, first, last)
+        if scale.factor is None:
+            return values
+        if self._factor is None:
+            self._factor = self._float32(scale.factor, 0, 1)[0]
+        with np.errstate(all="ignore"):
+            return values / self._factor if scale.divides else values * self._factor
+
+    def _float32(self, tensor: Tensor, first: int, last: int) -> Floats:
+        codes = self._read(tensor, first, last - first, np.empty((last - first) * tensor.itemsize, dtype=np.uint8))
+        if tensor.dtype == "F32":
+            return codes.view(np.float32)
+        if tensor.dtype == "F16":
+            return codes.view(np.float16).astype(np.float32)
+        if tensor.dtype == "BF16":
+            return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return _table(tensor.dtype)[codes]
+
+
+@cache
+def _table(dtype: str) -> Floats:
+    """The value of each code: of a byte, or, of E2M1, of half a byte. Bytes that are no floats are E8M0."""
+    if dtype in NARROW:
+        return NARROW[dtype].decode().astype(np.float32)
+    return (FP4_E2M1.decode() if dtype == "F4" else e8m0_values()).astype(np.float32)

@@ -1,0 +1,153 @@
+"""The two layouts of `torch.save`: what a file pickles, and where its storages are."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from analyzers import limits
+from analyzers.checkpoints.pickles.archive import Entry, check_places, read_directory
+from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
+from analyzers.checkpoints.pickles.machine import Machine
+from analyzers.checkpoints.pickles.objects import Entries
+from analyzers.checkpoints.pickles.pieces import Pieces
+from analyzers.checkpoints.reference import quoted
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_PROTOCOL = 1001
+_FIRST_READ = 64 << 10
+_FEW = 64  # opcodes of a pickle that holds one number
+_COUNT = 8  # bytes of the length before each storage's data
+_VERSIONS = range(1, 11)
+_CHECKED_AT_ONCE = 8
+
+
+class Contents(NamedTuple):
+    """root: what the pickle describes; places: storage key -> where its data begin; nbytes: of the description."""
+
+    root: Any
+    places: dict[str, int]
+    nbytes: int
+
+
+def read_zip(pieces: Pieces, checked: int | None) -> Contents:
+    """The layout since torch 1.6: an archive with data.pkl, and an entry for every storage.
+
+    checked: as of `read_pickled`. Raises Damaged, Refused, Excess.
+    """
+    entries = read_directory(pieces)
+    folder = next(iter(entries)).partition("/")[0] + "/"
+    if any(not name.startswith(folder) for name in entries):
+        raise Refused(f"is a zip archive of several things ({_some(entries)}), and none that torch.save wrote.")
+    if folder + "constants.pkl" in entries or any(name.startswith(folder + "code/") for name in entries):
+        raise Refused("is a TorchScript program, which holds code: save the state_dict of the model instead, best as safetensors.")
+    pickled = entries.get(folder + "data.pkl")
+    if pickled is None:
+        raise Refused(f"is a zip archive without data.pkl ({_some(entries)}), and none that torch.save wrote.")
+    if pickled.size > limits.PICKLE_BYTES:
+        raise _too_long(pickled.size)
+    small = [entries[folder + name] for name in ("version", "byteorder") if folder + name in entries]
+    _keep_beginning(pieces, entries, folder, pickled)
+    check_places(pieces, [pickled, *small], 1)
+    told = {entry.name.removeprefix(folder): pieces.read(entry.start, min(entry.size, 16)).strip() for entry in small}
+    if told.get("byteorder", b"little") != b"little":
+        raise Refused("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
+    version = told.get("version", b"")
+    if not version.isdigit() or int(version) not in _VERSIONS:
+        raise Refused(f"is of version {quoted(version.decode('latin-1'))} of torch's format, and 1 to {_VERSIONS[-1]} are known.")
+    machine = Machine(pieces.read(pickled.start, pickled.size))
+    root = machine.run()
+    data = {name.removeprefix(folder + "data/"): entry for name, entry in entries.items() if name.startswith(folder + "data/")}
+    for storage in machine.storages.values():
+        if storage.key not in data:
+            raise Damaged(f"the storage {quoted(storage.key)} is not in it")
+        if data[storage.key].size != storage.whole * storage.dtype.itemsize:
+            raise Damaged(f"the storage {quoted(storage.key)} has another length than its tensors were told")
+    check_places(pieces, spread([data[key] for key in machine.storages], checked), _CHECKED_AT_ONCE if checked else 1)
+    return Contents(root, {key: data[key].start for key in machine.storages}, pickled.size)
+
+
+def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
+    """The layout before torch 1.6: five pickles one behind the other, then every storage's length and data."""
+    reader = _Growing(pieces)
+    at = 0
+
+    def unpickled(opcodes: int = limits.PICKLE_OPCODES) -> tuple[Any, Machine]:
+        nonlocal at
+        machine = Machine(reader.data, at, reader.more, opcodes)
+        value = machine.run()
+        at = machine.at
+        return value, machine
+
+    try:
+        magic, protocol = unpickled(_FEW)[0], unpickled(_FEW)[0]
+    except (Damaged, Refused, Excess):
+        magic, protocol = None, None
+    if type(magic) is not int or magic != _MAGIC:
+        raise Refused("is no file that torch.save wrote, though it may be a pickle: save the state_dict of a model, best as safetensors.")
+    if type(protocol) is not int or protocol != _PROTOCOL:
+        raise Refused("is of an unknown version of torch's format.")
+    system, _ = unpickled()
+    if type(system) is not Entries or ("little_endian", True) not in list(zip(system[::2], system[1::2], strict=True)):
+        raise Refused("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
+    root, machine = unpickled()
+    keys, _ = unpickled()
+    if type(keys) is not list or any(type(key) is not str for key in keys) or len(set(keys)) != len(keys):
+        raise Damaged("its list of storages is none")
+    nbytes = at
+    places = {}
+    counts = []
+    for key in keys:
+        storage = machine.storages.get(key)
+        if storage is None:
+            raise Damaged(f"the storage {quoted(key)} is in no tensor, and so of no known length")
+        counts.append((at, storage.whole))
+        places[key] = at + _COUNT
+        at += _COUNT + storage.whole * storage.dtype.itemsize
+    if at > pieces.file.size:
+        raise Damaged(f"it is cut off: its tensors need {at:,} bytes and it has {pieces.file.size:,}")
+    missing = next((key for key in machine.storages if key not in places), None)
+    if missing is not None:
+        raise Damaged(f"the storage {quoted(missing)} is not in it")
+    for place, count in spread(counts, checked):
+        if int.from_bytes(pieces.read(place, _COUNT), "little") != count:
+            raise Damaged("a storage has another length than its tensors were told")
+    return Contents(root, places, nbytes)
+
+
+def spread(items: Sequence[Any], count: int | None) -> Sequence[Any]:
+    """``count`` of the items, evenly spaced, the first and last among them; all for None."""
+    if count is None or len(items) <= count:
+        return items
+    return [items[number * (len(items) - 1) // max(count - 1, 1)] for number in range(count)]
+
+
+class _Growing:
+    """The beginning of a file, as much of it as the pickles turn out to need: at most PICKLE_BYTES."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self.data = pieces.read(0, min(pieces.file.size, _FIRST_READ))
+
+    def more(self, needed: int) -> bytes:
+        """At least ``needed`` bytes from the start of the file, or all of it; twice as many as before where there are."""
+        size = self._pieces.file.size
+        if len(self.data) < min(needed, size):
+            if needed > limits.PICKLE_BYTES:
+                raise _too_long(needed)
+            length = min(max(needed, 2 * len(self.data)), size, limits.PICKLE_BYTES)
+            self.data += self._pieces.read(len(self.data), length - len(self.data))
+        return self.data
+
+
+def _keep_beginning(pieces: Pieces, entries: dict[str, Entry], folder: str, pickled: Entry) -> None:
+    """Read the pickle with what stands before it and behind it up to the storages: one read for all of that."""
+    stop = min((entry.header for entry in entries.values() if entry.header > pickled.header and entry.size > _FIRST_READ), default=0)
+    end = pickled.start + pickled.size
+    pieces.keep(pickled.header, min(max(stop, end), end + _FIRST_READ) - pickled.header)
+
+
+def _some(entries: Iterable[str]) -> str:
+    return ", ".join(quoted(name, 30) for name, _ in zip(entries, range(2), strict=False))
+
+
+def _too_long(nbytes: int) -> Excess:
+    return Excess(f"has a pickle of {nbytes:,} bytes, more than {limits.PICKLE_BYTES:,} (MANTISSA_PICKLE_BYTES).")

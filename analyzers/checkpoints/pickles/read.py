@@ -1,0 +1,111 @@
+"""A pickled file's tensors as a header, like that of a safetensors file."""
+
+from collections.abc import Mapping
+from math import prod
+
+from analyzers import limits
+from analyzers.checkpoints.header import Header, HeaderTensor, collector_at_rest
+from analyzers.checkpoints.pickles.archive import LOCAL
+from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
+from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
+from analyzers.checkpoints.pickles.objects import Stored
+from analyzers.checkpoints.pickles.pieces import Pieces
+from analyzers.checkpoints.pickles.state import weights
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.repository import RangeFile
+from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
+
+_FIRST_READ = 64 << 10
+_SPARE_BYTES = 64 << 20  # views may always show so many bytes, however small the file
+_TAR_MAGIC = slice(257, 262)
+
+# torch's names of dtypes as safetensors has them; a dtype that is not here has no name there.
+_NAMES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
+}  # fmt: skip
+
+# What a file that torch.save did not write may be, by its first bytes.
+_OTHERS = (
+    (b"version https://git-lfs", "is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'."),
+    (b"\x93NUMPY", "is a NumPy array: save the state_dict of a model, best as safetensors."),
+    (b"\x89HDF", "is an HDF5 file, as Keras writes: save the state_dict of a PyTorch model, best as safetensors."),
+    (b"\x1f\x8b", "is compressed with gzip: decompress it first."),
+    (b"GGUF", "is a GGUF file under another name: let it end in .gguf."),
+    (b"<", "is a web page or another text in place of the weights: download it again."),
+)
+
+
+def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
+    """The tensors of a file that `torch.save` wrote, in either of its layouts, without unpickling it.
+
+    checked: how many storages' places are compared with what the file says beside them, evenly spaced; None for all. Each is
+    a read. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint the
+    weights alone are taken (`state.weights`).
+    Raises InvalidCheckpoint for what is damaged, UnsupportedWeights for what is no state dict or asks for anything but tensors,
+    LimitExceeded; each names the file.
+    """
+    path = quoted(file.path, 200)
+    if file.size == 0:
+        raise InvalidCheckpoint(f"{path} is empty: upload or download it again.")
+    try:
+        with collector_at_rest():
+            return _read(file, checked)
+    except Damaged as error:
+        raise InvalidCheckpoint(f"{path} is damaged: {error}.") from None
+    except Refused as error:
+        raise UnsupportedWeights(f"{path} {error}") from None
+    except Excess as error:
+        raise LimitExceeded(f"{path} {error}") from None
+
+
+def _read(file: RangeFile, checked: int | None) -> Header:
+    pieces = Pieces(file)
+    beginning = pieces.keep(0, min(file.size, _FIRST_READ))
+    for first, what in _OTHERS:
+        if beginning.startswith(first):
+            raise Refused(what)
+    if beginning[_TAR_MAGIC] == b"ustar":
+        raise Refused("is a tar archive, as torch 0.1 wrote: load it with an old torch and save it again, best as safetensors.")
+    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < file.size:
+        raise Refused("is a safetensors file under another name: let it end in .safetensors.")
+    contents = read_zip(pieces, checked) if beginning.startswith(LOCAL) else read_legacy(pieces, checked)
+    found, notes = weights(contents.root)
+    tensors = _tensors(found, contents.places, notes)
+    _check_views(tensors, file.size)
+    return Header(tensors, {}, contents.nbytes, tuple(notes))
+
+
+def _tensors(found: Mapping[str, Stored], places: Mapping[str, int], notes: list[str]) -> tuple[HeaderTensor, ...]:
+    tensors, nameless = [], []
+    for name, (key, dtype, shape, strides, start, nbytes) in found.items():
+        known = _NAMES.get(dtype.name)
+        if known == "F4":  # torch counts bytes, each of two numbers
+            shape = (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+        if known is None or (known == "F4" and strides is not None):
+            nameless.append((name, dtype.name))
+            continue
+        begin = places[key] + start
+        tensors.append(HeaderTensor(name, known, shape, begin, begin + nbytes, strides))
+    if nameless:
+        name, dtype_name = nameless[0]
+        more = f" and {len(nameless) - 1:,} more" if len(nameless) > 1 else ""
+        notes.append(f"Left out: {quoted(name)}{more}, of dtype {dtype_name}, whose values Mantissa does not read.")
+    return tuple(tensors)
+
+
+def _check_views(tensors: tuple[HeaderTensor, ...], size: int) -> None:
+    """Refuse a file whose tensors are so many more bytes than it has that reading them would take longer than anybody waits."""
+    shown = 0
+    seen = set()
+    for tensor in tensors:
+        place = (tensor.start, tensor.shape, tensor.strides, tensor.dtype)
+        if place in seen:
+            continue  # tied: read once
+        seen.add(place)
+        shown += max(tensor.stop - tensor.start, prod(tensor.shape) * DTYPE_BITS[tensor.dtype] // 8)
+        if shown > limits.PICKLE_VIEWS * size + _SPARE_BYTES:
+            raise Excess(f"holds tensors of more than {limits.PICKLE_VIEWS} times its own bytes (MANTISSA_PICKLE_VIEWS).")

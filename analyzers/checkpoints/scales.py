@@ -1,0 +1,202 @@
+"""Which tensors are the scales of which: quantized weights that are floats once their scales are applied.
+
+| weight | scales | value |
+| --- | --- | --- |
+| ``X`` of fp8 codes | ``X_scale_inv``, ``X_scale``; beside ``weight``: ``scale``, ``scale_weight``, ``qscale_weight`` | code x scale |
+| ``X_blocks`` of bytes (..., groups, 16) | ``X_scales`` (..., groups) of E8M0 | E2M1 code x scale (MXFP4, gpt-oss) |
+| ``X`` or ``X_packed`` of E2M1 codes, two per byte | as for fp8: E8M0 per 32 in a row | code x scale (MXFP4) |
+| the same | E4M3 per 16 in a row, and one fp32 number | code x (scale x number) or (scale / number) (NVFP4) |
+
+Scales called ``_inv`` multiply too: the name tells how they were computed. Of two codes in a byte the low half is the first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.tensor import Scale, Tensor
+
+FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+_BYTES = frozenset({"U8", "I8"})
+_EXPONENTS = frozenset({"F8_E8M0", "U8"})  # a byte beside fp8 or fp4 codes is a power of two
+_FP8_SCALES = _EXPONENTS | {"F32", "BF16", "F16"}
+_FACTORS = frozenset({"F32", "BF16", "F16"})
+
+_BLOCK = 128  # of DeepSeek's checkpoints, and of what follows them
+_MXFP4_GROUP, _NVFP4_GROUP = 32, 16
+
+# Endings of a weight's name that may be put off before the endings of its scales are put on.
+_SCALES = ("_scale_inv", "_scale")
+_SCALES_BESIDE = ("scale", "scale_weight", "qscale_weight")
+# The number that NVFP4's scales are multiplied by (ModelOpt), and the one they are divided by (compressed-tensors).
+_FACTOR, _DIVISOR = "_scale_2", "_global_scale"
+# Scales of activations and of the cache, in models whose weights are scaled.
+_OF_ACTIVATIONS = frozenset(
+    {"input_scale", "input_scale_inv", "input_global_scale", "activation_scale", "output_scale", "q_scale", "k_scale", "v_scale"}
+)
+
+
+def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """Give weights their scales: (tensors, notes), in the same order.
+
+    Weights with scales have ``scale`` set; packed ones become one tensor under the name and shape of the weight, its dtype
+    MXFP4 or NVFP4, in the place of the packed codes; scales have ``holds_scales`` set. What does not fit together stays
+    as it is, with a note. config: config.json, whose ``quantization_config.weight_block_size`` decides where shapes do not.
+    """
+    if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
+        return tuple(tensors), ()
+    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, _stated_block(config))
+    return tuple(pairing.paired()), tuple(pairing.notes())
+
+
+class _Pairing:
+    """Weights and scales of one checkpoint, by name."""
+
+    def __init__(self, tensors: dict[str, Tensor], stated: tuple[int, int] | None) -> None:
+        self._tensors = tensors
+        self._stated = stated
+        self._taken: set[str] = set()
+        self._misfits: list[str] = []
+
+    def paired(self) -> Iterator[Tensor]:
+        found = {tensor.name: self._weight(tensor) for tensor in self._tensors.values()}
+        for name, tensor in found.items():
+            if tensor.scale is None and (name in self._taken or (self._taken and _leaf(name) in _OF_ACTIVATIONS and tensor.elements == 1)):
+                yield replace(tensor, holds_scales=True)
+            else:
+                yield tensor
+
+    def notes(self) -> Iterator[str]:
+        if self._misfits:
+            yield (
+                f"{len(self._misfits):,} quantized tensors have scales that do not fit them in shape or dtype, "
+                f"{quoted(self._misfits[0])} first: no scale is applied to these."
+            )
+
+    def _weight(self, tensor: Tensor) -> Tensor:
+        if tensor.elements == 0 or tensor.buffer or not tensor.shape:
+            return tensor
+        if tensor.dtype in FP8_DTYPES:
+            return self._fp8(tensor)
+        if tensor.dtype in _BYTES or tensor.dtype == "F4":
+            return self._blocks(tensor) if _leaf(tensor.name).endswith("blocks") else self._packed(tensor)
+        return tensor
+
+    def _fp8(self, tensor: Tensor) -> Tensor:
+        scales = [self._tensors[name] for name in _scale_names(tensor.name) if name in self._tensors]
+        for scale in scales:
+            block = _block(tensor.shape, scale.shape, self._stated)
+            if scale.dtype in _FP8_SCALES and block is not None:
+                return self._with(tensor, Scale(scale, block))
+        if scales:
+            self._misfits.append(tensor.name)
+        return tensor
+
+    def _blocks(self, tensor: Tensor) -> Tensor:
+        """gpt-oss: (..., groups, 16) bytes are (..., groups x 32) codes."""
+        start = tensor.name.removesuffix("blocks")
+        scale, name = self._tensors.get(start + "scales"), start.rstrip("_.")
+        if scale is None or not name:
+            return tensor
+        fits = len(tensor.shape) > 1 and tensor.shape[-1] * 2 == _MXFP4_GROUP and scale.shape == tensor.shape[:-1]
+        if not fits or scale.dtype not in _EXPONENTS or name in self._tensors or not _contiguous(tensor, scale):
+            self._misfits.append(tensor.name)
+            return tensor
+        shape = (*tensor.shape[:-2], tensor.shape[-2] * _MXFP4_GROUP)
+        return self._with(replace(tensor, name=name, dtype="MXFP4", shape=shape), Scale(scale, (1, _MXFP4_GROUP)))
+
+    def _packed(self, tensor: Tensor) -> Tensor:
+        name = tensor.name.removesuffix("_packed")
+        scales = [self._tensors[each] for each in _scale_names(name) if each in self._tensors]
+        for scale in scales:
+            found = self._packed_with(tensor, name, scale)
+            if found is not None:
+                return found
+        # Bytes with scales of 16 or 32 bits are integers, which are another matter.
+        if tensor.dtype == "F4" and scales:
+            self._misfits.append(tensor.name)
+        return tensor
+
+    def _packed_with(self, tensor: Tensor, name: str, scale: Tensor) -> Tensor | None:
+        columns = tensor.shape[-1] * (1 if tensor.dtype == "F4" else 2)
+        shape = (*tensor.shape[:-1], columns)
+        if scale.shape[:-1] != shape[:-1] or not scale.shape or not _contiguous(tensor, scale):
+            return None
+        if scale.dtype in _EXPONENTS and scale.shape[-1] * _MXFP4_GROUP == columns:
+            if scale.dtype == "U8" and not tensor.name.endswith("_packed") and tensor.dtype != "F4":
+                return None  # bytes beside bytes of any kind: nothing says that they are floats
+            return self._named(tensor, name, "MXFP4", shape, Scale(scale, (1, _MXFP4_GROUP)))
+        factor, divisor = self._tensors.get(name + _FACTOR), self._tensors.get(name + _DIVISOR)
+        one = factor or divisor
+        if scale.dtype != "F8_E4M3" or scale.shape[-1] * _NVFP4_GROUP != columns or one is None:
+            return None
+        if one.elements != 1 or one.dtype not in _FACTORS:
+            return None
+        return self._named(tensor, name, "NVFP4", shape, Scale(scale, (1, _NVFP4_GROUP), one, divides=factor is None))
+
+    def _named(self, tensor: Tensor, name: str, dtype: str, shape: tuple[int, ...], scale: Scale) -> Tensor | None:
+        if name != tensor.name and name in self._tensors:
+            return None
+        return self._with(replace(tensor, name=name, dtype=dtype, shape=shape), scale)
+
+    def _with(self, tensor: Tensor, scale: Scale) -> Tensor:
+        self._taken.add(scale.tensor.name)
+        if scale.factor is not None:
+            self._taken.add(scale.factor.name)
+        return replace(tensor, scale=scale)
+
+
+def _scale_names(name: str) -> Iterator[str]:
+    for ending in _SCALES:
+        yield name + ending
+    module, dot, leaf = name.rpartition(".")
+    if leaf == "weight":
+        for beside in _SCALES_BESIDE:
+            yield module + dot + beside
+
+
+def _contiguous(*tensors: Tensor) -> bool:
+    """Packed codes are found by their place in the file; codes of a byte each, and scales of those, may be views."""
+    return all(tensor.strides is None for tensor in tensors)
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _stated_block(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
+    settings = (config or {}).get("quantization_config")
+    stated = settings.get("weight_block_size") if isinstance(settings, dict) else None
+    if isinstance(stated, list) and len(stated) == 2 and all(type(length) is int and length > 0 for length in stated):
+        return stated[0], stated[1]
+    return None
+
+
+@lru_cache(maxsize=1024)  # experts by the ten thousand have a few shapes
+def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Rows and columns of a weight of ``shape`` that share a scale of ``scales``; None where the two do not fit together.
+
+    One number is for all; else axes are matched from the first on, so that (out,) and (out, 1) are one scale per row and
+    (experts,) one per expert. Before the last two axes there must be a scale for each.
+    """
+    weight = (1, *shape) if len(shape) == 1 else shape
+    rows, columns = weight[-2:]
+    if all(length == 1 for length in scales):
+        return rows, columns
+    grid = (1, *scales) if len(shape) == 1 else scales + (1,) * (len(weight) - len(scales))
+    if len(grid) != len(weight) or grid[:-2] != weight[:-2]:
+        return None
+    if stated is not None and (-(-rows // stated[0]), -(-columns // stated[1])) == grid[-2:]:
+        return stated
+    by_rows, by_columns = _length(rows, grid[-2]), _length(columns, grid[-1])
+    return None if by_rows is None or by_columns is None else (by_rows, by_columns)
+
+
+def _length(elements: int, scales: int) -> int | None:
+    """How many of ``elements`` share one of ``scales``, the last of which may be for fewer. None where no such length is known."""
+    if scales in (0, 1):
+        return elements if scales else None
+    evenly = (elements // scales,) if elements % scales == 0 else ()
+    return next((length for length in (_BLOCK, *evenly, 16, 32, 64, 256, 512) if -(-elements // length) == scales), None)

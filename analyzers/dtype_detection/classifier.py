@@ -1,0 +1,152 @@
+"""From magnitudes to probabilities of the training precision, in plain Python from reference/classifier.json.
+
+Logistic regression on log10 of the extremes, standardised: with z_f = (log10 x_f - mean_f) / scale_f, a precision c that
+magnitudes can tell apart has
+
+    P(c) = (1 - r) softmax_c(intercept_c + sum_f weight_cf z_f),
+
+where r is the share left to the precisions that they cannot: those have a single family among the labelled models
+(fp32), so what looks like them may as well be that family's own recipe. They keep their share of the families.
+`fit_classifier` makes the file and `evaluation` says how good it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import dist, exp, isfinite, log10
+from typing import Literal
+
+from analyzers.base import Data
+from analyzers.dtype_detection.evaluation import Alternative, Evaluation
+from analyzers.dtype_detection.labels import REFERENCE
+
+Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
+Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
+
+FITTED = REFERENCE / "classifier.json"
+# log10 needs a positive number: a zero counts as this, which is below every nonzero extreme of the labelled models.
+FLOOR = 1e-14
+# More likely than everything else together.
+CONFIDENT = 0.5
+
+
+class Feature(Data):
+    """One magnitude: ``mean`` and ``scale`` are of its log10, ``weights`` those of its standardised log10, by precision."""
+
+    name: Magnitude
+    mean: float
+    scale: float
+    weights: dict[str, float]
+
+
+class Example(Data):
+    """A labelled model: its family, training precision and the extremes of its base model's weights."""
+
+    model: str
+    family: str
+    precision: str
+    abs_min: float
+    abs_max: float
+    norm_min: float
+    norm_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An answer of the classifier.
+
+    verdict: a precision, or "undecided"; probabilities: by precision, they sum to 1. reason: "clear"; "unclear", no
+    precision is likelier than all others together; "unsupported", the nearest labelled model is too far away, and the
+    probabilities are the shares of the families; "unlearned", the likeliest is one that magnitudes cannot show.
+    nearest, distance: that model, and how far it is in standard deviations.
+    """
+
+    verdict: str
+    probabilities: dict[str, float]
+    reason: Reason
+    nearest: Example
+    distance: float
+
+
+class Classifier(Data):
+    """Coefficients, and the models they come from.
+
+    intercepts: of the precisions that magnitudes tell apart. rates: shares of the families, one family added to each
+    precision. examples: the labelled models. reach: farther than this from every one of them, in standard deviations,
+    there is no answer; null where there is one at any distance.
+    """
+
+    features: tuple[Feature, ...]
+    intercepts: dict[str, float]
+    rates: dict[str, float]
+    reach: float | None
+    examples: tuple[Example, ...]
+
+    def point(self, magnitudes: Mapping[str, float]) -> tuple[float, ...]:
+        """Standardised logarithms of the magnitudes used. Raises KeyError if one is missing."""
+        return tuple((log10(max(magnitudes[f.name], FLOOR)) - f.mean) / f.scale for f in self.features)
+
+    def probabilities(self, magnitudes: Mapping[str, float]) -> dict[str, float]:
+        """The formula above, whatever the distance to labelled models; in the order of ``rates``."""
+        z = self.point(magnitudes)
+        scores = {
+            name: intercept + sum(f.weights[name] * x for f, x in zip(self.features, z, strict=True))
+            for name, intercept in self.intercepts.items()
+        }
+        top = max(scores.values())
+        powers = {name: exp(score - top) for name, score in scores.items()}
+        left = sum(self.rates[name] for name in scores) / sum(powers.values())
+        return {name: left * powers[name] if name in powers else rate for name, rate in self.rates.items()}
+
+    def nearest(self, magnitudes: Mapping[str, float]) -> tuple[Example, float]:
+        """The nearest example and its distance, in standard deviations."""
+        z = self.point(magnitudes)
+        distances = [dist(z, self.point(example.model_dump())) for example in self.examples]
+        least = min(range(len(distances)), key=lambda i: distances[i])
+        return self.examples[least], distances[least]
+
+    def estimate(self, magnitudes: Mapping[str, float]) -> Estimate:
+        """What the magnitudes say, or why they do not. They must be finite and not negative."""
+        nearest, distance = self.nearest(magnitudes)
+        if self.reach is not None and distance > self.reach:
+            return Estimate("undecided", dict(self.rates), "unsupported", nearest, distance)
+        found = self.probabilities(magnitudes)
+        likeliest = max(found, key=lambda name: found[name])
+        if likeliest not in self.intercepts:
+            return Estimate("undecided", found, "unlearned", nearest, distance)
+        if found[likeliest] <= CONFIDENT:
+            return Estimate("undecided", found, "unclear", nearest, distance)
+        return Estimate(likeliest, found, "clear", nearest, distance)
+
+
+class Fit(Data):
+    """Everything in reference/classifier.json.
+
+    command: what writes it. versions: of what it was fitted with. penalty: C, the inverse strength of the L2 penalty,
+    and the values it was chosen from. evaluation: leave-one-family-out. alternatives: what else was tried, in the same folds.
+    """
+
+    command: str
+    versions: dict[str, str]
+    penalty: float
+    penalties: tuple[float, ...]
+    classifier: Classifier
+    evaluation: Evaluation
+    alternatives: tuple[Alternative, ...]
+
+
+@cache
+def fitted() -> Fit:
+    """The classifier that ships, with its evaluation."""
+    return Fit.model_validate_json(FITTED.read_bytes())
+
+
+def magnitudes_of(values: Mapping[str, float | None]) -> dict[str, float] | None:
+    """The magnitudes that the classifier uses, of these; None if one of them is missing or infinite."""
+    used: dict[str, float] = {}
+    for feature in fitted().classifier.features:
+        value = values.get(feature.name)
+        if value is None or not isfinite(value):
+            return None
+        used[feature.name] = value
+    return used

@@ -1,0 +1,182 @@
+"""What will be read, cut into parts that may be counted anywhere, and the parts put together again.
+
+A part is a run of consecutive spans. Tensors that lie in one part are finished there; of a tensor cut between parts
+its counts are handed over. Counts merge exactly, so the whole is the same however it was cut.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_reads, whole_spans
+from analyzers.dtype_detection.count import Counted
+from analyzers.dtype_detection.report import DtypeRequest, Interval
+from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
+from analyzers.errors import InvalidRequest
+from analyzers.numerics.intervals import ShareBlocks, share_interval
+
+Shares = tuple[list[int], list[int]]
+
+# Formats that hold every value of a dtype.
+_ALWAYS_EXACT = {
+    "BF16": ("representable.bf16", "representable.tf32"),
+    "F16": ("representable.fp16", "representable.tf32"),
+    "F8_E4M3": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e4m3"),
+    "F8_E5M2": ("representable.fp16", "representable.bf16", "representable.tf32", "representable.fp8_e5m2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be read. strata, population: see `sample.Sample`; None where everything is read."""
+
+    spans: list[Span]
+    nbytes: int
+    strata: dict[str, int] | None
+    population: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> "Plan":
+        """The same for the same checkpoint and request, on any machine. Raises InvalidRequest for a budget too small."""
+        if request.mode == "exact":
+            source = checkpoint.repository
+            spans = whole_spans(floats, source.parallel_reads, source.chunk_bytes)
+            return cls(spans, sum(span.nbytes for span in spans), None, None)
+        requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
+        budget, reads = request.budget, 1 + max(map(scale_reads, floats), default=0)
+        if reads > 1:  # scales are read too: a request or two more for each block, and an eighth more bytes for NVFP4, which has most
+            requests, budget = max(1, requests // reads), max(1, budget * 8 // 9)
+        sample = plan_sample(floats, budget, requests, request.seed)
+        spans = [Span(floats[b.tensor], b.start, b.count) for b in sample.blocks]
+        nbytes = sum(span.nbytes for span in spans)
+        if not spans:
+            raise InvalidRequest("The budget is too small for a single value; raise it.")
+        spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
+        if sum(span.count for span in spans) == sum(t.elements for t in floats):
+            return cls(spans, nbytes, None, None)
+        strata = {tensor.name: int(stratum) for tensor, stratum in zip(floats, sample.strata, strict=True)}
+        return cls(spans, nbytes, strata, sample.population)
+
+    def part(self, part: int, parts: int) -> list[Span]:
+        """The spans of part number ``part`` of ``parts``, which are about equal in bytes."""
+        ends = list(accumulate(span.nbytes for span in self.spans))
+        return [span for span, end in zip(self.spans, ends, strict=True) if (end - 1) * parts // max(ends[-1], 1) == part]
+
+
+@dataclass(slots=True)
+class Partial:
+    """The counts of one part.
+
+    results: the tensors that lie in it; pools: their counts by dtype, those of scaled values apart; cut: counts of what it
+    holds of other tensors; blocks: (stratum, elements, shares) of each span in quick mode. nbytes, requests, seconds: what reading took.
+    """
+
+    part: int
+    parts: int
+    results: dict[str, TensorResult] = field(default_factory=dict)
+    pools: dict[str, Counted] = field(default_factory=dict)
+    cut: dict[str, Counted] = field(default_factory=dict)
+    blocks: list[tuple[int, int, Shares]] = field(default_factory=list)
+    nbytes: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+
+    def finish(self, tensor: Tensor, counted: Counted) -> None:
+        """Take in a tensor of which everything planned was counted."""
+        self.results[tensor.name] = tensor_result(tensor, counted)
+        if _pool(tensor) in self.pools:
+            self.pools[_pool(tensor)].add(counted)
+        else:
+            self.pools[_pool(tensor)] = counted
+
+
+def _pool(tensor: Tensor) -> str:
+    """Under which name values are pooled: by dtype, those that scales make apart from those that are as stored."""
+    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
+
+
+class Collector:
+    """Puts the counts of a part's spans together: per tensor until it is complete, then per dtype."""
+
+    def __init__(self, plan: Plan, part: int, parts: int) -> None:
+        self.spans = plan.part(part, parts)
+        self.partial = Partial(part, parts)
+        self._strata = plan.strata
+        names = {span.tensor.name for span in self.spans}
+        self._spans_left = dict.fromkeys(names, 0)
+        for span in plan.spans if parts > 1 else self.spans:
+            if span.tensor.name in names:
+                self._spans_left[span.tensor.name] += 1
+
+    def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
+        """Take in one finished span."""
+        tensor, cut = span.tensor, self.partial.cut
+        if shares is not None and self._strata is not None:
+            self.partial.blocks.append((self._strata[tensor.name], span.count, shares))
+        if tensor.name in cut:
+            cut[tensor.name].add(counted)
+        else:
+            cut[tensor.name] = counted
+        self._spans_left[tensor.name] -= 1
+        if self._spans_left[tensor.name] == 0:
+            self.partial.finish(tensor, cut.pop(tensor.name))
+
+
+def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
+    """All parts of one plan as one, in whatever order they come. Raises ValueError where they are not each once. They are used up."""
+    found = sorted(partials, key=lambda partial: partial.part)
+    if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
+        raise ValueError("the parts of a plan must be counted once each")
+    whole = Partial(0, 1)
+    cut: dict[str, Counted] = {}
+    for partial in found:
+        whole.results |= partial.results
+        whole.blocks += partial.blocks
+        whole.nbytes += partial.nbytes
+        whole.requests += partial.requests
+        whole.seconds += partial.seconds
+        for into, parts in ((whole.pools, partial.pools), (cut, partial.cut)):
+            for name, counted in parts.items():
+                if name in into:
+                    into[name].add(counted)
+                else:
+                    into[name] = counted
+    for tensor in floats:
+        if tensor.name in cut:
+            whole.finish(tensor, cut.pop(tensor.name))
+    order = list(dict.fromkeys(map(_pool, floats)))
+    whole.pools = {name: whole.pools[name] for name in order if name in whole.pools}
+    return whole
+
+
+def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
+    """Results in the order of ``tensors``, with an empty one for what was not read."""
+    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
+
+
+def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
+    """Shares of the whole with 95 % intervals; nothing when everything was read."""
+    if plan.population is None or not whole.blocks:
+        return {}
+    blocks = sorted(whole.blocks)  # they came as threads finished them, and float sums depend on their order
+    found = share_interval(
+        ShareBlocks(
+            stratum=np.array([b[0] for b in blocks]),
+            elements=np.array([b[1] for b in blocks]),
+            tested=np.array([b[2][0] for b in blocks]),
+            positive=np.array([b[2][1] for b in blocks]),
+            population=plan.population,
+        )
+    )
+    return {
+        name: Interval(estimate=float(found.estimate[i]), low=float(found.low[i]), high=float(found.high[i]))
+        for i, name in enumerate(SHARES)
+        if np.isfinite(found.estimate[i])
+    } | {
+        name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
+        for name in SHARES
+        if all(name in _ALWAYS_EXACT.get(span.tensor.counted_as, ()) for span in plan.spans)
+    }

@@ -1,0 +1,149 @@
+"""How good answers about models of families never seen are: log-loss, counts, reliability. Plain Python.
+
+Every number is of predictions *out of fold*: each family is judged by what was fitted without it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Protocol
+
+from analyzers.base import Data
+
+BINS = 5
+
+
+class Known(Protocol):
+    """A model whose training precision is known."""
+
+    @property
+    def family(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+
+
+class OutOfFold(Data):
+    """One labelled model, judged by what was fitted without its family.
+
+    probabilities, verdict, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
+    the other families; rule: what the rule of thumb says with thresholds chosen without the family.
+    """
+
+    model: str
+    family: str
+    precision: str
+    abs_min: float
+    abs_max: float
+    norm_min: float
+    norm_max: float
+    probabilities: dict[str, float]
+    verdict: str
+    reason: str
+    features: tuple[str, ...]
+    penalty: float
+    prior: dict[str, float]
+    rule: str
+
+
+class Bin(Data):
+    """Predicted probabilities in [low, high): how many, their mean, and the share of them that came true."""
+
+    low: float
+    high: float
+    predictions: int
+    mean: float
+    share: float
+
+
+class Loss(Data):
+    """Mean of -ln P(the labelled precision), nats: over models, and over families of the mean over their models."""
+
+    models: float
+    families: float
+
+
+class Evaluation(Data):
+    """Leave-one-family-out.
+
+    likeliest_correct: for how many models the likeliest precision is the labelled one; answered: how many get a verdict other than
+    "undecided", answered_correct: how many of these verdicts are right. rule_correct: the rule, its thresholds chosen in
+    the same folds; rule_in_sample: as published. log_loss: of the probabilities; prior_log_loss: of the shares of the other
+    families; even_log_loss: of an equal share for each precision. confusion: labelled precision -> verdict -> models.
+    """
+
+    models: int
+    families: int
+    likeliest_correct: int
+    answered: int
+    answered_correct: int
+    rule_correct: int
+    rule_in_sample: int
+    log_loss: Loss
+    prior_log_loss: Loss
+    even_log_loss: float
+    confusion: dict[str, dict[str, int]]
+    reliability: tuple[Bin, ...]
+    out_of_fold: tuple[OutOfFold, ...]
+
+
+class Alternative(Data):
+    """Another way to fit, in the same folds: what it is, its log-loss, and how many likeliest precisions are right."""
+
+    name: str
+    log_loss: Loss
+    likeliest_correct: int
+
+
+def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
+    """Everything of an `Evaluation` that follows from the predictions. ``rows`` must not be empty."""
+    classes = list(rows[0].probabilities)
+    answered = [row for row in rows if row.verdict != "undecided"]
+    verdicts = Counter((row.precision, row.verdict) for row in rows)
+    return Evaluation(
+        models=len(rows),
+        families=len({row.family for row in rows}),
+        likeliest_correct=likeliest_correct([row.probabilities for row in rows], rows),
+        answered=len(answered),
+        answered_correct=sum(row.verdict == row.precision for row in answered),
+        rule_correct=sum(row.rule == row.precision for row in rows),
+        rule_in_sample=rule_in_sample,
+        log_loss=log_loss([row.probabilities for row in rows], rows),
+        prior_log_loss=log_loss([row.prior for row in rows], rows),
+        even_log_loss=log(len(classes)),
+        confusion={name: {verdict: verdicts[name, verdict] for verdict in (*classes, "undecided")} for name in classes},
+        reliability=reliability(rows),
+        out_of_fold=tuple(rows),
+    )
+
+
+def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Known]) -> Loss:
+    """Log-loss of one set of probabilities per model of ``truth``; they must be positive for what is true."""
+    by_family: dict[str, list[float]] = {}
+    for found, row in zip(probabilities, truth, strict=True):
+        by_family.setdefault(row.family, []).append(-log(found[row.precision]))
+    families = [sum(losses) / len(losses) for losses in by_family.values()]
+    return Loss(models=sum(sum(losses) for losses in by_family.values()) / len(truth), families=sum(families) / len(families))
+
+
+def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Known]) -> int:
+    """For how many models the likeliest precision is the labelled one."""
+    return sum(max(found, key=lambda name: found[name]) == row.precision for found, row in zip(probabilities, truth, strict=True))
+
+
+def reliability(rows: Sequence[OutOfFold]) -> tuple[Bin, ...]:
+    """Predicted probabilities of every precision for every model, in `BINS` bins of equal width; empty bins are left out."""
+    pairs: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for row in rows:
+        for name, probability in row.probabilities.items():
+            pairs[min(int(probability * BINS), BINS - 1)].append((probability, name == row.precision))
+    return tuple(
+        Bin(
+            low=i / BINS,
+            high=(i + 1) / BINS,
+            predictions=len(inside),
+            mean=sum(p for p, _ in inside) / len(inside),
+            share=sum(true for _, true in inside) / len(inside),
+        )
+        for i, inside in enumerate(pairs)
+        if inside
+    )

@@ -1,0 +1,64 @@
+"""The well-known rule of thumb on magnitudes, and its thresholds chosen anew for a set of labelled models."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, product
+from math import inf, log10, sqrt
+from typing import NamedTuple, Protocol
+
+
+class Thresholds(NamedTuple):
+    """Above ``abs_max`` the rule says bf16, else below ``norm_max`` fp16."""
+
+    abs_max: float
+    norm_max: float
+
+
+PUBLISHED = Thresholds(1e2, 1e3)
+
+
+class Labelled(Protocol):
+    """What the rule needs of a labelled model."""
+
+    @property
+    def precision(self) -> str: ...
+    @property
+    def abs_max(self) -> float: ...
+    @property
+    def norm_max(self) -> float: ...
+
+
+def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) -> str:
+    """The well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
+    if abs_max > thresholds.abs_max:
+        return "bf16"
+    return "fp16" if norm_max < thresholds.norm_max else "fp32"
+
+
+def rule_correct(models: Iterable[Labelled], thresholds: Thresholds = PUBLISHED) -> int:
+    """Of how many models the rule names the labelled precision."""
+    return sum(rule(model.abs_max, model.norm_max, thresholds) == model.precision for model in models)
+
+
+def best_thresholds(models: Sequence[Labelled]) -> tuple[Thresholds, ...]:
+    """The thresholds that are right for most of ``models``, those nearest to the published ones first.
+
+    Tried are the geometric means of neighbouring values, and all or none below: every split that thresholds can make.
+    """
+    tried = [
+        Thresholds(a, n) for a, n in product(_between(model.abs_max for model in models), _between(model.norm_max for model in models))
+    ]
+    right = {each: rule_correct(models, each) for each in tried}
+    most = max(right.values())
+    return tuple(sorted((each for each in tried if right[each] == most), key=_departure))
+
+
+def _between(values: Iterable[float]) -> list[float]:
+    ordered = sorted(set(values))
+    return [0.0, *(sqrt(low) * sqrt(high) for low, high in pairwise(ordered)), inf]
+
+
+def _departure(thresholds: Thresholds) -> float:
+    """How many decades away from the published thresholds; all or none is the farthest."""
+    return sum(
+        abs(log10(mine) - log10(published)) if 0 < mine < inf else 1e3 for mine, published in zip(thresholds, PUBLISHED, strict=True)
+    )

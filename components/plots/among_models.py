@@ -1,0 +1,166 @@
+"""Where models stand among those whose training precision is known: largest magnitude against largest tensor norm."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.labels import labelled_extremes
+from analyzers.dtype_detection.rule import PUBLISHED, rule
+from components import numbers, plain_text
+from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Scatter
+
+_PRECISIONS = ("fp16", "bf16", "fp32")
+# Points nearer than this, in decades, share one mark.
+_APART = 0.25
+
+
+def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
+    """The labelled models as points, coloured and shaped by precision, with ``reports`` highlighted and the rule's thresholds drawn.
+
+    One report is named; several are marked by the numbers of their ``rows`` in the table beside, which are 1, 2, ... unless given.
+    Reports with no finite nonzero weight have no place.
+    """
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(440))
+    for style, precision in enumerate(_PRECISIONS):
+        figure.add_trace(_labelled(precision, style))
+    placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
+    if placed:
+        figure.add_trace(_here(placed, several=bool(rows) or len(reports) > 1))
+    norms = [model.norm_max for model in labelled_extremes()] + [report.extremes.norm_max or 1.0 for _, report in placed]
+    sizes = [model.abs_max for model in labelled_extremes()] + [report.extremes.abs_max or 1.0 for _, report in placed]
+    low_x, high_x = _decades(norms)
+    low_y, high_y = _decades(sizes)
+    size, norm = (numbers.power(round(math.log10(limit)), 10) for limit in PUBLISHED)
+    _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", low_x)
+    _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", low_y)
+    figure.update_xaxes(title="largest tensor norm", type="log", range=[low_x, high_x], tickvals=_ticks(low_x, high_x), showgrid=False)
+    figure.update_yaxes(title="largest magnitude", type="log", range=[low_y, high_y], tickvals=_ticks(low_y, high_y))
+    for update, low, high in ((figure.update_xaxes, low_x, high_x), (figure.update_yaxes, low_y, high_y)):
+        update(ticktext=[numbers.power(round(math.log10(tick)), 10) for tick in _ticks(low, high)])
+    figure.update_layout(
+        showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.17, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
+    )
+    return figure
+
+
+def place(report: DtypeReport) -> str:
+    """Where ``report`` stands among the labelled models, in plain sentences."""
+    extremes = report.extremes
+    if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
+        return "No finite nonzero weight was read, so this model has no place among the labelled ones."
+    at_least, about = ("", "") if extremes.exact else ("at least ", "about ")
+    said = rule(extremes.abs_max, extremes.norm_max)
+    alike = Counter(model.precision for model in labelled_extremes() if rule(model.abs_max, model.norm_max) == said)
+    known = " and ".join(f"{name} ({alike[name]})" for name in _PRECISIONS if alike[name])
+    nearest = min(labelled_extremes(), key=lambda model: _distance(report, model.abs_max, model.norm_max))
+    sentences = [
+        f"Largest weight {at_least}{numbers.magnitude(extremes.abs_max)}, largest norm {about}{numbers.magnitude(extremes.norm_max)}: "
+        f"where the rule of thumb says {said}. The {sum(alike.values())} labelled models there were trained in {known}.",
+        f"The nearest is {nearest.model} ({nearest.precision}).",
+    ]
+    if not extremes.exact:
+        sentences.append("Quick mode sees a sample: the true largest weight can be larger, never smaller.")
+    if any(row.role == "head" for row in report.layers):
+        sentences.append("Its LM head is counted here; the labelled models are shown without theirs.")
+    return " ".join(sentences)
+
+
+def _has_a_place(report: DtypeReport) -> bool:
+    return bool(report.extremes.abs_max and report.extremes.norm_max)
+
+
+def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
+    """Between two points of the figure, in decades."""
+    return math.hypot(math.log10((report.extremes.abs_max or 1) / abs_max), math.log10((report.extremes.norm_max or 1) / norm_max))
+
+
+def _labelled(precision: str, style: int) -> "Scatter":
+    from plotly.graph_objects import Scatter
+
+    models = [model for model in labelled_extremes() if model.precision == precision]
+    return Scatter(
+        x=[model.norm_max for model in models],
+        y=[model.abs_max for model in models],
+        name=f"trained in {precision}",
+        mode="markers",
+        marker={"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85},
+        customdata=[[text(model.model), repr(model.abs_max), repr(model.norm_max)] for model in models],
+        hovertemplate=_hover(f"trained in {precision}", 1),
+    )
+
+
+def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool) -> "Scatter":
+    from plotly.graph_objects import Scatter
+
+    names = [text(report.checkpoint.ref) for _, report in placed]
+    return Scatter(
+        x=[report.extremes.norm_max for _, report in placed],
+        y=[report.extremes.abs_max for _, report in placed],
+        name="these models" if several else plain_text.shown(names[0], 34),
+        mode="markers+text",
+        text=_marks(placed) if several else ["this model"],
+        textposition="top center",
+        textfont={"size": 13, "weight": 600},
+        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": "#7c828d"}},
+        customdata=[
+            [name, text(report.training.verdict), _exactly(report.extremes.abs_max), _exactly(report.extremes.norm_max)]
+            for name, (_, report) in zip(names, placed, strict=True)
+        ],
+        hovertemplate=_hover("trained in: %{customdata[1]}", 2),
+        cliponaxis=False,
+    )
+
+
+def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
+    """The number at each point; points that would lie on one another share the text of the first, and the others have none."""
+    together: list[list[int]] = []
+    for index, (_, report) in enumerate(placed):
+        for group in together:
+            first = placed[group[0]][1].extremes
+            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _APART:
+                group.append(index)
+                break
+        else:
+            together.append([index])
+    marks = [""] * len(placed)
+    for group in together:
+        marks[group[0]] = ", ".join(str(placed[index][0]) for index in group)
+    return marks
+
+
+def _hover(trained: str, first: int) -> str:
+    """Name, precision, and the two magnitudes, which stand in customdata from index ``first``."""
+    sizes = f"largest %{{customdata[{first}]}}<br>norm %{{customdata[{first + 1}]}}"
+    return f"%{{customdata[0]}}<br>{trained}<br>{sizes}<extra></extra>"
+
+
+def _exactly(value: float | None) -> str:
+    return numbers.NOTHING if value is None else f"{value:.6g}"
+
+
+def _limit(figure: "Figure", axis: str, value: float, name: str, end: float) -> None:
+    """A threshold across the figure, with its name at its end: at the left (``axis`` y) or at the bottom (x)."""
+    across = {"xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value}
+    up = {"yref": "paper", "y0": 0, "y1": 1, "x0": value, "x1": value}
+    figure.add_shape(type="line", line=LIMIT, **(across if axis == "y" else up))
+    if axis == "y":
+        where = {"x": end, "y": math.log10(value), "xanchor": "left", "yanchor": "bottom"}
+    else:
+        where = {"x": math.log10(value), "y": end, "xanchor": "center", "yanchor": "bottom"}
+    figure.add_annotation(text=name, showarrow=False, font={"size": 11}, bgcolor=GROUND, borderpad=2, **where)
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    return math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)) + 0.3)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    step = max(1, math.ceil((high - low) / 7))
+    return [10.0**exponent for exponent in range(math.ceil(low), math.floor(high) + 1, step)]

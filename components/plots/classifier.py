@@ -1,0 +1,57 @@
+"""The reliability of the classifier: what it predicted of families it had not seen, against what came true."""
+
+from typing import TYPE_CHECKING
+
+from components import numbers
+from components.plots import style
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.dtype_detection.evaluation import Evaluation
+
+
+def reliability(evaluation: "Evaluation") -> "Figure":
+    """Mean predicted probability against the share that came true, a point per bin; on the diagonal they agree.
+
+    The area of a point is proportional to the predictions in it, and their number stands beside it.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    bins = evaluation.reliability
+    most = max((each.predictions for each in bins), default=1)
+    diagonal = Scatter(
+        x=[0, 100],
+        y=[0, 100],
+        mode="lines",
+        line={"color": style.COLOURS[5], "dash": "dash", "width": 1.2},
+        hoverinfo="skip",
+        name="as promised",
+    )
+    points = Scatter(
+        x=[100 * each.mean for each in bins],
+        y=[100 * each.share for each in bins],
+        mode="markers+text",
+        name="out of fold",
+        marker={
+            "color": style.COLOURS[0],
+            "size": [each.predictions for each in bins],
+            "sizemode": "area",
+            "sizeref": 2 * most / 26**2,
+            "sizemin": 5,
+        },
+        text=[f"{each.predictions}" for each in bins],
+        textposition=["top center" if each.share < 0.9 else "bottom center" for each in bins],
+        cliponaxis=False,
+        customdata=[
+            [numbers.share(each.low), numbers.share(each.high), numbers.plural(each.predictions, "prediction"), numbers.share(each.share)]
+            for each in bins
+        ],
+        hovertemplate="%{customdata[2]} from %{customdata[0]} to %{customdata[1]}<br>mean %{x:.3g} %<br>came true: %{customdata[3]}"
+        "<extra></extra>",
+    )
+    figure = Figure([diagonal, points], style.layout(380))
+    ticks = [0, 20, 40, 60, 80, 100]
+    figure.update_xaxes(title="predicted probability, %", range=[-4, 104], tickvals=ticks, showgrid=False)
+    figure.update_yaxes(title="came true, %", range=[-4, 112], tickvals=ticks)
+    return figure

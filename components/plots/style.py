@@ -1,0 +1,33 @@
+"""What all figures share: their layout, colours and markers. Colours of text, grid and limits come from the style sheet."""
+
+from components import plain_text
+
+# Each has at least 3:1 against the light and the dark card, and traces differ by marker and dash as well as by colour.
+COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
+LIMIT = {"color": "#b42318", "dash": "dash", "width": 1.2}
+# The style sheet gives annotations the card's colour as their ground, so that no line crosses a label; this makes Plotly draw it.
+GROUND = "rgba(0,0,0,0.01)"
+
+
+def layout(height: int) -> dict[str, object]:
+    """The layout of a figure ``height`` pixels high that neither zooms nor drags."""
+    return {
+        "height": height,
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#7c828d"},
+        "template": "none",
+        "dragmode": False,
+        "showlegend": False,
+        "hoverlabel": {"align": "left"},
+        "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
+        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1, "tickfont": {"size": 11}},
+    }
+
+
+def text(words: str) -> str:
+    """Text from outside for a figure: Plotly reads a small HTML in its texts, in which quotes are not escaped."""
+    return plain_text.html(words, 60).replace("&quot;", '"').replace("&#x27;", "'")

@@ -1,0 +1,508 @@
+"""Hostile pickled checkpoints, each with the reason it must be refused. Run this module to see what each error says.
+
+Every file is whole: what is attacked is named by its attack. Payloads write the file named by ``CANARY``, relative to wherever
+they run: a test loads one with Python's own unpickler to see that they work, and all with the reader to see that they do not.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+CANARY = "canary.txt"
+_COMMAND = f"echo run > {CANARY}"
+_SOURCE = f"open({CANARY!r}, 'w').write('run')"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A whole file and what is wrong with it."""
+
+    name: str
+    reason: str
+    data: bytes
+
+
+def text(value: str) -> bytes:
+    """Push a text."""
+    raw = value.encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(raw)) + raw
+
+
+def number(value: int) -> bytes:
+    """Push a whole number."""
+    raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(raw)]) + raw
+
+
+def named(module: str, name: str) -> bytes:
+    """Push what a module calls by a name."""
+    return b"c" + f"{module}\n{name}\n".encode()
+
+
+def called(function: bytes, *arguments: bytes) -> bytes:
+    """Push the result of a call."""
+    return function + b"(" + b"".join(arguments) + b"tR"
+
+
+def stored(
+    numel: bytes = number(4), *, offset: bytes = number(0), shape: bytes = b"(K\x04t", strides: bytes = b"(K\x01t", key: bytes = text("0"),
+    kind: bytes = named("torch", "FloatStorage"), word: bytes = text("storage"), view: bytes = b"",
+) -> bytes:  # fmt: skip
+    """Push a tensor, by default a sound one of four numbers."""
+    storage = b"(" + word + kind + key + text("cpu") + numel + view + b"tQ"
+    hooks = called(named("collections", "OrderedDict"))
+    return called(named("torch._utils", "_rebuild_tensor_v2"), storage, offset, shape, strides, b"\x89", hooks)
+
+
+def mapping(**values: bytes) -> bytes:
+    """Push a mapping from names to values."""
+    return b"}(" + b"".join(text(name) + value for name, value in values.items()) + b"u"
+
+
+def pickled(value: bytes) -> bytes:
+    """A pickle of protocol 2."""
+    return b"\x80\x02" + value + b"."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of an archive. Fields that are not None replace what would be true in its local header and in the directory."""
+
+    name: str
+    data: bytes
+    local_name: str | None = None
+    local_size: int | None = None
+    size: int | None = None
+    packed: int | None = None
+    offset: int | None = None
+    method: int = 0
+    flags: int = 0
+    extra: bytes = b""
+
+
+def archive(
+    entries: Iterable[Entry], *, count: int | None = None, length: int | None = None, start: int | None = None, tail: bytes = b"",
+    prefix: bytes = b"", wide: bytes = b"",
+) -> bytes:  # fmt: skip
+    """A zip archive; count, length, start: what the end of the directory says of it in place of the truth; wide: put before that end."""
+    body, directory, number_of = bytearray(prefix), bytearray(), 0
+    for entry in entries:
+        name = (entry.local_name or entry.name).encode()
+        offset = len(body) if entry.offset is None else entry.offset
+        size = len(entry.data) if entry.size is None else entry.size
+        packed = size if entry.packed is None else entry.packed
+        local = len(entry.data) if entry.local_size is None else entry.local_size
+        body += struct.pack("<4s5H3I2H", b"PK\3\4", 0, entry.flags, entry.method, 0, 0, 0, local, local, len(name), 0)
+        body += name + entry.data
+        raw = entry.name.encode()
+        directory += struct.pack(
+            "<4s6H3I5H2I", b"PK\1\2", 0, 0, entry.flags, entry.method, 0, 0, 0, packed, size, len(raw), len(entry.extra), 0, 0, 0, 0, offset
+        )
+        directory += raw + entry.extra
+        number_of += 1
+    begin = len(body) if start is None else start
+    count = number_of if count is None else count
+    length = len(directory) if length is None else length
+    return bytes(body + directory + wide) + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, length, begin, 0) + tail
+
+
+def parts(value: bytes, storages: Sequence[bytes] = (bytes(16),), version: bytes = b"3\n") -> list[Entry]:
+    """The entries of a PyTorch file of this pickle."""
+    data = [Entry(f"archive/data/{key}", storage) for key, storage in enumerate(storages)]
+    return [Entry("archive/data.pkl", value), Entry("archive/byteorder", b"little"), *data, Entry("archive/version", version)]
+
+
+def zipped(value: bytes, storages: Sequence[bytes] = (bytes(16),)) -> bytes:
+    """A PyTorch file of this pickle, as an archive."""
+    return archive(parts(value, storages))
+
+
+MAGIC = pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1001)) + pickled(mapping(little_endian=b"\x88"))
+
+
+def legacy(value: bytes, keys: bytes = b"](" + text("0") + b"e", data: bytes = struct.pack("<q", 4) + bytes(16)) -> bytes:
+    """A PyTorch file of this pickle, in the old layout."""
+    return MAGIC + value + pickled(keys) + data
+
+
+SOUND = pickled(mapping(weight=stored()))
+SOUND_LEGACY = legacy(pickled(mapping(weight=stored(view=b"N"))))
+
+GADGETS = [
+    ("os", "system"), ("posix", "system"), ("nt", "system"), ("os", "popen"), ("os", "execv"), ("subprocess", "Popen"),
+    ("subprocess", "check_output"), ("subprocess", "getoutput"), ("builtins", "eval"), ("builtins", "exec"), ("builtins", "getattr"),
+    ("builtins", "__import__"), ("builtins", "compile"), ("builtins", "open"), ("builtins", "print"), ("builtins", "type"),
+    ("builtins", "object"), ("builtins", "dict"), ("builtins", "map"), ("__builtin__", "eval"), ("__builtin__", "getattr"),
+    ("__builtin__", "file"), ("runpy", "_run_code"), ("runpy", "run_path"), ("pickle", "loads"), ("pickle", "Unpickler"),
+    ("_pickle", "loads"), ("cPickle", "loads"), ("dill", "loads"), ("cloudpickle.cloudpickle", "_make_function"), ("joblib", "load"),
+    ("marshal", "loads"), ("shelve", "open"), ("torch", "load"), ("torch", "save"), ("torch", "compile"), ("torch.hub", "load"),
+    ("torch.jit", "load"), ("torch.serialization", "load"), ("torch.storage", "_load_from_bytes"),
+    ("torch._utils", "_import_dotted_name"), ("torch._utils", "_rebuild_wrapper_subclass"),
+    ("torch._utils", "_rebuild_device_tensor_from_numpy"), ("torch.utils.cpp_extension", "load"),
+    ("torch.utils._config_module", "load_config"), ("torch.utils.data.datapipes.utils.decoder", "basichandlers"),
+    ("torch._dynamo.guards", "GuardBuilder.get"), ("torch._inductor.codecache", "PyCodeCache.load"),
+    ("torch.nn.modules.linear", "Linear"), ("torch", "FloatTensor"),
+    ("torch.distributed.elastic.multiprocessing.api", "start_processes"), ("numpy", "load"), ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"), ("numpy._core.multiarray", "_reconstruct"), ("numpy.testing._private.utils", "runstring"),
+    ("numpy.f2py.crackfortran", "getlincoef"), ("functools", "partial"), ("functools", "reduce"), ("operator", "methodcaller"),
+    ("operator", "attrgetter"), ("operator", "itemgetter"), ("_operator", "attrgetter"), ("itertools", "starmap"),
+    ("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor"), ("copyreg", "__newobj__"), ("types", "FunctionType"),
+    ("types", "CodeType"), ("types", "SimpleNamespace"), ("importlib", "import_module"), ("pkgutil", "resolve_name"),
+    ("pydoc", "locate"), ("pydoc", "pipepager"), ("webbrowser", "open"), ("socket", "create_connection"), ("urllib.request", "urlopen"),
+    ("http.client", "HTTPSConnection"), ("shutil", "rmtree"), ("pty", "spawn"), ("timeit", "timeit"), ("cProfile", "runctx"),
+    ("profile", "run"), ("trace", "Trace.run"), ("pdb", "run"), ("bdb", "Bdb.run"), ("doctest", "debug_script"), ("code", "interact"),
+    ("code", "InteractiveInterpreter.runcode"), ("ctypes", "CDLL"), ("ctypes.util", "find_library"), ("_ctypes", "dlopen"),
+    ("cffi", "FFI"), ("multiprocessing.util", "spawnv_passfds"), ("asyncio.unix_events", "_UnixSubprocessTransport._start"),
+    ("pip", "main"), ("pip._internal", "main"), ("ensurepip", "_run_pip"), ("venv", "create"), ("distutils.file_util", "write_file"),
+    ("zipapp", "create_archive"), ("logging.config", "listen"), ("lib2to3.pgen2.pgen", "ParserGenerator"),
+    ("idlelib.pyshell", "ModifiedInterpreter.runcode"), ("imaplib", "IMAP4_stream"), ("ast", "literal_eval"),
+    ("uuid", "_get_command_stdout"), ("sys", "exit"), ("sys", "setrecursionlimit"), ("gc", "get_objects"), ("io", "open"),
+    ("_io", "FileIO"), ("linecache", "getlines"), ("tempfile", "mktemp"), ("site", "main"), ("argparse", "Namespace"),
+    ("collections", "defaultdict"), ("datetime", "datetime"), ("pathlib", "PosixPath"), ("transformers", "pipeline"),
+    ("transformers.training_args", "TrainingArguments"), ("pytorch_lightning.callbacks.model_checkpoint", "ModelCheckpoint"),
+    # names that lead on from known ones, or look like them
+    ("torch._utils", "_rebuild_tensor_v2.__globals__"), ("torch", "_utils._rebuild_tensor_v2"), ("torch._utils", "os.system"),
+    ("torch", "os.system"), ("torch.serialization", "os.system"), ("collections", "OrderedDict.__reduce_ex__"),
+    ("collections.OrderedDict", "__init__"), ("collections", "abc.sys.modules"), ("builtins", "set.__class__"),
+    ("torch", "Size.__class__"), ("torch", "storage"), ("torch", "__builtins__"), ("torch", ""), ("", ""), ("", "eval"),
+    ("torch ", "Size"), ("torch", "Size "), ("torch", "size"), ("\u043es", "system"), ("os\x00", "system"), ("x" * 4000, "y" * 4000),
+]  # fmt: skip
+
+_SYSTEM = named("os", "system")
+_ARGUMENT = text(_COMMAND)
+_NEW_TUPLE = called(named("torch", "Size"), b"(K\x04K\x04K\x04K\x04t")
+_LIVE = {
+    "reduce": called(_SYSTEM, _ARGUMENT) + b"0",
+    "reduce_tuple1": _SYSTEM + _ARGUMENT + b"\x85R0",
+    "stack_global": called(text("os") + text("system") + b"\x93", _ARGUMENT) + b"0",
+    "inst": b"(" + _ARGUMENT + b"ios\nsystem\n0",
+    "obj": b"(" + _SYSTEM + _ARGUMENT + b"o0",
+    "eval": called(named("builtins", "eval"), text(_SOURCE)) + b"0",
+    "exec": called(named("builtins", "exec"), text(_SOURCE)) + b"0",
+    "protocol_0": b"cos\nsystem\n(S'" + _COMMAND.encode() + b"'\ntR0",
+    "memoized": _SYSTEM + b"q\x00h\x00(" + _ARGUMENT + b"tR00",
+    "getattr_chain": called(
+        called(named("builtins", "getattr"), called(named("builtins", "__import__"), text("os")), text("system")), _ARGUMENT
+    )
+    + b"0",
+    "pickle_in_pickle": called(named("_pickle", "loads"), b"C" + bytes([len(_COMMAND) + 26]) + pickled(called(_SYSTEM, _ARGUMENT))) + b"0",
+    "partial": called(called(named("functools", "partial"), _SYSTEM, _ARGUMENT)) + b"0",
+    "runpy": called(named("runpy", "_run_code"), called(named("builtins", "compile"), text(_SOURCE), text(""), text("exec")), b"}") + b"0",
+}
+
+_FORMS = {
+    "newobj": named("os", "_wrap_close") + b")\x81",
+    "newobj_ex": named("os", "_wrap_close") + b")}\x92",
+    "newobj_ex_known": named("collections", "OrderedDict") + b")}\x92",
+    "obj_known": b"(" + named("collections", "OrderedDict") + b"o",
+    "inst_known": b"(icollections\nOrderedDict\n",
+    "build_global": _SYSTEM + b"}b",
+    "build_known": named("torch._utils", "_rebuild_tensor_v2") + mapping(__code__=b"N") + b"b",
+    "build_tensor": stored() + mapping(__class__=b"N") + b"b",
+    "build_slots": named("torch", "Size") + b"N" + mapping(__call__=_SYSTEM) + b"\x86b",
+    "extension_1": b"\x82\x01",
+    "extension_2": b"\x83\x01\x00",
+    "extension_4": b"\x84\x01\x00\x00\x00",
+    "persistent_text": b"P('storage', 'os.system')\n",
+    "persistent_module": b"(" + text("module") + named("torch", "Tensor") + text("") + text("") + b"tQ",
+    "persistent_word": stored(word=text("file")),
+    "persistent_bare": text("storage") + b"Q",
+    "persistent_short": b"(" + text("storage") + b"tQ",
+    "buffer": b"\x97",
+    "readonly_buffer": b"\x97\x98",
+    "unknown_opcode": b"\xff",
+    "later_protocol": b"\x80\x06N",
+    "call_dtype": called(named("torch", "float32")),
+    "call_storage": called(named("torch", "FloatStorage"), number(4)),
+    "call_storage_untyped": called(named("torch.storage", "UntypedStorage"), number(1 << 40)),
+    "call_text": called(text("os.system"), _ARGUMENT),
+    "call_without_tuple": named("collections", "OrderedDict") + b"]R",
+    "global_by_number": b"K\x01K\x02\x93",
+    "global_by_lists": b"]]\x93",
+    "type_v2_of_nothing": called(named("torch._tensor", "_rebuild_from_type_v2"), _SYSTEM, named("torch", "Tensor"), b")", b"}"),
+    "type_v2_of_itself": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._tensor", "_rebuild_from_type_v2"),
+                                named("torch", "Tensor"), b")", b"}"),
+    "type_v2_of_another_class": called(named("torch._tensor", "_rebuild_from_type_v2"), named("torch._utils", "_rebuild_tensor_v2"),
+                                       _SYSTEM, b")", b"}"),
+    "qtensor": called(named("torch._utils", "_rebuild_qtensor")),
+    "sparse": called(named("torch._utils", "_rebuild_sparse_tensor"), named("torch", "sparse_coo"), b")"),
+    "meta": called(named("torch._utils", "_rebuild_meta_tensor_no_storage")),
+    "conjugated": stored()[:-2] + mapping(conj=b"\x88") + b"tR",
+    "parameter_of_nothing": called(named("torch.nn.parameter", "Parameter"), b"N"),
+    "ordered_dict_of_number": called(named("collections", "OrderedDict"), number(1 << 60)),
+    "ordered_dict_of_texts": called(named("collections", "OrderedDict"), b"](" + text("ab") + b"e"),
+    "size_of_number": called(named("torch", "Size"), number(1 << 60)),
+}  # fmt: skip
+
+# What a storage or a tensor may lie about.
+_TENSORS = {
+    "beyond_storage": stored(shape=b"(K\x05t"),
+    "offset_beyond_storage": stored(offset=number(1)),
+    "offset_far": stored(offset=number(1 << 62)),
+    "offset_negative": stored(offset=number(-1)),
+    "stride_beyond_storage": stored(shape=b"(K\x02t", strides=b"(K\x04t"),
+    "stride_negative": stored(strides=b"(" + number(-1) + b"t"),
+    "shape_negative": stored(shape=b"(" + number(-4) + b"t"),
+    "shape_overflow": stored(shape=b"(" + number(1 << 32) + number(1 << 32) + b"t", strides=b"(K\x00K\x00t"),
+    "shape_overflow_to_zero": stored(shape=b"(" + number(1 << 62) + b"K\x04K\x00t", strides=b"(K\x00K\x00K\x00t"),
+    "shape_text": stored(shape=b"(" + text("4") + b"t"),
+    "shape_true": stored(shape=b"(\x88t"),
+    "shape_float": stored(shape=b"(G\x3f\xf0\0\0\0\0\0\0t"),
+    "shape_list": stored(shape=b"](K\x04e"),
+    "shape_huge": stored(shape=b"(L" + b"9" * 5000 + b"L\nt"),
+    "shape_of_its_own": stored(shape=text("4")),
+    "shape_long": stored(shape=b"(" + b"K\x01" * 300 + b"t", strides=b"(" + b"K\x01" * 300 + b"t"),
+    "strides_missing": stored(strides=b")"),
+    "numel_negative": stored(number(-4)),
+    "numel_true": stored(b"\x88"),
+    "numel_huge": stored(number(1 << 100)),
+    "numel_more_than_entry": stored(number(5)),
+    "numel_less_than_entry": stored(number(3), shape=b"(K\x03t"),
+    "numel_of_2_62": stored(number((1 << 62) - 1)),
+    "two_lengths": b"(" + stored() + stored(number(8)) + b"t",
+    "key_missing": stored(key=text("1")),
+    "key_number": stored(key=number(0)),
+    "key_path": stored(key=text("../data.pkl")),
+    "storage_of_no_type": stored(kind=text("FloatStorage")),
+    "storage_class_a_tensor": stored(kind=named("torch", "Tensor")),
+    "view_beyond": stored(view=b"(" + text("1") + number(2) + number(4) + b"t"),
+    "view_no_tuple": stored(view=text("1")),
+    "view_negative": stored(view=b"(" + text("1") + number(-2) + number(4) + b"t"),
+    "expanded_without_end": stored(shape=b"(" + number(1 << 40) + b"t", strides=b"(K\x00t"),
+}  # fmt: skip
+
+_STREAMS = {
+    "nothing": b"",
+    "only_stop": b".",
+    "no_stop": b"\x80\x02}",
+    "pop_of_nothing": b"0.",
+    "tuple_of_nothing": b"t.",
+    "tuple2_of_one": b"N\x86.",
+    "tuple3_of_two": b"NN\x87.",
+    "append_to_nothing": b"Na.",
+    "append_to_mapping": b"}Na.",
+    "append_across_mark": b"](Na.",
+    "item_of_list": b"]" + text("a") + b"Ns.",
+    "item_of_tensor": stored() + text("a") + b"Ns.",
+    "odd_items": b"}(" + text("a") + b"u.",
+    "odd_dict": b"(" + text("a") + b"d.",
+    "items_without_mark": b"}u.",
+    "memo_never_seen": b"h\x07.",
+    "memo_huge_never_seen": b"j\xff\xff\xff\xff.",
+    "memo_of_nothing": b"q\x00.",
+    "memo_negative": b"Np-1\n.",
+    "memo_by_text": b"Npos\n.",
+    "memo_by_digits": b"Np" + b"9" * 5000 + b"\n.",
+    "text_of_2_63": b"\x8d" + struct.pack("<Q", 1 << 63) + b"a.",
+    "text_of_4_gb": b"X\xff\xff\xff\xffa.",
+    "bytes_of_2_64": b"\x8e" + b"\xff" * 8 + b"a.",
+    "byte_array_of_2_62": b"\x96" + struct.pack("<Q", 1 << 62) + b".",
+    "long4_of_2_gb": b"\x8b\xff\xff\xff\x7f\x01.",
+    "long4_negative": b"\x8b\xff\xff\xff\xff.",
+    "frame_of_2_63": b"\x80\x04\x95" + struct.pack("<Q", 1 << 63) + b"h\x00.",
+    "number_of_a_million_digits": b"}(" + text("a") + b"I" + b"1" * 1_000_000 + b"\nu.",
+    "number_that_is_none": b"I1_0\n.",
+    "number_of_other_digits": "I\u0663\n.".encode(),
+    "line_without_end": b"c" + b"o" * 100_000,
+    "line_of_no_text": b"c\xff\xff\nsystem\n.",
+    "unquoted_text": b"Sabc\n.",
+    "half_surrogate_as_name": b"}(" + b"X\x03\0\0\0\xed\xa0\x80" + stored() + b"u.",
+    "no_mapping": b"N.",
+    "a_text": text("state_dict") + b".",
+    "a_tensor": stored() + b".",
+    "a_list_of_tensors": b"](" + stored() + b"e.",
+    "contains_itself": b"}q\x00(" + text("a") + b"h\x00" + text("b") + stored() + b"u.",
+    "list_contains_itself": b"}(" + text("a") + b"]q\x00(h\x00" + stored() + b"eu.",
+    "name_list": b"}(](K\x01e" + stored() + b"u.",
+    "name_mapping": b"}(}" + stored() + b"u.",
+    "name_tuple": b"}()" + stored() + b"u.",
+    "name_none": b"}(N" + stored() + b"u.",
+    "name_float": b"}(G\0\0\0\0\0\0\0\0" + stored() + b"u.",
+    "same_name_twice": mapping(**{"a.b": stored(), "a": mapping(b=stored())}) + b".",
+    "long_name": mapping(**{"a" * 5000: stored()}) + b".",
+    "deep_marks": b"(" * 2_000 + b".",
+    "deep_mappings": b"".join(b"}" + text("a") for _ in range(1_500)) + stored() + b"s" * 1_500 + b".",
+    # mappings of two names for the one below: 2^40 tensors
+    "doubled_mappings": stored() + b"q\x000" + b"".join(
+        b"}(" + text("a") + b"h\x00" + text("b") + b"h\x00uq\x000" for _ in range(40)) + b"h\x00.",
+    # the same with lists, which repeat what they hold
+    "doubled_lists": stored() + b"q\x000" + b"".join(b"](" + b"h\x00" * 10 + b"eq\x000" for _ in range(40)) + mapping(a=b"h\x00") + b".",
+    "copied_mapping": b"](" + b"NN\x86" * 100_000 + b"eq\x000" + called(named("collections", "OrderedDict"), b"h\x00") * 2_000 + b".",
+    "copied_size": b"(" + b"N" * 100_000 + b"tq\x000" + called(named("torch", "Size"), b"h\x00") * 2_000 + b".",
+}  # fmt: skip
+
+# Nothing is wrong with them but their size: each opcode makes an object. All have more than a million opcodes.
+FLOODS = {
+    "lists": b"(" + b"]" * 2_000_000 + b"t.",
+    "mappings": b"(" + b"}" * 2_000_000 + b"t.",
+    "memos": b"N" + b"\x94" * 2_000_000 + b".",
+    "copies": b"(N" + b"2" * 2_000_000 + b"t.",
+    "nested_tuples": b")" + b"\x85" * 2_000_000 + b".",
+    "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * 2_000_000 + b"t.",
+    "texts": b"(" + b"\x8c\x01a" * 2_000_000 + b"t.",
+    "long_texts": b"(" + (b"X\x00\x01\x00\x00" + b"a" * 256) * 300_000 + b"t.",
+    "nested_lists": b"}" + text("a") + b"]" * 400_000 + b"a" * 399_999 + b"s.",
+}
+
+
+def _zip_tricks() -> dict[str, bytes]:
+    whole = parts(SOUND)
+    pickle, order, data, version = whole
+    wide_start = len(archive(whole)) - 22
+    wide_length = sum(46 + len(entry.name) for entry in whole)
+
+    def end64(**changes: int) -> bytes:
+        fields = {
+            "size": 44,
+            "count": 4,
+            "length": wide_length,
+            "start": wide_start - wide_length,
+            "place": wide_start,
+            "disks": 1,
+        } | changes
+        record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", fields["size"], 45, 45, 0, 0, 4, fields["count"], fields["length"], fields["start"])
+        return record + struct.pack("<4sIQI", b"PK\6\7", 0, fields["place"], fields["disks"])
+
+    bomb = zlib.compressobj(wbits=-15)
+    squeezed = bomb.compress(bytes(50_000_000)) + bomb.flush()
+    return {
+        "truncated": archive(whole)[:-1],
+        "appended": archive(whole, tail=b"x"),
+        "comment": archive(whole)[:-2] + b"\x01\x00x",
+        "prefixed": archive(whole, prefix=b"#!/bin/sh\n"),
+        "polyglot": archive(whole, prefix=b"PK\3\4" + bytes(60)),
+        "count_less": archive(whole, count=3),
+        "count_more": archive(whole, count=5),
+        "count_lying": archive(whole, count=0xFFFE),
+        "directory_elsewhere": archive(whole, start=0),
+        "directory_beyond": archive(whole, start=0xFFFFFF00),
+        "directory_longer": archive(whole, length=0xFFFFFFF0),
+        "no_entries": archive([]),
+        "same_name_twice": archive([*whole, pickle]),
+        "same_data_twice": archive([pickle, order, data, Entry("archive/data/1", b"", offset=0), version]),
+        "overlap": archive([pickle, order, Entry("archive/data/0", bytes(16), size=10_000, packed=10_000), version]),
+        "overlap_next": archive([pickle, order, Entry("archive/data/0", bytes(16), size=40, packed=40), version]),
+        "outside": archive([pickle, order, Entry("archive/data/0", bytes(16), offset=1 << 31), version]),
+        "into_directory": archive([pickle, order, Entry("archive/data/0", bytes(16), offset=wide_start - wide_length + 1), version]),
+        "local_name_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), local_name="archive/data/9"), version]),
+        "local_size_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), local_size=15), version]),
+        "size_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), size=15, packed=15), version]),
+        "bomb": archive([pickle, order, Entry("archive/data/0", squeezed, size=50_000_000, packed=len(squeezed), method=8), version]),
+        "bomb_pickle": archive(
+            [Entry("archive/data.pkl", squeezed, size=50_000_000, packed=len(squeezed), method=8), order, data, version]),
+        "bomb_claimed_stored": archive([pickle, order, Entry("archive/data/0", squeezed, size=50_000_000, packed=len(squeezed)), version]),
+        "packed_differs": archive([pickle, order, Entry("archive/data/0", bytes(16), packed=15), version]),
+        "method_99": archive([pickle, order, Entry("archive/data/0", bytes(16), method=99), version]),
+        "encrypted": archive([pickle, order, Entry("archive/data/0", bytes(16), flags=1), version]),
+        "descriptor_missing": archive([pickle, order, Entry("archive/data/0", bytes(16), flags=8), version]),
+        "wide_lengths_missing": archive([pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF), version]),
+        "wide_lengths_lying": archive(
+            [pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF,
+                                  extra=struct.pack("<2H2Q", 1, 16, 1 << 62, 1 << 62)), version]),
+        "wide_lengths_short": archive(
+            [pickle, order, Entry("archive/data/0", bytes(16), size=0xFFFFFFFF, packed=0xFFFFFFFF, extra=b"\1\0\xff\xff\0"), version]),
+        "wide_end_elsewhere": archive(whole, wide=end64(place=3)),
+        "wide_end_lying_start": archive(whole, wide=end64(start=0)),
+        "wide_end_lying_count": archive(whole, wide=end64(count=1 << 60)),
+        "wide_end_lying_length": archive(whole, wide=end64(length=1 << 62)),
+        "wide_end_lying_size": archive(whole, wide=end64(size=1 << 60)),
+        "wide_end_many_disks": archive(whole, wide=end64(disks=2)),
+        "name_upwards": archive([*whole[:3], Entry("archive/../../x", b""), version]),
+        "name_absolute": archive([*whole, Entry("/etc/passwd", b"")]),
+        "name_control": archive([*whole, Entry("archive/a\nb", b"")]),
+        "name_long": archive([*whole, Entry("archive/" + "a" * 2000, b"")]),
+        "two_archives": archive([*whole, Entry("other/data.pkl", SOUND)]),
+        "no_pickle": archive(whole[1:]),
+        "no_version": archive(whole[:3]),
+        "version_11": archive(parts(SOUND, version=b"11\n")),
+        "version_text": archive(parts(SOUND, version=b"\xb2\n")),
+        "version_digits": archive(parts(SOUND, version=b"3" * 5000)),
+        "big_endian": archive([pickle, Entry("archive/byteorder", b"big"), data, version]),
+        "middle_endian": archive([pickle, Entry("archive/byteorder", b"middle"), data, version]),
+        "storage_missing": archive([pickle, order, version]),
+        "storage_a_folder": archive([pickle, order, Entry("archive/data/0/", b""), version]),
+        "torch_script": archive([*whole, Entry("archive/constants.pkl", b"N."), Entry("archive/code/x.py", b"")]),
+        "numpy_archive": archive([Entry("a.npy", b"\x93NUMPY"), Entry("b.npy", b"")]),
+        "word_document": archive([Entry("[Content_Types].xml", b""), Entry("word/document.xml", b"")]),
+    }  # fmt: skip
+
+
+def _legacy_tricks() -> dict[str, bytes]:
+    sound = pickled(mapping(weight=stored()))
+    return {
+        "magic_only": MAGIC[:15],
+        "magic_wrong": pickled(number(7)) + legacy(sound),
+        "protocol_wrong": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(number(1002)),
+        "protocol_list": pickled(number(0x1950A86A20F9469CFC6C)) + pickled(b"]"),
+        "big_endian": legacy(sound).replace(text("little_endian") + b"\x88", text("little_endian") + b"\x89"),
+        "system_list": MAGIC[: -len(pickled(mapping(little_endian=b"\x88")))] + pickled(b"]") + sound,
+        "truncated_data": legacy(sound)[:-1],
+        "length_differs": legacy(sound, data=struct.pack("<q", 3) + bytes(16)),
+        "length_negative": legacy(sound, data=struct.pack("<q", -4) + bytes(16)),
+        "keys_missing": legacy(sound, keys=b"]"),
+        "keys_other": legacy(sound, keys=b"](" + text("1") + b"e"),
+        "keys_twice": legacy(sound, keys=b"](" + text("0") + text("0") + b"e"),
+        "keys_numbers": legacy(sound, keys=b"](K\x00e"),
+        "keys_a_text": legacy(sound, keys=text("0")),
+        "numel_huge": legacy(pickled(mapping(weight=stored(number(1 << 61))))),
+        "runs_in_keys": legacy(sound, keys=_LIVE["reduce"] + b"]"),
+        "runs_in_system": MAGIC[: -len(pickled(mapping(little_endian=b"\x88")))] + pickled(_LIVE["reduce"] + b"}"),
+        "runs_in_magic": pickled(_LIVE["reduce"] + b"N") + legacy(sound),
+    }
+
+
+_OTHER_FILES = {
+    "empty": b"",
+    "one_byte": b"\x80",
+    "zeros": bytes(1000),
+    "git_lfs_pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n",
+    "web_page": b"<!doctype html><title>404</title>",
+    "tar": bytes(257) + b"ustar\x00" + bytes(2000),
+    "numpy": b"\x93NUMPY\x01\x00" + bytes(100),
+    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
+    "gzip": b"\x1f\x8b\x08" + bytes(100),
+    "gguf": b"GGUF\x03\0\0\0" + bytes(100),
+    "safetensors": (2).to_bytes(8, "little") + b"{}" + bytes(100),
+    "plain_pickle": pickled(mapping(a=number(1))),
+    "joblib": pickled(called(named("joblib.numpy_pickle", "NumpyArrayWrapper"))),
+    "zip_magic_alone": b"PK\3\4",
+    "zip_end_alone": b"PK\5\6" + bytes(18),
+}
+
+
+def _all() -> list[Attack]:
+    found = []
+    for name, code in _LIVE.items():
+        found.append(Attack(f"live_{name}", "runs a command when unpickled", zipped(pickled(code + mapping(weight=stored())))))
+        found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(pickled(code + mapping(weight=stored())))))
+    for module, name in GADGETS:
+        short = f"{module[:40]}.{name[:40]}"
+        found.append(Attack(f"global {short!a}", "is no part of a state dict", zipped(pickled(called(named(module, name), _ARGUMENT)))))
+        by_texts = text(module) + text(name) + b"\x93"
+        found.append(Attack(f"stack_global {short!a}", "the same by two texts", zipped(pickled(called(by_texts, _ARGUMENT)))))
+    found += [
+        Attack(name, "a form of building that no state dict needs", zipped(pickled(mapping(a=code)))) for name, code in _FORMS.items()
+    ]
+    found += [Attack(name, "a tensor that contradicts itself", zipped(pickled(mapping(a=code)))) for name, code in _TENSORS.items()]
+    found += [Attack(f"stream_{name}", "a pickle that is none", zipped(code)) for name, code in _STREAMS.items()]
+    found += [Attack(f"stream_{name}_legacy", "the same in the old layout", legacy(code)) for name, code in _STREAMS.items()]
+    found += [Attack(f"zip_{name}", "an archive that contradicts itself", data) for name, data in _zip_tricks().items()]
+    found += [Attack(f"legacy_{name}", "an old file that contradicts itself", data) for name, data in _legacy_tricks().items()]
+    found += [Attack(f"file_{name}", "no file of torch.save", data) for name, data in _OTHER_FILES.items()]
+    return found
+
+
+ATTACKS = _all()
+
+
+if __name__ == "__main__":
+    from analyzers.checkpoints.pickles import read_pickled
+    from analyzers.errors import MantissaError
+    from tests.checkpoints.memory import MemoryFile
+
+    for attack in ATTACKS:
+        try:
+            print(f"{attack.name}: ACCEPTED", read_pickled(MemoryFile(attack.data, "pytorch_model.bin")))
+        except MantissaError as error:
+            print(f"{attack.name} ({attack.reason}): {error}")

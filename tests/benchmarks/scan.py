@@ -1,0 +1,89 @@
+"""Scans: 200 quick ones over the local Hub in one process, and exact ones of local files by one process and by two."""
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.hub.process import HubProcess
+
+from .child import Run, quantity, run
+from .model_files import make
+from .result import Result
+
+CHECKPOINTS = 200
+DELAY = "0.05"  # seconds before each answer of the Hub
+SAMPLE = Path(__file__).resolve().parents[2] / "analyzers" / "language_models" / "samples" / "tiny-bf16"
+
+# Exact scans of local files: so many checkpoints of so many layers, 0.6 GB each.
+LOCAL, LAYERS = 8, 5
+TIMES_FASTER = 1.7
+
+
+def scan_quick(folder: Path) -> Iterator[Result]:
+    """200 small models, each resolved, opened and sampled by range."""
+    models = [argument for number in range(CHECKPOINTS) for argument in ("--folder", f"org/model-{number:03}={SAMPLE}")]
+    with HubProcess("--delay", DELAY, *models) as hub:
+        variables = hub.environ(folder / "home")
+        done = run(["-m", "analyzers", "scan", "org:org", "--out", str(folder / "quick"), "--json"], variables=variables)
+        requests = hub.totals()["requests"]
+    ok = done.json["ok"] == CHECKPOINTS
+    limit = 180
+    yield Result(
+        f"scan, {CHECKPOINTS} quick, 50 ms, 1 process", quantity(done.seconds, "s"), "", None, f"< {limit} s", done.seconds < limit and ok
+    )
+    yield Result("  requests", f"{requests:,}")
+    yield Result("  CPU", quantity(done.cpu_seconds, "s"))
+    yield Result("  peak memory", quantity(done.peak_bytes / 1e6, "MB"), "", None, "< 500 MB", done.peak_bytes < 500e6)
+
+
+def scan_exact(folder: Path) -> Iterator[Result]:
+    """One process on one core, one on both, and two on both, which is what two more cores on another machine would add too."""
+    models = [make(folder / f"model-{number}", LAYERS) for number in range(LOCAL)]
+    listed = folder / "list"
+    listed.write_text("".join(f"{model}\n" for model in models))
+    nbytes = sum(path.stat().st_size for model in models for path in model.iterdir())
+    _scan(folder, listed, "warm", 1)
+    with _cores(1):
+        one_core = _scan(folder, listed, "one core", 1)
+    with _cores(2):
+        one = _scan(folder, listed, "one process", 1)
+        two = _scan(folder, listed, "two processes", 2)
+    for model in models:
+        shutil.rmtree(model)
+    ratio = _seconds(one_core) / _seconds(two)
+    yield Result(f"scan, exact, {LOCAL} local, {nbytes / 1e9:.1f} GB, 1 process, 1 core", quantity(_seconds(one_core), "s"))
+    yield Result("  1 process, 2 cores", quantity(_seconds(one), "s"), "", _seconds(one_core) / _seconds(one))
+    yield Result("  2 processes, 2 cores", quantity(_seconds(two), "s"), "", ratio, f">= {TIMES_FASTER}", ratio >= TIMES_FASTER)
+    yield Result("  2 processes, start of the launcher included", quantity(two.seconds, "s"), "", one_core.seconds / two.seconds)
+    same = len({(folder / each / "tensors.parquet").read_bytes() for each in ("one core", "one process", "two processes")}) == 1
+    yield Result("  tables", "the same" if same else "differ", "", None, "the same", same)
+
+
+def _scan(folder: Path, listed: Path, name: str, processes: int) -> Run:
+    launcher: list[str] = []
+    if processes > 1:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
+    return run([*launcher, "-m", "analyzers", "scan", str(listed), "--out", str(folder / name), "--exact", "--json"])
+
+
+def _seconds(done: Run) -> float:
+    """Of the scan, without the start of Python and of the launcher."""
+    return float(json.loads(done.output)["seconds"])
+
+
+@contextmanager
+def _cores(count: int) -> Iterator[None]:
+    """Confine this process, and what it starts, to ``count`` cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

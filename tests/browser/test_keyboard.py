@@ -1,0 +1,69 @@
+"""The page without a mouse: everything is reached by Tab, Enter runs, Escape stops, and what has the focus shows it."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+
+MODEL = "#m-model input"
+SAMPLE = "sample:tiny-bf16-as-fp32"
+FOCUSED = (
+    "(() => { const e = document.activeElement, s = getComputedStyle(e), w = getComputedStyle(e.closest('.wrap') ?? e);"
+    " const name = e.id || e.closest('[id^=m-]')?.id || e.getAttribute('role') || e.tagName;"
+    " return [name, (e.textContent || e.ariaLabel || '').trim().slice(0, 40), s.outlineStyle !== 'none' || w.boxShadow !== 'none']; })()"
+)
+
+
+def _tab_to(page: Page, wanted: str, presses: int = 40) -> None:
+    """Press Tab until the focus is on something with this id or text; whatever is passed must show that it has the focus."""
+    seen = []
+    for _ in range(presses):
+        page.keyboard.press("Tab")
+        name, text, visible = page.evaluate(FOCUSED)
+        seen.append((name, text))
+        assert visible, f"the focus does not show on {name} {text}"
+        if wanted in (name, text):
+            return
+    raise AssertionError(f"Tab never reached {wanted}: {seen}")
+
+
+def test_a_run_from_the_address_bar_to_the_downloads(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    _tab_to(page, "Methods")
+    _tab_to(page, "m-model")
+    page.keyboard.type(SAMPLE)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
+    page.locator(MODEL).focus()
+    page.keyboard.press("Escape")
+    _tab_to(page, "m-inspect")
+    _tab_to(page, "three samples")
+    _tab_to(page, "Among models")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", name="Among models")).to_have_attribute("aria-selected", "true")
+    _tab_to(page, "Share")
+    page.keyboard.press("Enter")
+    _tab_to(page, "m-json")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename.endswith(".json")
+
+
+def test_enter_while_an_analysis_runs_is_answered_and_escape_stops_it(open_page: OpenPage, online: str) -> None:
+    page = open_page(f"{online}/?model=org/large&budget=2GB")
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%"))
+    page.locator(MODEL).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#m-busy")).to_contain_text("An analysis is running. Stop it first (Escape)")
+    page.keyboard.press("Escape")
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    expect(page.get_by_role("button", name="Inspect")).to_be_visible()
+    page.get_by_role("button", name="Inspect").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#m-stop")).to_be_focused()
+    expect(page.locator("#m-busy")).to_be_hidden()
+    page.keyboard.press("Enter")
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    expect(page.locator("#m-inspect")).to_be_focused()

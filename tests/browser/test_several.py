@@ -1,0 +1,131 @@
+"""Several models at once: one row each, as they finish; one opened; their place among labelled models; what is taken along."""
+
+import json
+import re
+import zipfile
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+
+MODEL = "#m-model input"
+THREE = ("sample:tiny-fp32", "sample:tiny-bf16-as-fp32", "sample:tiny-overflow")
+
+
+def _rows(page: Page) -> list[str]:
+    return [row.inner_text() for row in page.locator("#m-table tbody tr").all()]
+
+
+def _finished(page: Page, said: str) -> None:
+    expect(page.locator("#m-status")).to_contain_text(said)
+    expect(page.locator("#m-several").get_by_role("tab", name="Among models")).to_be_visible()
+
+
+def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.fill(MODEL, f"{THREE[0]} no!such,{THREE[1]};{THREE[2]}")
+    page.get_by_role("button", name="Inspect").click()
+    _finished(page, "3 of 4 models read; 1 could not be")
+    rows = _rows(page)
+    assert re.match(r"1\s+sample:tiny-fp32\s+F32\s+Nothing narrower\s+fp32\s+Weights fit", rows[0])
+    assert "is no model id" in rows[1]
+    assert "bf16 → fp32" in rows[2]
+    assert re.search(r"Weights overflow\s+5.03e-12\s+372,736\s+0.401\s+2.55e6\s+205,376", rows[3])
+    stars = page.locator("#m-several .js-plotly-plot .scatterlayer .trace").last
+    expect(stars.locator(".point")).to_have_count(3)
+
+    page.locator("#m-table").get_by_role("link", name=THREE[1]).click()
+    expect(page.locator("#m-result .m-head h2")).to_have_text(THREE[1])
+    expect(page.locator("#m-result")).to_contain_text("A built-in sample: tiny-bf16 saved in fp32.")
+    assert len(_rows(page)) == 4
+    page.locator("#m-table").get_by_role("link", name=THREE[2]).click()
+    expect(page.locator("#m-result .m-head h2")).to_have_text(THREE[2])
+
+    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    names = "&".join(f"model={quote(name, safe='')}" for name in (THREE[0], "no!such", *THREE[1:]))
+    expect(page.locator("#m-all-link").locator("input, textarea")).to_have_value(f"{offline}/?{names}&mode=quick")
+    command = f"python -m analyzers dtype {THREE[0]} 'no!such' {THREE[1]} {THREE[2]}"
+    expect(page.locator("#m-all-command").locator("input, textarea")).to_have_value(command)
+    with page.expect_download() as download:
+        page.locator("#m-all-json").click()
+    listed = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert [item.get("model") or item["checkpoint"]["ref"] for item in listed] == [THREE[0], "no!such", *THREE[1:]]
+    assert len(listed[0]["tensors"]) == 38
+    with page.expect_download() as download:
+        page.locator("#m-all-csv").click()
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert len(archive.read("summary.csv").splitlines()) == 4
+        assert b"no!such" in archive.read("errors.csv")
+    with page.expect_download() as download:
+        page.locator("#m-all-html").click()
+    text = download.value.path().read_text(encoding="utf-8")
+    assert all(f'href="#report-{index}"' in text for index in range(3))
+
+
+def test_a_permalink_of_several_fills_the_box_and_runs(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model={quote(THREE[0])}&model={quote(THREE[1])}&mode=exact")
+    _finished(page, "2 of 2 models read.")
+    expect(page.locator(MODEL)).to_have_value(f"{THREE[0]}, {THREE[1]}")
+    assert len(_rows(page)) == 2
+    expect(page.locator("#m-result")).to_be_hidden()
+
+
+def test_stop_keeps_the_rows_that_are_finished(open_page: OpenPage, online: str) -> None:
+    page = open_page(f"{online}/?model={quote(THREE[0])}&model=org/large&model={quote(THREE[1])}&budget=2GB")
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"2 of 3, org/large: .*\d+%"))
+    assert "Weights fit" in _rows(page)[0]
+    assert "waiting" in _rows(page)[2]
+    # three clicks at once are one Stop
+    page.evaluate("const stop = document.querySelector('#m-stop'); stop.click(); stop.click(); stop.click()")
+    _finished(page, "Stopped. 1 of 3 models read.")
+    page.wait_for_timeout(700)
+    expect(page.locator("#m-status")).to_contain_text("Stopped. 1 of 3 models read.")
+    rows = _rows(page)
+    assert "Weights fit" in rows[0]
+    assert "not read: stopped" in rows[1]
+    assert "not read: stopped" in rows[2]
+    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    with page.expect_download() as download:
+        page.locator("#m-all-json").click()
+    assert [item["checkpoint"]["ref"] for item in json.loads(download.value.path().read_text(encoding="utf-8"))] == [THREE[0]]
+    page.get_by_role("button", name="three samples").click()
+    _finished(page, "3 of 3 models read.")
+
+
+def test_when_none_can_be_read_the_page_says_so(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.fill(MODEL, "no such model!")
+    page.locator(MODEL).press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("None of the 3 models could be read", timeout=90_000)
+    expect(page.get_by_role("button", name="Inspect")).to_be_visible()
+
+
+def test_a_pasted_list_keeps_its_lines_apart(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.locator(MODEL).focus()
+    page.evaluate(
+        "const data = new DataTransfer(); data.setData('text/plain', 'sample:tiny-fp32\\nsample:tiny-bf16\\r\\n');"
+        "document.querySelector('#m-model input').dispatchEvent("
+        "new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}))"
+    )
+    expect(page.locator(MODEL)).to_have_value("sample:tiny-fp32, sample:tiny-bf16")
+    page.wait_for_timeout(150)
+    page.get_by_role("button", name="Inspect").click()
+    _finished(page, "2 of 2 models read.")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_narrow_screen_holds_the_table(open_page: OpenPage, offline: str, dark: bool) -> None:
+    page = open_page(f"{offline}/?model={quote(THREE[0])}&model=no!such&model={quote(THREE[2])}", width=390, dark=dark)
+    _finished(page, "2 of 3 models read")
+    overflows = "document.documentElement.scrollWidth > window.innerWidth"
+    assert not page.evaluate(overflows)
+    sentence = page.locator(".m-failed").bounding_box()
+    assert sentence is not None
+    assert sentence["x"] + sentence["width"] <= 390
+    page.locator("#m-several").get_by_role("tab", name="Share").click()
+    assert not page.evaluate(overflows)
+    background = page.evaluate("getComputedStyle(document.querySelector('#m-several')).backgroundColor")
+    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")

@@ -1,0 +1,251 @@
+"""What is read of a file of torch.save is what torch.load reads: names, shapes, dtypes and every byte."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers import limits
+from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.errors import InvalidCheckpoint, UnsupportedWeights
+from tests.checkpoints.memory import MemoryFile
+from tests.checkpoints.pickles.files import DTYPES, UNTYPED, contents, expected, loaded, saved
+
+LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
+
+
+def _assert_same(data: bytes, *, weights_only: bool = True, inside: str | None = None) -> None:
+    file = MemoryFile(data, "pytorch_model.bin")
+    theirs = loaded(data, weights_only=weights_only)
+    if inside is not None:
+        theirs = theirs[inside]
+    theirs = {name: tensor for name, tensor in theirs.items() if isinstance(tensor, torch.Tensor)}
+    ours = dict(contents(file, read_pickled(file)))
+    assert list(ours) == list(theirs)
+    assert ours == expected(theirs)
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(dtype: torch.dtype, zipped: bool) -> None:
+    values = torch.arange(48, dtype=torch.uint8).view(dtype) if dtype != torch.bool else torch.arange(48) % 3 == 0
+    state = {"flat": values, "matrix": values[:6].reshape(2, 3), "scalar": values[1], "empty": values[:0].reshape(0, 3)}
+    if zipped or dtype not in UNTYPED:
+        _assert_same(saved(state, zipped=zipped))
+        return
+    file = MemoryFile(saved(state, zipped=False))
+    assert dict(contents(file, read_pickled(file))) == expected(state)
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+@pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
+def test_every_protocol(protocol: int, zipped: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.LSTM(4, 2))
+    state: dict[str, Any] = dict(model.state_dict())
+    state |= {
+        "é.\u4e00": torch.ones(2),
+        "step": 3,
+        "rate": 0.1,
+        "text": "x" * 300,
+        "none": None,
+        "big": 1 << 70,
+        "set": {1, 2},
+        "raw": b"\xff",
+    }
+    _assert_same(saved(state, zipped=zipped, protocol=protocol), weights_only=False)
+    _assert_same(saved(model.state_dict(), zipped=zipped, protocol=protocol), weights_only=False)
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+def test_views_parameters_buffers_and_ties(zipped: bool) -> None:
+    base = torch.arange(120, dtype=torch.float32)
+    matrix = base.reshape(10, 12)
+    state = {
+        "transposed": matrix.t(),
+        "columns": matrix[:, 2:7],
+        "rows": matrix[3:5],
+        "every_other": base[1::2],
+        "expanded": base[:5].expand(3, 5),
+        "expanded_scalar": base[7].expand(2, 2),
+        "permuted": base.reshape(2, 3, 4, 5).permute(3, 1, 0, 2),
+        "overlapping": base.as_strided((5, 4), (1, 2)),
+        "tied": matrix,
+        "tied_again": matrix,
+        "one_row": matrix[:1].t(),
+        "parameter": torch.nn.Parameter(torch.ones(3)),
+        "frozen": torch.nn.Parameter(torch.ones(3), requires_grad=False),
+        "grown": torch.ones(2, requires_grad=True),
+        "buffer": torch.nn.Buffer(torch.ones(2)),
+        "noted": _noted(torch.ones(2)),
+    }
+    _assert_same(saved(state, zipped=zipped))
+    found = {tensor.name: tensor for tensor in read_pickled(MemoryFile(saved(state, zipped=zipped))).tensors}
+    assert found["tied"][1:] == found["tied_again"][1:]
+    assert found["one_row"].strides is None and found["rows"].strides is None
+    assert found["transposed"].strides == (1, 12) and found["expanded"].strides == (0, 1)
+
+
+def _noted(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.note = "an attribute of its own"  # type: ignore[attr-defined]
+    return tensor
+
+
+_DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+
+
+@st.composite
+def _views(draw: st.DrawFn) -> torch.Tensor:
+    """A view into 400 elements: any shape, strides and offset that fit."""
+    dtype = draw(_DTYPES)
+    base = torch.arange(400 * dtype.itemsize).to(torch.uint8).view(dtype)
+    shape = draw(st.lists(st.integers(0, 6), max_size=4))
+    room = 399
+    strides = []
+    for length in shape:
+        stride = draw(st.integers(0, room // max(length - 1, 1)))
+        room -= stride * max(length - 1, 0)
+        strides.append(stride)
+    return base.as_strided(shape, strides, draw(st.integers(0, room)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_views(), min_size=1, max_size=4), st.booleans())
+def test_random_views(views: list[torch.Tensor], zipped: bool) -> None:
+    _assert_same(saved({f"v{i}": view for i, view in enumerate(views)}, zipped=zipped))
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "module", "model_state_dict"])
+def test_a_trainers_checkpoint(wrapper: str, zipped: bool) -> None:
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    data = saved({"epoch": 3, wrapper: model.state_dict(), "optimizer": optimizer.state_dict(), "step": torch.tensor(7)}, zipped=zipped)
+    _assert_same(data, inside=wrapper)
+    (note,) = read_pickled(MemoryFile(data)).notes
+    assert wrapper in note and '"optimizer"' in note
+
+
+def test_modules_saved_whole_are_refused() -> None:
+    for zipped in (True, False):
+        with pytest.raises(UnsupportedWeights, match=r"torch\.nn\.modules\.linear\.Linear|pickled with its classes"):
+            read_pickled(MemoryFile(saved(torch.nn.Linear(2, 2), zipped=zipped)))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.ones(3).to_sparse(), "_rebuild_sparse_tensor"),
+        (torch.ones(3, device="meta"), "_rebuild_meta_tensor_no_storage"),
+        (torch.ones(3, dtype=torch.complex64).conj(), "conjugated"),
+    ],
+)
+def test_tensors_that_are_no_plain_memory_are_refused(value: torch.Tensor, said: str) -> None:
+    with pytest.raises(UnsupportedWeights, match=said):
+        read_pickled(MemoryFile(saved({"a": value})))
+
+
+def test_dtypes_without_a_name_are_left_out_with_a_note() -> None:
+    header = read_pickled(MemoryFile(saved({"a": torch.ones(3, dtype=torch.complex128), "b": torch.ones(3)})))
+    assert [tensor.name for tensor in header.tensors] == ["b"]
+    assert 'Left out: "a", of dtype complex128' in header.notes[0]
+
+
+def test_packed_fp4_counts_numbers() -> None:
+    header = read_pickled(MemoryFile(saved({"a": torch.zeros(3, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)})))
+    assert header.tensors[0][1:3] == ("F4", (3, 8)) and header.tensors[0].stop - header.tensors[0].start == 12
+
+
+def test_the_old_identities_with_views_are_read() -> None:
+    from tests.attacks.pickles import legacy, mapping, number, pickled, stored, text
+
+    view = b"(" + text("9") + number(2) + number(2) + b"t"
+    data = legacy(pickled(mapping(whole=stored(view=b"N"), part=stored(shape=b"(K\x02t", view=view))))
+    whole, part = read_pickled(MemoryFile(data)).tensors
+    assert (whole.start, whole.stop) == (part.start - 8, part.stop)
+
+
+def test_a_file_beyond_4_gib(tmp_path: Path) -> None:
+    """The 64-bit fields: torch writes only the frame, the storages are a hole in the file."""
+    with torch.serialization.skip_data():
+        state = {"a": torch.empty(5 << 28, dtype=torch.float32), "b": torch.empty(3), "c": torch.empty(2, 2)}
+        torch.save(state, tmp_path / "pytorch_model.bin")
+    repository = LocalRepository(tmp_path)
+    file = repository.open("pytorch_model.bin")
+    try:
+        header = read_pickled(file)
+        few = read_pickled(file, 2)
+    finally:
+        file.close()
+    assert header == few and file.size > 5 << 30
+    assert [tensor.name for tensor in header.tensors] == ["a", "b", "c"]
+    with (tmp_path / "pytorch_model.bin").open("r+b") as writable:
+        for tensor, values in zip(header.tensors[1:], (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 6.0, 7.0])), strict=True):
+            writable.seek(tensor.start)
+            writable.write(values.numpy().tobytes())
+    theirs = torch.load(tmp_path / "pytorch_model.bin", mmap=True, weights_only=True)
+    assert theirs["b"].tolist() == [1, 2, 3] and theirs["c"].tolist() == [[4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+def test_reads_are_few_and_small(zipped: bool) -> None:
+    state = {f"model.layers.{i}.weight": torch.zeros(40_000) for i in range(60)}
+    data = saved(state, zipped=zipped)
+    file = MemoryFile(data, "pytorch_model.bin")
+    assert len(read_pickled(file, 8).tensors) == 60
+    assert len(file.reads) <= 12 and sum(length for _, length in file.reads) < 300_000
+    everything = MemoryFile(data)
+    read_pickled(everything)
+    assert len(everything.reads) >= 60
+
+
+def test_what_is_looked_up_where_only_some_are() -> None:
+    data = bytearray(saved({f"t{i}": torch.zeros(40_000) for i in range(9)}, zipped=False))
+    header = read_pickled(MemoryFile(bytes(data)))
+    data[header.tensors[-1].start - 8] ^= 1
+    last = sorted(header.tensors, key=lambda tensor: tensor.start)[-1]
+    data = bytearray(saved({f"t{i}": torch.zeros(40_000) for i in range(9)}, zipped=False))
+    data[last.start - 8] ^= 1
+    for checked in (None, 2):
+        with pytest.raises(InvalidCheckpoint, match="another length"):
+            read_pickled(MemoryFile(bytes(data)), checked)
+
+
+def test_long_pickles_of_the_old_layout_are_read_in_growing_pieces() -> None:
+    state = {f"model.{'x' * 60}.{i}": torch.zeros(1) for i in range(3_000)}
+    file = MemoryFile(saved(state, zipped=False))
+    assert len(read_pickled(file, 2).tensors) == 3_000
+    assert len(file.reads) < 10
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from analyzers.errors import LimitExceeded
+
+    zipped, old = saved({f"t{i}": torch.zeros(1) for i in range(900)}), saved({f"t{i}": torch.zeros(1) for i in range(900)}, zipped=False)
+    for name, value, files in (
+        ("PICKLE_BYTES", 1000, (zipped, old)),
+        ("PICKLE_DEPTH", 1, (zipped, old)),
+        ("TENSORS", 10, (zipped, old)),
+        ("TENSOR_NAME_LENGTH", 1, (zipped, old)),
+        ("ZIP_ENTRIES", 800, (zipped,)),
+        ("ZIP_DIRECTORY_BYTES", 1000, (zipped,)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, name, value)
+            for data in files:
+                with pytest.raises(LimitExceeded, match=f"MANTISSA_{name}"):
+                    read_pickled(MemoryFile(data))
+
+
+def test_torch_reads_the_attackers_own_sound_files() -> None:
+    """The corpus of attacks is made by a writer of its own: what it makes without a trick is what torch takes."""
+    from tests.attacks.pickles import SOUND, SOUND_LEGACY, zipped
+
+    for data in (zipped(SOUND), SOUND_LEGACY):
+        assert torch.load(io.BytesIO(data), weights_only=True)["weight"].tolist() == [0.0] * 4

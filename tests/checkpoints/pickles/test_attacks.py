@@ -1,0 +1,155 @@
+"""No hostile file runs anything, takes memory without bound, or ends in anything but a sentence."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers.checkpoints.header import Header
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnsupportedWeights
+from tests.attacks.pickles import ATTACKS, CANARY, FLOODS, GADGETS, SOUND, SOUND_LEGACY, zipped
+from tests.checkpoints.memory import MemoryFile
+
+ROOT = Path(__file__).parents[3]
+
+# Reads every attack in a process that notes whatever Python tells of while it does so, and how much memory it took.
+_WITNESS = """
+import json, resource, sys
+from analyzers.checkpoints.pickles import read_pickled
+from analyzers.errors import MantissaError
+from tests.attacks.pickles import ATTACKS, FLOODS, SOUND, zipped
+from tests.checkpoints.memory import MemoryFile
+
+seen, watching = [], False
+def hook(event, arguments):
+    if watching and not event.startswith(("sys._getframe", "gc.", "object.__", "time.")):
+        seen.append(event)
+sys.addaudithook(hook)
+files = {"sound": zipped(SOUND)} | {attack.name: attack.data for attack in ATTACKS}
+if sys.argv[1:] == ["floods"]:
+    files = {name: zipped(stream) for name, stream in FLOODS.items()}
+read_pickled(MemoryFile(files["sound"])) if "sound" in files else None
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = {}
+for name, data in files.items():
+    seen.clear()
+    watching = True
+    try:
+        read_pickled(MemoryFile(data, "pytorch_model.bin"), 4)
+        said = None
+    except MantissaError as error:
+        said = [type(error).__name__, str(error)]
+    except BaseException as error:
+        said = ["CRASH", repr(error)]
+    watching = False
+    found[name] = {"said": said, "seen": sorted(set(seen))}
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"found": found, "kib": after - before}))
+"""
+
+
+def _witnessed(folder: Path, *arguments: str, opcodes: int = 8_000_000) -> dict[str, Any]:
+    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "MANTISSA_PICKLE_OPCODES": str(opcodes)}
+    run = subprocess.run(
+        [sys.executable, "-c", _WITNESS, *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=110, check=True
+    )
+    witnessed = json.loads(run.stdout)
+    assert isinstance(witnessed, dict)
+    return witnessed
+
+
+@pytest.fixture(scope="module")
+def witnessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("attacks")
+    found = _witnessed(folder)
+    assert list(folder.iterdir()) == []
+    return found
+
+
+def test_a_sound_file_of_the_same_making_is_read(witnessed: dict[str, Any]) -> None:
+    assert witnessed["found"]["sound"]["said"] is None
+    for data in (zipped(SOUND), SOUND_LEGACY):
+        ((name, dtype, shape, start, stop, strides),) = read_pickled(MemoryFile(data)).tensors
+        assert (name, dtype, shape, stop - start, strides) == ("weight", "F32", (4,), 16, None)
+        assert data[start:stop] == bytes(16)
+
+
+def test_every_attack_is_refused_in_one_sentence_that_names_the_file(witnessed: dict[str, Any]) -> None:
+    assert len(witnessed["found"]) == len(ATTACKS) + 1 > 500
+    allowed = {"InvalidCheckpoint", "UnsupportedWeights", "LimitExceeded"}
+    for attack in ATTACKS:
+        said = witnessed["found"][attack.name]["said"]
+        assert said is not None and said[0] in allowed, (attack.name, said)
+        assert said[1].startswith('"pytorch_model.bin" ') and len(said[1]) < 400 and said[1].isprintable(), (attack.name, said)
+
+
+def test_no_attack_does_anything_python_would_tell_of(witnessed: dict[str, Any]) -> None:
+    # Threads look up several places at once; identities tell containers apart.
+    own = {"_thread.start_new_thread", "_thread.start_joinable_thread", "builtins.id"}
+    told = {name: set(found["seen"]) - own for name, found in witnessed["found"].items()}
+    assert {name: events for name, events in told.items() if events} == {}
+
+
+def test_memory_of_all_attacks_together_is_bounded(witnessed: dict[str, Any]) -> None:
+    assert witnessed["kib"] < 600_000
+
+
+def test_the_corpus_is_live(tmp_path: Path) -> None:
+    """What the reader refuses does run in Python's own unpickler: the payloads are real."""
+    live = next(attack for attack in ATTACKS if attack.name == "live_reduce_legacy")
+    program = "import io, pickle, sys\nfile = io.BytesIO(sys.stdin.buffer.read())\nfor _ in range(4):\n    pickle.load(file)"
+    subprocess.run([sys.executable, "-c", program], input=live.data, cwd=tmp_path, timeout=60, check=False, stderr=subprocess.DEVNULL)
+    assert (tmp_path / CANARY).read_text().strip() == "run"
+
+
+def test_floods_of_objects_end_at_the_limit(tmp_path: Path) -> None:
+    opcodes = 1_000_000
+    found = _witnessed(tmp_path, "floods", opcodes=opcodes)
+    said = {name: found["found"][name]["said"] for name in FLOODS}
+    assert {name for name, words in said.items() if words and words[0] == "LimitExceeded"} == FLOODS.keys() - {"long_texts", "nested_lists"}
+    assert said["nested_lists"] is None  # as deep as it is, it holds no tensors
+    assert said["long_texts"][0] == "UnsupportedWeights"  # nor does this, which is no mapping
+    assert found["kib"] * 1024 < 400 * opcodes
+
+
+@pytest.mark.parametrize(("module", "name"), [gadget for gadget in GADGETS if len(".".join(gadget)) < 60])
+def test_what_is_asked_for_is_named(module: str, name: str) -> None:
+    attack = next(attack for attack in ATTACKS if attack.name == f"global {f'{module[:40]}.{name[:40]}'!a}")
+    with pytest.raises(UnsupportedWeights) as caught:
+        read_pickled(MemoryFile(attack.data))
+    assert json.dumps(f"{module}.{name}") in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [zipped(SOUND), SOUND_LEGACY], ids=["zip", "legacy"])
+def test_a_file_cut_off_anywhere_is_refused(data: bytes) -> None:
+    for length in range(len(data)):
+        with pytest.raises((InvalidCheckpoint, UnsupportedWeights, LimitExceeded)):
+            read_pickled(MemoryFile(data[:length]))
+
+
+@pytest.mark.parametrize("data", [zipped(SOUND), SOUND_LEGACY], ids=["zip", "legacy"])
+def test_changed_bytes_lead_to_a_header_or_a_sentence(data: bytes) -> None:
+    draw = random.Random(7)
+    kept = 0
+    for _ in range(1_500):
+        changed = bytearray(data)
+        for _ in range(draw.randint(1, 3)):
+            changed[draw.randrange(len(data))] = draw.randrange(256)
+        try:
+            header = read_pickled(MemoryFile(bytes(changed)))
+        except MantissaError:
+            continue
+        kept += 1
+        _assert_within(header, len(data))
+    assert 0 < kept < 1_500
+
+
+def _assert_within(header: Header, size: int) -> None:
+    for tensor in header.tensors:
+        assert 0 <= tensor.start <= tensor.stop <= size
+        assert all(length >= 0 for length in tensor.shape)

@@ -1,0 +1,146 @@
+"""A pickled checkpoint is reported like the same weights in safetensors: in every layout, mode, and over the Hub."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.dtype_detection import DtypeReport
+from analyzers.language_models.samples import sample_folder
+from tests.checkpoints.pickles.files import saved
+from tests.dtype_detection.reports import inspect, parsed
+from tests.hub import LocalHub
+
+LOCAL = Access(local=True)
+LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
+
+
+def _same(report: DtypeReport, *ignored: str) -> dict[str, Any]:
+    """What must not depend on how the weights are stored."""
+    value = parsed(report)
+    for name in ("id", "timing", "environment", *ignored):
+        value.pop(name)
+    for name in ("ref", "commit", "public"):
+        value["checkpoint"].pop(name)
+    value["request"].pop("model")
+    return value
+
+
+def _weights(sample: str) -> dict[str, torch.Tensor]:
+    return {name: tensor for path in sorted(sample_folder(sample).glob("*.safetensors")) for name, tensor in load_file(path).items()}
+
+
+def _copies(folder: Path, sample: str, zipped: bool) -> tuple[Path, Path]:
+    """The sample as one safetensors file and as one pickled file, in a reordered state dict."""
+    first, second = folder / "safe", folder / "pickled"
+    weights = _weights(sample)
+    for each in (first, second):
+        each.mkdir()
+        shutil.copy(sample_folder(sample) / "config.json", each)
+    save_file(weights, first / "model.safetensors")
+    (second / "pytorch_model.bin").write_bytes(saved(dict(reversed(weights.items())), zipped=zipped))
+    return first, second
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+@pytest.mark.parametrize("sample", ["tiny-bf16", "tiny-fp16-as-fp32", "tiny-fp16-mixed", "tiny-sharded"])
+def test_a_pickled_copy_gives_the_same_report(sample: str, zipped: bool, tmp_path: Path) -> None:
+    first, second = _copies(tmp_path, sample, zipped)
+    for options in ({"mode": "exact"}, {"budget": 100_000}, {"budget": 100_000, "seed": 3, "include": "attn|embed"}):
+        assert _same(inspect(second, **options)) == _same(inspect(first, **options))
+
+
+def test_a_resharded_copy_gives_the_same_report(tmp_path: Path) -> None:
+    first, _ = _copies(tmp_path, "tiny-fp32", True)
+    weights = list(_weights("tiny-fp32").items())
+    second = tmp_path / "sharded"
+    second.mkdir()
+    shutil.copy(first / "config.json", second)
+    weight_map = {}
+    for number in range(3):
+        part = dict(weights[number::3])
+        name = f"pytorch_model-{number + 1:05}-of-00003.bin"
+        (second / name).write_bytes(saved(part, zipped=number != 1))
+        weight_map |= dict.fromkeys(part, name)
+    (second / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    for options in ({"mode": "exact"}, {"budget": 150_000}):
+        ours, theirs = (_same(inspect(folder, **options)) for folder in (second, first))
+        assert ours["checkpoint"].pop("files") == 3 and theirs["checkpoint"].pop("files") == 1
+        assert ours == theirs
+
+
+def test_views_are_reported_like_their_copies(tmp_path: Path) -> None:
+    base = torch.randn(96, 160, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16).to(torch.float32)
+    views = {"a.weight": base.t(), "b.weight": base[:, 32:64], "c.weight": base[3].expand(40, 160), "d.bias": base[:, 5], "e.weight": base}
+    for name, each in (("views", views), ("copies", {name: view.contiguous().clone() for name, view in views.items()})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pytorch_model.bin").write_bytes(saved(each))
+    ours, theirs = (_same(inspect(tmp_path / name, mode="exact"), "requests") for name in ("views", "copies"))
+    assert ours == theirs
+    assert ours["lineage"]["passed_through"] == ["bf16"]
+    quick = inspect(tmp_path / "views", budget=20_000)
+    assert quick.bytes_read <= 20_000 and quick.values_read > 3_000
+
+
+@pytest.mark.parametrize("zipped", LAYOUTS)
+def test_a_pickled_copy_on_the_hub(hub: LocalHub, zipped: bool, tmp_path: Path) -> None:
+    first, second = _copies(tmp_path, "tiny-bf16-as-fp32", zipped)
+    for name, folder in (("org/safe", first), ("org/pickled", second)):
+        hub.add(name, {path.name: path.read_bytes() for path in folder.iterdir()})
+    for options in ({"mode": "exact"}, {"budget": 200_000}):
+        assert _same(inspect("org/pickled", **options)) == _same(inspect("org/safe", **options))
+
+
+def test_tied_weights_count_once(tmp_path: Path) -> None:
+    shared, bias = torch.randn(50, 8), torch.randn(50)
+    state = {"lm_head.weight": shared, "model.embed_tokens.weight": shared, "cls.bias": bias, "cls.decoder.bias": bias, "part": shared[:3]}
+    (tmp_path / "pytorch_model.bin").write_bytes(saved(state))
+    with open_checkpoint(str(tmp_path), LOCAL) as checkpoint:
+        assert [tensor.name for tensor in checkpoint.tensors] == ["cls.bias", "model.embed_tokens.weight", "part"]
+        assert checkpoint.parameters == 50 * 8 + 50 + 3 * 8
+        assert '"lm_head.weight" is the same memory as "model.embed_tokens.weight": counted once.' in checkpoint.notes
+        assert '"cls.decoder.bias" is the same memory as "cls.bias": counted once.' in checkpoint.notes
+
+
+def test_tensors_come_in_natural_order_whatever_the_file(tmp_path: Path) -> None:
+    names = ["b", "layers.10.w", "layers.9.w", "layers.09.w", "layers.1.w", "a.weight", "layers.x", "layers.100000000000000000000000.w"]
+    for number, each in enumerate((names, names[::-1])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "pytorch_model.bin").write_bytes(saved({name: torch.ones(2) for name in each}))
+        with open_checkpoint(str(folder), LOCAL) as checkpoint:
+            assert [tensor.name for tensor in checkpoint.tensors] == [
+                "a.weight", "b", "layers.1.w", "layers.09.w", "layers.9.w", "layers.10.w", "layers.100000000000000000000000.w", "layers.x",
+            ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [".bin", ".pt", ".pth", ".ckpt"])
+def test_a_single_file(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"pytorch_model-00001-of-00009{ending}"
+    path.write_bytes(saved({"state_dict": {"w": torch.ones(3)}, "epoch": 1}))
+    with open_checkpoint(str(path), LOCAL) as checkpoint:
+        assert [tensor.name for tensor in checkpoint.tensors] == ["w"]
+        assert checkpoint.notes == ('Weights were taken from "state_dict" of a pickled file.',)
+
+
+def test_files_of_the_same_names_are_told_apart(tmp_path: Path) -> None:
+    for name in ("consolidated.00.pth", "consolidated.01.pth"):
+        (tmp_path / name).write_bytes(saved({"w": torch.ones(3)}))
+    with open_checkpoint(str(tmp_path), LOCAL) as checkpoint:
+        assert [tensor.name for tensor in checkpoint.tensors] == ["consolidated.00/w", "consolidated.01/w"]
+
+
+def test_the_commit_of_a_local_copy_changes_with_its_pickles(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    commits = []
+    for value in (1.0, 2.0, 1.0):
+        path.write_bytes(saved({"w": torch.full((3,), value)}))
+        (tmp_path / "optimizer.pt").write_text(str(len(commits)))
+        with open_checkpoint(str(tmp_path), LOCAL) as checkpoint:
+            commits.append(checkpoint.commit)
+    assert commits[0] == commits[2] != commits[1]

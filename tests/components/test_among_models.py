@@ -1,0 +1,73 @@
+"""The figure of labelled models: every one of them, this one highlighted, the rule's thresholds, and what is said about it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from analyzers.dtype_detection.labels import labelled_extremes
+from components.plots.among_models import among_models, place
+from tests.components.reports import hostile_report, report
+
+
+def _at(abs_max: float | None, norm_max: float | None, exact: bool = True, **changes: Any) -> Any:
+    extremes = report().extremes.model_dump() | {"abs_max": abs_max, "norm_max": norm_max, "exact": exact}
+    return report(extremes=extremes, **changes)
+
+
+def test_every_labelled_model_is_a_point_of_its_precision() -> None:
+    figure = among_models([report()])
+    points = {
+        (trace.name, name[0], x, y) for trace in figure.data[:-1] for name, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
+    }
+    assert points == {(f"trained in {m.precision}", m.model, m.norm_max, m.abs_max) for m in labelled_extremes()}
+    assert len({trace.marker.symbol for trace in figure.data}) == len({trace.marker.color for trace in figure.data}) == 4
+
+
+def test_this_model_is_named_and_stands_where_its_extremes_are() -> None:
+    here = among_models([_at(2.4, 37.5)]).data[-1]
+    assert (here.x, here.y) == ((37.5,), (2.4,))
+    assert here.customdata[0][0] == "sample:tiny-bf16-as-fp32"
+    assert here.name == "sample:tiny-bf16-as-fp32"
+
+
+def test_the_thresholds_of_the_rule_are_drawn_and_labelled() -> None:
+    layout = among_models([report()]).layout
+    assert [(shape.x0, shape.y0) for shape in layout.shapes] == [(0, 1e2), (1e3, 0)]
+    assert [note.text for note in layout.annotations] == ["above 10²: bf16", "left of 10³: fp16, right: fp32"]
+    assert layout.xaxis.type == layout.yaxis.type == "log"
+
+
+def test_several_models_have_the_numbers_of_their_rows_and_points_together_share_a_mark() -> None:
+    here = among_models([_at(2.4, 37.5), _at(500.0, 1e5), _at(2.41, 37.6)], [1, 2, 4]).data[-1]
+    assert list(here.text) == ["1, 4", "2", ""]
+
+
+@pytest.mark.parametrize(("abs_max", "norm_max"), [(None, None), (0.0, None)])
+def test_a_model_without_a_finite_nonzero_weight_has_no_place(abs_max: float | None, norm_max: float | None) -> None:
+    nowhere = _at(abs_max, norm_max)
+    assert len(among_models([nowhere]).data) == 3
+    assert "no place" in place(nowhere)
+
+
+@pytest.mark.parametrize(("abs_max", "norm_max", "said"), [(2.4, 37.5, "fp16"), (500.0, 37.5, "bf16"), (2.4, 1e5, "fp32")])
+def test_the_sentence_names_the_side_of_the_rule(abs_max: float, norm_max: float, said: str) -> None:
+    assert f"the rule of thumb says {said}." in place(_at(abs_max, norm_max))
+
+
+def test_a_sample_gives_lower_bounds_and_says_so() -> None:
+    assert "Largest weight at least 2.4, largest norm about 37.5" in place(_at(2.4, 37.5, exact=False))
+    assert "never smaller" in place(_at(2.4, 37.5, exact=False))
+    assert "at least" not in place(_at(2.4, 37.5))
+
+
+@pytest.mark.parametrize("abs_max", [1e-30, 1e30])
+def test_far_away_is_inside_the_figure_too(abs_max: float) -> None:
+    layout = among_models([_at(abs_max, 1e20)]).layout
+    low, high = layout.yaxis.range
+    assert 10**low < abs_max < 10**high
+    assert len(layout.yaxis.tickvals) <= 9
+
+
+def test_names_are_text() -> None:
+    assert "<img" not in json.dumps(among_models([hostile_report()]).to_plotly_json(), default=str)

@@ -1,0 +1,131 @@
+"""Several models: the table, its links, and what a visitor takes along."""
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import pytest
+
+from analyzers import limits
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.errors import InvalidRequest
+from components.comparison import comparison
+from components.downloads import Downloads
+from components.export import document
+from components.links import Form, command_of_several, form, models, permalink_of_several
+from components.outcomes import Outcome, kept
+from tests.components.reports import HOSTILE, hostile_report, report
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a/b", ["a/b"]),
+        ("a/b, c/d", ["a/b", "c/d"]),
+        (" a/b\nc/d\r\n;e ,,\t", ["a/b", "c/d", "e"]),
+        ("a/b a/b c/d", ["a/b", "c/d"]),
+        (" ,; ", []),
+        (" ".join(f"m{i}" for i in range(limits.MODELS)), [f"m{i}" for i in range(limits.MODELS)]),
+    ],
+)
+def test_models_are_separated_by_what_people_type(text: str, found: list[str]) -> None:
+    assert models(text) == found
+
+
+@pytest.mark.parametrize("text", [" ".join(f"m{i}" for i in range(limits.MODELS + 1)), "x" * 100_000, "x," * 100_000 + "y"])
+def test_too_many_models_are_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"at most 20 models|model ids have"):
+        Form(text).requests()
+
+
+def test_each_model_is_asked_with_the_same_options() -> None:
+    asked = Form("a/b, c/d", mode="exact", include="mlp").requests()
+    assert asked == [DtypeRequest(model=name, mode="exact", include="mlp") for name in ("a/b", "c/d")]
+
+
+def _outcomes() -> list[Outcome]:
+    return [
+        Outcome("sample:tiny-bf16-as-fp32", report()),
+        Outcome("no/such", error="There is no such model."),
+        Outcome("org/b", report("org/b")),
+    ]
+
+
+def test_the_link_of_several_leads_back_to_them() -> None:
+    request = DtypeRequest(model="org/b", budget=5_000_000, include="a|b", seed=3)
+    query = parse_qsl(permalink_of_several(_outcomes(), request).removeprefix("?"))
+    commit = report().checkpoint.commit
+    names = ["sample:tiny-bf16-as-fp32", "no/such", f"org/b@{commit}"]
+    assert form(query).requests() == [request.model_copy(update={"model": name}) for name in names]
+    line = command_of_several(_outcomes(), request)
+    assert line == f"python -m analyzers dtype {' '.join(names)} --budget 5000000 '--include=a|b' --seed 3"
+
+
+def test_a_revision_belongs_to_one_model_only() -> None:
+    assert form([("model", "a/b"), ("revision", "r")]).model == "a/b@r"
+    assert form([("model", "a/b"), ("model", "c/d"), ("revision", "r")]).model == "a/b, c/d"
+
+
+def test_the_table_has_a_row_each_and_says_what_failed_and_what_waits() -> None:
+    html = comparison(["sample:tiny-bf16-as-fp32", "no/such", "org/b", "org/later"], _outcomes())
+    rows = html.split("<tr>")[2:]
+    assert len(rows) == 4
+    assert all(text in rows[0] for text in ("F32", "bf16 → fp32", "bf16, likely", "Weights fit", "2.4", "37.5", "1.70 M"))
+    assert "There is no such model." in rows[1]
+    assert "<a " not in rows[1]
+    assert 'data-row="2"' in rows[2]
+    assert "waiting" in rows[3]
+    assert "abs max is at least" in html
+
+
+def test_names_and_errors_stay_text() -> None:
+    html = comparison([HOSTILE, HOSTILE, HOSTILE], [Outcome(HOSTILE, hostile_report()), Outcome(HOSTILE, error=HOSTILE)])
+    assert "<img" not in html
+    assert html.count("&lt;img") >= 5
+
+
+def test_the_page_taken_along_links_to_each_report() -> None:
+    html = document([report(), report("org/b")], [("no/such", "There is no such model.")])
+    assert 'href="#report-0"' in html
+    assert '<article id="report-1">' in html
+    assert "There is no such model." in html
+
+
+def test_what_is_kept_for_a_visitor_is_light_and_the_file_is_whole(tmp_path: Path) -> None:
+    outcome = kept("m", report(), tmp_path / "0.json")
+    assert outcome.report is not None
+    assert outcome.report.tensors == ()
+    assert outcome.whole() == report()
+
+
+def test_the_files_of_several_hold_all_of_them(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path, keep=2)
+    folder = downloads.folder()
+    outcomes = [
+        kept("a", report(), folder / "0.json"),
+        Outcome("no/such", error="=gone"),
+        kept("org/b", report("org/b"), folder / "2.json"),
+    ]
+    files = downloads.write_several(folder, outcomes)
+    listed = json.loads(Path(files.json).read_text(encoding="utf-8"))
+    assert DtypeReport.model_validate(listed[0]) == report()
+    assert listed[1] == {"model": "no/such", "error": "=gone"}
+    archive = zipfile.ZipFile(files.csv)
+    summary = list(csv.DictReader(io.StringIO(archive.read("summary.csv").decode())))
+    assert [row["model"] for row in summary] == ["sample:tiny-bf16-as-fp32", "org/b"]
+    tensors = list(csv.DictReader(io.StringIO(archive.read("tensors.csv").decode())))
+    assert {row["model"] for row in tensors} == {"sample:tiny-bf16-as-fp32", "org/b"}
+    assert archive.read("errors.csv").decode().splitlines()[1] == "no/such,'=gone"
+    assert "org/b" in Path(files.html).read_text(encoding="utf-8")
+
+
+def test_a_folder_in_use_outlives_newer_ones(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path, keep=2)
+    first, second = downloads.folder(), downloads.folder()
+    downloads.used(first)
+    downloads.folder()
+    assert first.exists()
+    assert not second.exists()

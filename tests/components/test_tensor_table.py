@@ -1,0 +1,52 @@
+"""The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
+
+from components.representable import representable
+from components.tensor_table import about_tensors, tensor_rows
+from tests.components.reports import hostile_report, report
+
+
+def _unread() -> dict[str, object]:
+    nothing = dict.fromkeys(("abs_min", "abs_min_nonzero", "abs_max", "norm"))
+    return report().tensors[0].model_dump() | nothing | {"values_read": 0, "zero": 0}
+
+
+def test_values_are_exact_and_what_is_read_is_short() -> None:
+    table = tensor_rows(report())
+    columns = {name: index for index, name in enumerate(table["headers"])}
+    exact, read = table["data"][0], table["metadata"]["display_value"][0]
+    assert (exact[columns["Smallest > 0"]], read[columns["Smallest > 0"]]) == (3e-7, "3.00e-7")
+    assert (exact[columns["Norm"]], read[columns["Norm"]]) == (12.25, "12.2")
+    styles = table["metadata"]["styling"][0]
+    assert [name for name in columns if "right" in styles[columns[name]]] == ["Largest", "Norm", "Zeros", "Fossil rows", "Smallest > 0"]
+    assert list(columns)[:2] == ["Name", "Lineage"]
+
+
+def test_a_tensor_that_was_not_read_shows_no_counts() -> None:
+    table = tensor_rows(report(tensors=[_unread()]))
+    row = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
+    assert (row["Zeros"], row["Fossil rows"], row["Largest"], row["Lineage"]) == ("–", "–", "–", "not read")
+
+
+def test_the_sentence_above_counts_and_says_what_is_scaled() -> None:
+    assert "6 tensors." in about_tensors(report())
+    assert "scaled up" in about_tensors(report())
+    assert "scaled up" not in about_tensors(report(mode="exact"))
+    assert "one row for each layer and role" in about_tensors(report(tensors_aggregated=True))
+
+
+def test_every_format_has_its_share_and_a_sample_its_interval() -> None:
+    html = representable(report())
+    for text in ("fp16", "bf16", "tf32", "fp8 e4m3", "fp8 e5m2", "99 %", "98.5 % to</span> <span>99.3 %", "7 %"):
+        assert text in html
+    assert html.count("<meter") == 5
+    assert "95 % intervals" in html
+    assert "interval" not in representable(report(intervals={}))
+    assert "Of all values" in representable(report(intervals={"zero": {"estimate": 0.1, "low": 0.05, "high": 0.2}}))
+
+
+def test_shares_of_nothing_are_no_shares() -> None:
+    nothing = dict.fromkeys(("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2"))
+    html = representable(report(representable=nothing, intervals={}))
+    assert html.count("–") == 5
+    assert "<meter" not in html
+    assert "<img" not in representable(hostile_report())

@@ -1,0 +1,264 @@
+"""The shipped classifier is what the command writes, and its figures are what scikit-learn says, computed another way."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+from sklearn.metrics import log_loss  # type: ignore[import-untyped]
+
+from analyzers.dtype_detection.classifier import FITTED, Fit, fitted
+from analyzers.dtype_detection.evaluation import BINS, OutOfFold
+from analyzers.dtype_detection.fitting import FOUR, PENALTIES, REACH, RECIPES, TWO, candidates, fit, folds, out_of_fold
+from analyzers.dtype_detection.labels import family_of, labelled_extremes, labels, precision_of
+from analyzers.dtype_detection.rule import PUBLISHED, best_thresholds, rule, rule_correct
+
+ROOT = Path(__file__).parents[2]
+ROWS = fitted().evaluation.out_of_fold
+CLASSES = ["fp16", "bf16", "fp32"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """What two runs of the command write, side by side."""
+    files = [tmp_path_factory.mktemp("fit") / "classifier.json" for _ in range(2)]
+    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out"]
+    runs = [subprocess.Popen([*command, str(file)], cwd=ROOT, stdout=subprocess.PIPE, text=True) for file in files]
+    try:
+        said = [run.communicate(timeout=200)[0] for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
+    assert [run.returncode for run in runs] == [0, 0]
+    assert all("likeliest right for 23 (the rule: 22)" in text for text in said)
+    return [file.read_bytes() for file in files]
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every number and text of a JSON value with the way to it."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from leaves(inner, f"{path}/{key}")
+    else:
+        yield path, value
+
+
+@pytest.mark.timeout(240)
+def test_the_command_writes_the_same_bytes_again(written: list[bytes]) -> None:
+    assert written[0] == written[1]
+
+
+@pytest.mark.timeout(240)
+def test_what_ships_is_what_the_command_writes(written: list[bytes]) -> None:
+    shipped, made = (dict(leaves(json.loads(data))) for data in (FITTED.read_bytes(), written[0]))
+    assert shipped.keys() == made.keys()
+    for path, value in made.items():
+        if not path.startswith("/versions/"):
+            assert shipped[path] == (pytest.approx(value, rel=1e-6, abs=1e-9) if isinstance(value, float) else value), path
+    assert Fit.model_validate_json(written[0]).command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
+
+
+# --- reference data -----------------------------------------------------------------------------------------------
+
+
+def test_every_labelled_model_has_a_family_of_its_own_choice() -> None:
+    assert len(labelled_extremes()) == 29
+    listed = (ROOT / "analyzers/dtype_detection/reference/families.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert sorted(line.split(",")[0] for line in listed) == sorted(model.model for model in labelled_extremes())
+    assert all(line.count(",") == 2 and line.split(",")[2] for line in listed)
+    assert family_of("GOOGLE/mT5-Small") == family_of("google-t5/t5-base") == family_of("bigscience/T0_3B") != family_of("gsarti/it5-base")
+    assert family_of("somebody/new") == family_of("Somebody/other") == "somebody"
+
+
+def test_labels_and_extremes_agree() -> None:
+    both = [model for model in labelled_extremes() if model.model.lower() in labels()]
+    assert len(both) == 23
+    for model in both:
+        assert precision_of(labels()[model.model.lower()].precision) == model.precision
+
+
+# --- predictions, recomputed --------------------------------------------------------------------------------------
+
+
+def design(rows: Sequence[OutOfFold], names: Sequence[str]) -> FloatArray:
+    """log10 of the magnitudes; a zero as 1e-14."""
+    values = np.array([[getattr(row, name) for name in names] for row in rows])
+    return np.log10(np.where(values == 0, 1e-14, values))
+
+
+def predict(train: Sequence[OutOfFold], test: Sequence[OutOfFold], names: Sequence[str], penalty: float) -> FloatArray:
+    """(len(test), 3) probabilities in the order of CLASSES, by another solver and other formulas than the product's."""
+    weight = np.array([1 / sum(other.family == row.family for other in train) for row in train])
+    share = np.array([1 + sum(w for w, row in zip(weight, train, strict=True) if row.precision == name) for name in CLASSES])
+    share /= share.sum()
+    x, y = design(train, names), design(test, names)
+    centre = (x * weight[:, None]).sum(0) / weight.sum()
+    spread = np.sqrt(((x - centre) ** 2 * weight[:, None]).sum(0) / weight.sum())
+    x, y = (x - centre) / spread, (y - centre) / spread
+    told = [i for i, row in enumerate(train) if row.precision != "fp32"]
+    own = np.array([1 / sum(train[j].family == train[i].family for j in told) for i in told])
+    model = LogisticRegression(C=penalty, solver="lbfgs", tol=1e-12, max_iter=100_000)
+    model.fit(x[told], [train[i].precision == "bf16" for i in told], sample_weight=own)
+    bf16 = model.predict_proba(y)[:, 1]
+    found = np.stack([(1 - share[2]) * (1 - bf16), (1 - share[2]) * bf16, np.full(len(test), share[2])], axis=1)
+    far = np.min(np.sqrt(((y[:, None] - x[None]) ** 2).sum(2)), axis=1) > 1
+    found[far] = share
+    return np.asarray(found, dtype=np.float64)
+
+
+def loss(train: Sequence[OutOfFold], names: Sequence[str], penalty: float) -> float:
+    """Log-loss on families left out, as a mean over families."""
+    losses = []
+    for family in {row.family for row in train}:
+        inside = [row for row in train if row.family == family]
+        found = predict([row for row in train if row.family != family], inside, names, penalty)
+        losses.append(np.mean([-log(found[i, CLASSES.index(row.precision)]) for i, row in enumerate(inside)]))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("family", sorted({row.family for row in ROWS}))
+def test_every_prediction_is_of_a_family_left_out(family: str) -> None:
+    inside = [row for row in ROWS if row.family == family]
+    outside = [row for row in ROWS if row.family != family]
+    names, penalty = inside[0].features, inside[0].penalty
+    assert {(row.features, row.penalty) for row in inside} == {(names, penalty)}
+    expected = predict(outside, inside, names, penalty)
+    np.testing.assert_allclose([[row.probabilities[name] for name in CLASSES] for row in inside], expected, rtol=1e-4, atol=1e-6)
+    weights = [1 / sum(other.family == row.family for other in outside) for row in outside]
+    for row in inside:
+        for name in CLASSES:
+            own = sum(w for w, other in zip(weights, outside, strict=True) if other.precision == name)
+            assert row.prior[name] == pytest.approx((1 + own) / (3 + sum(weights)), rel=1e-12)
+
+
+@pytest.mark.parametrize("family", ["gpt-neo", "it5"])
+def test_what_is_chosen_is_chosen_without_the_family(family: str) -> None:
+    outside = [row for row in ROWS if row.family != family]
+    losses = {(names, penalty): loss(outside, names, penalty) for names, penalty in product((TWO, FOUR), PENALTIES)}
+    row = next(row for row in ROWS if row.family == family)
+    assert min(losses, key=lambda each: losses[each]) == (row.features, row.penalty)
+
+
+def test_folds_leave_whole_families_out() -> None:
+    examples = fitted().classifier.examples
+    left_out = list(folds(examples))
+    assert sorted(family for family, _ in left_out) == sorted({example.family for example in examples})
+    for family, rest in left_out:
+        assert {example.family for example in examples} - {example.family for example in rest} == {family}
+
+
+def test_a_family_says_nothing_about_itself() -> None:
+    """Its labels changed, the predictions for it stay; those for others do not."""
+    examples = fitted().classifier.examples
+    changed = [each.model_copy(update={"precision": "bf16"}) if each.family == "opt" else each for each in examples]
+    tried = candidates()[2:4]
+    before, after = out_of_fold(examples, tried), out_of_fold(changed, tried)
+    same = [a.probabilities == b.probabilities for a, b in zip(before, after, strict=True)]
+    assert all(same[i] for i, row in enumerate(before) if row.family == "opt")
+    assert not any(same[i] for i, row in enumerate(before) if row.family == "m2m100")
+
+
+def test_coefficients_are_those_of_another_solver() -> None:
+    classifier, penalty = fitted().classifier, fitted().penalty
+    names = [feature.name for feature in classifier.features]
+    points = [row for row in ROWS if row.reason != "unsupported"]
+    expected = predict(ROWS, points, names, penalty)
+    found = [[classifier.probabilities(row.model_dump())[name] for name in CLASSES] for row in points]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert classifier.reach == REACH == 1 and classifier == fit(classifier.examples, candidates()[PENALTIES.index(penalty)])
+    assert min(((recipe, c) for recipe, c in product(RECIPES, PENALTIES)), key=lambda each: loss(ROWS, each[0].features, each[1])) == (
+        RECIPES[0],
+        penalty,
+    )
+
+
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def test_figures_follow_from_the_predictions() -> None:
+    found = fitted().evaluation
+    truth = [row.precision for row in ROWS]
+    ordered = sorted(CLASSES)
+
+    def loss_of(tables: Sequence[dict[str, float]]) -> float:
+        return float(log_loss(truth, [[table[name] for name in ordered] for table in tables], labels=ordered))
+
+    assert found.log_loss.models == pytest.approx(loss_of([row.probabilities for row in ROWS]), rel=1e-9)
+    assert found.prior_log_loss.models == pytest.approx(loss_of([row.prior for row in ROWS]), rel=1e-9)
+    assert found.even_log_loss == pytest.approx(loss_of([dict.fromkeys(CLASSES, 1 / 3)] * len(ROWS)), rel=1e-9)
+    by_family = [np.mean([-log(row.probabilities[row.precision]) for row in ROWS if row.family == f]) for f in {r.family for r in ROWS}]
+    assert found.log_loss.families == pytest.approx(np.mean(by_family), rel=1e-12)
+    assert found.likeliest_correct == sum(max(r.probabilities, key=r.probabilities.__getitem__) == r.precision for r in ROWS) == 23
+    assert (found.models, found.families) == (29, len({row.family for row in ROWS}))
+    assert found.answered == sum(row.verdict != "undecided" for row in ROWS)
+    assert found.answered_correct == sum(row.verdict == row.precision for row in ROWS)
+    for name, counts in found.confusion.items():
+        assert counts == {
+            verdict: sum((row.precision, row.verdict) == (name, verdict) for row in ROWS) for verdict in (*CLASSES, "undecided")
+        }
+
+
+def test_it_beats_what_knows_nothing() -> None:
+    found = fitted().evaluation
+    assert found.log_loss.models < found.even_log_loss < found.prior_log_loss.models
+    assert found.log_loss.families < found.even_log_loss
+    assert found.likeliest_correct >= found.rule_correct
+
+
+def test_reliability_bins_are_numpys() -> None:
+    predicted = np.array([row.probabilities[name] for row in ROWS for name in CLASSES])
+    true = np.array([name == row.precision for row in ROWS for name in CLASSES])
+    where = np.digitize(predicted, np.linspace(0, 1, BINS + 1)[1:-1])
+    bins = fitted().evaluation.reliability
+    assert sum(each.predictions for each in bins) == 3 * len(ROWS)
+    for each in bins:
+        inside = where == round(each.low * BINS)
+        assert each.predictions == inside.sum()
+        assert (each.mean, each.share) == pytest.approx((predicted[inside].mean(), true[inside].mean()))
+
+
+# --- the rule of thumb --------------------------------------------------------------------------------------------
+
+
+def test_the_rule_is_right_for_24_in_sample_and_22_out_of_sample() -> None:
+    assert rule_correct(ROWS) == fitted().evaluation.rule_in_sample == 24
+    assert sum(row.rule == row.precision for row in ROWS) == fitted().evaluation.rule_correct == 22
+
+
+@pytest.mark.parametrize(
+    "apart", [(), ("google/mt5",), ("allenai/led",), ("bigscience/T0",), ("google/bigbird",), ("google/mt5", "allenai/led")]
+)
+def test_22_does_not_depend_on_ties_or_on_how_families_are_drawn(apart: tuple[str, ...]) -> None:
+    """Every choice among equally good thresholds, and families split further, give the same count."""
+    family = {row.model: next((prefix for prefix in apart if row.model.startswith(prefix)), row.family) for row in ROWS}
+    least = most = 0
+    for name in set(family.values()):
+        inside = [row for row in ROWS if family[row.model] == name]
+        right = [rule_correct(inside, each) for each in best_thresholds([row for row in ROWS if family[row.model] != name])]
+        least, most = least + min(right), most + max(right)
+    assert (least, most) == (22, 22)
+
+
+def test_thresholds_are_the_best_there_are() -> None:
+    best = best_thresholds(ROWS)
+    grid = np.logspace(-1, 6, 60)
+    assert rule_correct(ROWS, best[0]) >= max(
+        sum(rule(row.abs_max, row.norm_max, PUBLISHED._replace(abs_max=a, norm_max=n)) == row.precision for row in ROWS)
+        for a, n in product(grid, grid)
+    )
+    assert len({rule_correct(ROWS, each) for each in best}) == 1

@@ -1,0 +1,95 @@
+"""Scans run as commands, and what they left."""
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from analyzers.language_models.samples import SAMPLES
+
+ROOT = Path(__file__).parents[2]
+ALL_SAMPLES = tuple(f"sample:{name}" for name in SAMPLES)
+TABLES = ("checkpoints.parquet", "tensors.parquet")
+
+
+def command(*arguments: str) -> list[str]:
+    """``python -m analyzers scan ARGUMENTS``."""
+    return [sys.executable, "-W", "error", "-m", "analyzers", "scan", *arguments]
+
+
+def run(
+    *arguments: str, limit: float = 60, stdin: bytes = b"", environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    told = os.environ | dict(environ or {})
+    done = subprocess.run(command(*arguments), cwd=ROOT, env=told, capture_output=True, timeout=limit, input=stdin, check=False)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def write_list(path: Path, references: Sequence[str | Path]) -> Path:
+    """A list file."""
+    path.write_text("".join(f"{reference}\n" for reference in references), encoding="utf-8")
+    return path
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What a scan with --json printed."""
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def table(folder: Path, name: str = "checkpoints") -> pandas.DataFrame:
+    """A table of a scan, as pandas reads it."""
+    return pandas.read_parquet(folder / f"{name}.parquet")
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """The checksum of each table."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in TABLES}
+
+
+def log(folder: Path) -> list[dict[str, Any]]:
+    """The log's lines, in order."""
+    return [json.loads(line) for line in (folder / "scan.log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def launcher(processes: int, port: int, *options: str) -> list[str]:
+    """``accelerate launch``, up to and without the program."""
+    several = ["--multi_gpu"] if processes > 1 else []
+    fixed = ["--num_machines", "1"] if "--num_machines" not in options else []
+    plain = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1", "--main_process_port", str(port)]
+    return [
+        sys.executable, "-m", "accelerate.commands.launch", *several, *fixed, "--num_processes", str(processes), *plain, *options,
+        "-m", "analyzers", "scan",
+    ]  # fmt: skip
+
+
+def launch(
+    processes: int, *arguments: str, limit: float = 100, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command in so many processes, as accelerate starts them on this machine."""
+    return subprocess.run(
+        [*launcher(processes, free_port()), *arguments],
+        cwd=ROOT,
+        env=os.environ | dict(environ or {}),
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
+    )

@@ -1,0 +1,265 @@
+"""A scan in one process: its rows, going on where it was, errors, the Hub, and what the command says."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from safetensors.torch import save
+
+from analyzers.__main__ import main
+from analyzers.dtype_detection import DtypeReport
+from tests.dtype_detection.checkpoints import normal, write
+from tests.dtype_detection.reports import exact, inspect, steady
+from tests.hub import Fault, LocalHub
+from tests.scan.scans import ALL_SAMPLES, ROOT, command, log, run, summary, sums, table, write_list
+
+WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
+
+
+def scan(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    """The command in this process, with --json."""
+    status = main(["scan", *map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    assert (status, captured.err) == (0, "")
+    found = json.loads(captured.out)
+    assert isinstance(found, dict)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The sentence of a scan that ends with status 2."""
+    try:
+        status = main(["scan", *map(str, arguments)])
+    except SystemExit as stop:
+        status = int(str(stop.code))
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "") and captured.err.count("\n") == 1 and captured.err.strip().isprintable()
+    return captured.err
+
+
+def test_rows_are_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "model", {"model.layers.0.mlp.up_proj.weight": normal(64, 64)})
+    asked: list[str | Path] = [*ALL_SAMPLES[:4], "no id at all", folder, "sample:nope"]
+    done = scan(capsys, write_list(tmp_path / "list", asked), "--out", tmp_path / "out", "--exact")
+    assert (done["checkpoints"], done["ok"], done["errors"]) == (7, 5, {"CheckpointNotFound": 1, "InvalidReference": 1})
+    rows, tensors = table(tmp_path / "out"), table(tmp_path / "out", "tensors")
+    assert rows["asked"].tolist() == [str(each) for each in asked] and rows["line"].tolist() == list(range(1, 8))
+    assert rows["status"].tolist() == ["ok"] * 4 + ["error", "ok", "error"]
+    assert "holds a space" in rows["message"][4] and "no built-in sample" in rows["message"][6]
+    for position in (0, 1, 2, 3, 5):
+        row, report = rows.loc[position], exact(asked[position])
+        stored = json.loads(str(row["report"]))
+        expected = steady(report)
+        assert stored == expected and row["id"] == report.id
+        assert (row["ref"], row["commit"], row["mode"]) == (report.checkpoint.ref, report.checkpoint.commit, "exact")
+        assert (row["lineage"], row["training"], row["fp16_risk"]) == (
+            report.lineage.verdict,
+            report.training.verdict,
+            report.fp16_risk.level,
+        )
+        assert row["passed_through"] == " ".join(report.lineage.passed_through)
+        for name in ("abs_min", "abs_max", "norm_min", "norm_max"):
+            assert row[name] == getattr(report.extremes, name)
+        assert row["fp16_overflow"] == report.counts.fp16_overflow and row["representable_bf16"] == report.representable.bf16
+        chances = {name: row[f"probability_{name}"] for name in ("fp16", "bf16", "fp32", "fp8")}
+        assert {name: chance for name, chance in chances.items() if not pandas.isna(chance)} == report.training.probabilities
+        mine = tensors[tensors["position"] == position]
+        assert mine["name"].tolist() == [tensor.name for tensor in report.tensors]
+        assert mine["norm"].tolist() == [tensor.norm for tensor in report.tensors]
+        assert mine["lineage"].tolist() == [tensor.lineage.verdict for tensor in report.tensors]
+        assert mine["shape"].tolist() == ["x".join(map(str, tensor.shape)) for tensor in report.tensors]
+    assert set(tensors["position"]) == {0, 1, 2, 3, 5}
+
+
+def test_a_finished_scan_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = write_list(tmp_path / "list", [*ALL_SAMPLES[:2], "bad id"])
+    out = tmp_path / "deep" / "out"
+    assert scan(capsys, listed, "--out", out)["scanned"] == 2
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()}
+    again = scan(capsys, listed, "--out", out)
+    assert (again["scanned"], again["done_before"], again["written"]) == (0, 2, False)
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()} == before
+    assert main(["scan", str(listed), "--out", str(out)]) == 0
+    assert "Nothing to do: 2 checkpoints done before" in capsys.readouterr().out
+    (out / "tensors.parquet").unlink()
+    assert scan(capsys, listed, "--out", out)["written"]
+    assert {name: data for name, (_, data) in before.items() if name.endswith("parquet")} == {
+        name: (out / name).read_bytes() for name in ("checkpoints.parquet", "tensors.parquet")
+    }
+
+
+def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, out = tmp_path / "list", tmp_path / "out"
+    write_list(listed, ALL_SAMPLES[:2])
+    scan(capsys, listed, "--out", out)
+    write_list(listed, [ALL_SAMPLES[2], ALL_SAMPLES[0]])
+    assert scan(capsys, listed, "--out", out)["scanned"] == 1
+    assert table(out)["asked"].tolist() == [ALL_SAMPLES[2], ALL_SAMPLES[0]]
+    for options in (["--exact"], ["--budget", "1MB"], ["--include", "mlp"], ["--exclude", "mlp"], ["--seed", "1"]):
+        assert "other options" in refused(capsys, listed, "--out", out, *options)
+    (out / "scan.json").write_text("{")
+    assert "damaged" in refused(capsys, listed, "--out", out)
+    (out / "scan.json").unlink()
+    assert "is missing" in refused(capsys, listed, "--out", out)
+
+
+def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--budget", "50KB", "--include", "mlp", "--exclude", "down", "--seed", "3"]
+    scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:3]), "--out", tmp_path / "out", "--limit", "2", "--jobs", "2", *options)
+    rows = table(tmp_path / "out")
+    expected = [inspect(name, budget=50_000, include="mlp", exclude="down", seed=3) for name in ALL_SAMPLES[:2]]
+    assert [json.loads(text) for text in rows["report"]] == [steady(report) for report in expected]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--exact", "--budget", "1MB"], ["--budget", "x"], ["--budget", "0"], ["--seed", "-1"], ["--limit", "0"], ["--limit", "-1"],
+        ["--limit", "9999999"], ["--jobs", "0"], ["--jobs", "65"], ["--jobs", "x"], ["--include", "("], ["--exclude", "a{99999}{99}"],
+        ["--include", "a" * 5000], ["--device", "cuda"], ["--device", "tpu"],
+    ],
+)  # fmt: skip
+def test_bad_options_before_any_work(options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES), "--out", tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("source", ["/no/list", "", "\x1b[31m", "org/name"])
+def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, source, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("out", ["/proc/no/such", "/dev/null", "x" * 5000, "file/below"])
+def test_bad_folders(out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert "cannot be written to" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES), "--out", out)
+
+
+def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Searches and organisations; passing errors are tried again, others are not, and what was listed stays listed."""
+    for name in ("org/llama-a", "org/llama-b", "org/other", "else/llama-c"):
+        hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    hub.add("org/llama-gated", {"model.safetensors": WEIGHTS}, gated="auto")
+    hub.add("org/llama-empty", {"README.md": b""})
+    hub.fault(Fault("^/api/models/org/llama-b", times=None, status=500))
+    out = tmp_path / "out"
+    done = scan(capsys, "search:llama", "--out", out)
+    assert done["errors"] == {"AccessDenied": 1, "HubUnreachable": 1, "NoWeights": 1} and (done["ok"], done["passing"]) == (2, 1)
+    assert all(line is None or pandas.isna(line) for line in table(out)["line"])
+    hub.clear_faults()
+    hub.add("org/llama-new", {"model.safetensors": WEIGHTS})
+    hub.requests.clear()
+    done = scan(capsys, "search:llama", "--out", out)
+    assert (done["scanned"], done["ok"], done["checkpoints"]) == (1, 3, 5)
+    assert {request.path.split("/")[3] for request in hub.requests if request.path.startswith("/api")} == {"org"}
+    assert {request.path.split("/")[4] for request in hub.requests if request.path.startswith("/api")} == {"llama-b"}
+    hub.requests.clear()
+    assert scan(capsys, "search:llama", "--out", out)["scanned"] == 0 and hub.requests == []
+    assert scan(capsys, "org:org", "--out", out, "--limit", "2")["checkpoints"] == 2
+    assert "no models" in refused(capsys, "org:nobody", "--out", out)
+
+
+def test_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = run("-", "--out", str(tmp_path), "--json", stdin=b"sample:tiny-bf16\nnope nope\n")
+    assert summary(done)["errors"] == {"InvalidReference": 1} and done.stderr == ""
+    report = DtypeReport.model_validate_json(json.dumps(json.loads(table(tmp_path)["report"][0]) | _outside(inspect("sample:tiny-bf16"))))
+    assert report.checkpoint.ref == "sample:tiny-bf16"
+
+
+def _outside(report: DtypeReport) -> dict[str, Any]:
+    whole = json.loads(report.model_dump_json())
+    return {name: whole[name] for name in ("timing", "environment")}
+
+
+def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("/secret/path")
+
+    listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("analyzers.scan.worker.Inspection", fail)
+        assert scan(capsys, listed, "--out", out)["errors"] == {"Unexpected": 1}
+    assert "ZeroDivisionError" in table(out)["message"][0] and "secret" not in table(out)["message"][0]
+    assert scan(capsys, listed, "--out", out)["ok"] == 1
+
+
+def test_interrupted(hub: LocalHub, tmp_path: Path) -> None:
+    """Ctrl-C while the Hub keeps one checkpoint waiting: at once, and the finished one is kept."""
+    hub.add("org/fast", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    fault = hub.fault(Fault("slow", times=None, delay=30))
+    out = tmp_path / "out"
+    arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 40
+        while not (fault.hits and (out / "scan.log.jsonl").exists() and log(out)) and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        said, errors = process.communicate(timeout=20)
+        assert time.monotonic() - start < 6
+    assert (process.returncode, said) == (130, "") and errors.startswith("interrupted: ") and errors.count("\n") == 1
+    hub.clear_faults()
+    hub.requests.clear()
+    done = summary(run(str(tmp_path / "list"), "--out", str(out), "--json"))
+    assert (done["ok"], done["done_before"]) == (2, 1) and not any("fast" in request.path for request in hub.requests)
+
+
+def test_killed_at_any_point(hub: LocalHub, tmp_path: Path) -> None:
+    """SIGKILL again and again: nothing finished is asked for again, and the tables are those of a scan that was left alone."""
+    names = [f"org/m{number:02}" for number in range(14)]
+    for name in names:
+        hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    listed, out = write_list(tmp_path / "list", names), tmp_path / "out"
+    hub.delay = 0.04
+    finished = set[str]()
+    kills = 0
+    for number in range(30):
+        hub.requests.clear()
+        arguments = command(str(listed), "--out", str(out), "--jobs", "2")
+        with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            aim = len(finished) + 1 + number % 3  # after so many in all, and a moment that differs
+            while process.poll() is None and len(_journal(out)) < aim:
+                time.sleep(0.005)
+            time.sleep(0.013 * (number % 7))
+            process.kill()
+        asked = {request.path.split("/")[4] for request in hub.requests if request.path.startswith("/api/models/")}
+        assert not asked & {name.split("/")[1] for name in finished}
+        if process.returncode == 0:
+            break
+        kills += 1
+        finished = _journal(out)
+        with (out / "scan.journal").open("ab") as journal:
+            journal.write(b"deadbeef {torn"[: number % 14])
+    assert process.returncode == 0 and kills >= 4
+    assert list(table(out)["asked"]) == names and set(table(out)["status"]) == {"ok"}
+    hub.delay = 0
+    summary(run(str(listed), "--out", str(tmp_path / "whole"), "--json"))
+    assert sums(out) == sums(tmp_path / "whole")
+
+
+def _journal(out: Path) -> set[str]:
+    """The checkpoints whose whole lines are in the journal."""
+    path = out / "scan.journal"
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return {json.loads(line[9:].rpartition(b" ")[0])["key"] for line in lines if line.endswith(b"\n")}
+
+
+def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
+    hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
+    fault = hub.fault(Fault("slow", times=None, delay=30))
+    listed, out = write_list(tmp_path / "list", ["org/slow"]), tmp_path / "out"
+    with subprocess.Popen(command(str(listed), "--out", str(out)), cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 40
+        while not fault.hits and time.monotonic() < end:
+            time.sleep(0.02)
+        assert "Another scan" in refused(capsys, listed, "--out", out)
+        process.kill()

@@ -1,16 +1,22 @@
 """Checkpoints in local files: a folder, or a single file.
 
-Files are read by position into the caller's buffer and never mapped, since mapped pages count as the process's memory.
+Files are read by position into the caller's buffer, and weights through small windows (`windows`); never mapped whole, since
+mapped pages count as the process's memory.
 """
 
 import errno
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from analyzers import limits
+from analyzers.checkpoints import windows
 from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
@@ -56,6 +62,25 @@ class LocalFile:
             if count == 0:
                 raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
             done += count
+
+    @contextmanager
+    def window(self, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> Iterator[NDArray[np.uint8]]:
+        """The bytes from ``offset`` on, as many as ``buffer`` holds: where the system has them, or else read into ``buffer``.
+
+        itemsize: of the elements, which lie at multiples of it. Not to be written, and to be looked at by one thread, which looks
+        at no other window meanwhile. Raises InvalidCheckpoint where the file ends before, also when it is cut off meanwhile.
+        """
+        window = None
+        if windows.AVAILABLE and offset % itemsize == 0 and os.fstat(self._descriptor).st_size >= offset + buffer.size > offset:
+            with suppress(OSError):  # a file system that cannot map
+                window = windows.Window(self._descriptor, offset, buffer.size)
+        if window is None:
+            self.read_into(offset, buffer.data)
+            yield buffer
+            return
+        yield window.codes
+        if window.damaged or os.fstat(self._descriptor).st_size < offset + buffer.size:  # the rest of a last page gives no signal
+            raise InvalidCheckpoint(f"{quoted(self._path, 200)} was cut off, or could not be read any more, while it was being read.")
 
     def close(self) -> None:
         """Close the file. Idempotent."""

@@ -5,8 +5,12 @@
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,14 @@ class RangeFile(Protocol):
 
     def close(self) -> None:
         """Free what the file holds. Idempotent."""
+
+
+@runtime_checkable
+class WindowedFile(RangeFile, Protocol):
+    """A file whose bytes can be looked at without being copied first."""
+
+    def window(self, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> AbstractContextManager[NDArray[np.uint8]]:
+        """As of `LocalFile.window`."""
 
 
 class Repository(Protocol):

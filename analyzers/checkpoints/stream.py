@@ -7,7 +7,7 @@ the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a 
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import decoded, stored_bytes
 from analyzers.checkpoints.elements import HELD_AT_ONCE, CountedReads, as_read, gather, is_held, read_elements, read_extent
+from analyzers.checkpoints.repository import RangeFile, WindowedFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.numerics import loops_for
 
@@ -26,6 +27,9 @@ T = TypeVar("T")
 # One thread's share of a large tensor: long enough that handing over its counts costs little. Where there are many
 # threads it is a quarter of that, so that all end at about the same time.
 SPAN_BYTES = 64 << 20
+
+# What is mapped at a time of a file that can be: several chunks, for mapping pays off from some MiB on.
+WINDOW_BYTES = 8 << 20
 
 # Seconds between signs of life while a read takes long: the consumer can show progress, or cancel.
 HEARTBEAT = 0.2
@@ -109,7 +113,9 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     read = _Tally()
     views = threading.BoundedSemaphore(HELD_AT_ONCE)
     chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
-    threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // chunk_bytes))
+    windowed = all(isinstance(file, WindowedFile) for file in checkpoint.files)
+    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if windowed else chunk_bytes
+    threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // window_bytes))
 
     loops = loops_for(sum(4 * span.count for span in spans if span.tensor.scale is not None))
 
@@ -123,10 +129,13 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
 
     def chunks(span: Span, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
         tensor = span.tensor
-        step = _whole_rows(buffer.size * 8 // tensor.bits, row_length(tensor))
+        step = _whole_rows(chunk_bytes * 8 // tensor.bits, row_length(tensor))
         if tensor.scale is not None:
             for start, values in decoded(tensor, span.start, span.count, step, buffer, fetch, loops):
                 yield Chunk(start, values)
+            return
+        if tensor.strides is None:
+            yield from in_order(span, step, buffer)
             return
         file = CountedReads(checkpoint.files[tensor.file])
         held = read_extent(file, tensor) if is_held(tensor, span.count) else None
@@ -138,9 +147,24 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             read.add(codes.nbytes, file.taken())
             yield Chunk(start, codes)
 
+    def in_order(span: Span, step: int, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
+        tensor, file = span.tensor, checkpoint.files[span.tensor.file]
+        many = max(1, window_bytes // tensor.itemsize // step) * step
+        end = span.start + span.count
+        for start in range(span.start, end, many):
+            if stop.is_set():
+                raise _Stopped
+            part = buffer[: min(many, end - start) * tensor.itemsize]
+            offset = tensor.offset + start * tensor.itemsize
+            with _window(file, offset, part, tensor.itemsize) as found:
+                read.add(found.size, 1)
+                codes = found.view(f"<u{tensor.itemsize}")
+                for at in range(0, codes.size, step):
+                    yield Chunk(start + at, codes[at : at + step])
+
     def run() -> None:
         try:
-            buffer = np.empty(chunk_bytes, dtype=np.uint8)
+            buffer = np.empty(window_bytes, dtype=np.uint8)  # takes memory only where it is written to
             while not stop.is_set():
                 try:
                     span = waiting.get_nowait()
@@ -176,6 +200,13 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             checkpoint.repository.close()  # wakes reads that wait for the Hub
         for thread in pool:
             thread.join()
+
+
+def _window(file: RangeFile, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> AbstractContextManager[NDArray[np.uint8]]:
+    if isinstance(file, WindowedFile):
+        return file.window(offset, buffer, itemsize)
+    file.read_into(offset, buffer.data)
+    return nullcontext(buffer)
 
 
 class _Stopped(Exception):

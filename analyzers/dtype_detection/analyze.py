@@ -3,13 +3,14 @@
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from threading import Thread
 from time import perf_counter
 from types import TracebackType
 from typing import Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, Tensor, open_checkpoint, select, stream
+from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, Tensor, open_checkpoint, parse_reference, select, stream
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.collect import Collector, Partial, Plan, Shares, in_order, intervals, merge
@@ -29,7 +30,7 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import LimitExceeded, NoWeights, UnsupportedWeights
-from analyzers.numerics import loops_for
+from analyzers.numerics import loops_for, warm
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
@@ -72,7 +73,10 @@ class Inspection:
         self._start = perf_counter()
         self._request = request
         self._device = device or choose_device(request.device)
-        checkpoint = open_checkpoint(request.model, access or Access(), subfolder=request.subfolder)
+        access = access or Access()
+        if parse_reference(request.model, access.local).kind == "hub":
+            Thread(target=warm, name="compiled-loops").start()  # loaded while the Hub is asked for headers
+        checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):
                 checkpoint = replace(checkpoint, parallel_reads=max(1, min(threads, checkpoint.parallel_reads)))
@@ -111,7 +115,7 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then what was found. Closing it cancels the reads."""
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
-        count = Counter(self._device, every_run=quick, loops=loops_for(self._plan.nbytes))
+        count = Counter(self._device, every_run=quick, loops=lambda: loops_for(self._plan.nbytes))
         total = self._plan.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:

@@ -1,7 +1,7 @@
 """What is counted of each span of a tensor: its bit histogram, and beside it what depends on position."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
@@ -17,8 +17,7 @@ from analyzers.numerics.runs import RUN, RUN_COUNTS
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
 
 # Of a whole tensor, and of a block of a sample, about this many runs are examined: one run that does not fit refutes.
-RUNS_PER_TENSOR = 4096
-RUNS_PER_BLOCK = 1024
+RUNS_EXAMINED = 1024
 
 # Shortest row that is examined on its own: it must be able to hold enough different values.
 SHORTEST_ROW = 32
@@ -52,7 +51,8 @@ class Counted:
 class Counter:
     """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
 
-    def __init__(self, device: str, every_run: bool, loops: Loops) -> None:
+    def __init__(self, device: str, every_run: bool, loops: Callable[[], Loops]) -> None:
+        """loops: asked for when there is something to count, so that first bytes travel while compiled loops are loaded."""
         self._loops = loops
         self._device = device
         self._every_run = every_run
@@ -60,31 +60,33 @@ class Counter:
 
     def __call__(self, span: Span, chunks: Iterator[Chunk]) -> Counted:
         """Count all of ``span``."""
-        accumulator = self._accumulator(span.tensor.counted_as)
         counted = Counted(BitHistogram(span.tensor.counted_as), span.count)
+        accumulator = None
         for chunk in chunks:
+            accumulator = accumulator or self._accumulator(span.tensor.counted_as)
             accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:
                 self._runs(span, chunk, counted)
                 self._rows(span.tensor, chunk, counted)
-        counted.histogram = accumulator.take()
+        if accumulator:
+            counted.histogram = accumulator.take()
         return counted
 
     def _accumulator(self, dtype: str) -> Accumulator:
         accumulators: dict[str, Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
         if dtype not in accumulators:
-            accumulators[dtype] = Accumulator(dtype, self._device, self._loops)
+            accumulators[dtype] = Accumulator(dtype, self._device, self._loops())
         return accumulators[dtype]
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
         mantissa, exponent = _FIELDS[span.tensor.dtype]
         row, size = row_length(span.tensor), chunk.codes.size
-        elements, examined = (span.count, RUNS_PER_BLOCK) if self._every_run else (span.tensor.elements, RUNS_PER_TENSOR)
-        stride = max(1, elements // min(row, RUN) // examined)
+        elements = span.count if self._every_run else span.tensor.elements
+        stride = max(1, elements // min(row, RUN) // RUNS_EXAMINED)
         while gcd(stride, -(-row // RUN)) > 1:  # or the same columns would be looked at in each row
             stride += 1
         if chunk.start % row == 0 and size % row == 0:
-            self._loops.runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
+            self._loops().runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
         at = 0
         while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
@@ -93,7 +95,7 @@ class Counter:
             at = min(at + -in_row % RUN, end)
             if at < end:
                 part: NDArray[Any] = chunk.codes[at:end]
-                self._loops.runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
+                self._loops().runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
     def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
@@ -101,9 +103,9 @@ class Counter:
         if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
             return
         if tensor.dtype == "F32":
-            bf16, fp16 = self._loops.exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
+            bf16, fp16 = self._loops().exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + bf16
             counted.exact_rows["fp16"] = counted.exact_rows.get("fp16", 0) + fp16
         elif tensor.dtype == "F16":
-            rows = self._loops.exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
+            rows = self._loops().exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows

@@ -111,6 +111,8 @@ def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:
         return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)
     if lineage.verdict == "fp8-ancestor":
         return "fp8"
+    if lineage.verdict == "fp4-ancestor":
+        return None  # nobody trains in 4 bits alone, and they say nothing of what was there before
     for name in ("bf16", "fp16"):
         if name in lineage.passed_through:
             return name

@@ -1,5 +1,6 @@
 """Which implementation of the loops over bits to use."""
 
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,11 @@ def loops_for(nbytes: int) -> Loops:
     """The loops to count ``nbytes`` of weights with: numba's, loaded and ready, unless numpy is done sooner."""
     if nbytes <= PLAIN_BYTES:
         return plain
+    return _compiled()
+
+
+@cache
+def _compiled() -> Loops:
     from analyzers.numerics import kernels
 
     kernels.warm()

@@ -6,6 +6,7 @@ is cut off when the journal is opened again; the checkpoint it was about is then
 """
 
 import base64
+import errno
 import fcntl
 import json
 import os
@@ -46,6 +47,9 @@ class Journal:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InvalidRequest("Another scan is writing into this folder: wait for it, or choose another one.") from None
+            except OSError as error:
+                if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):  # some network file systems know no locks
+                    raise
             self._end = self._load(path)
             if self._end < os.fstat(self._file).st_size:
                 os.ftruncate(self._file, self._end)

@@ -23,9 +23,6 @@ from analyzers.scan.outcome import Outcome
 from analyzers.scan.store import Launch, Store
 from analyzers.scan.team import PAUSE, CountPart, Done, Open
 
-# Seconds that the first process waits for the others to leave: it may be the one that serves the store.
-_FAREWELL = 5.0
-
 # What parts are made of. Anybody who reaches the store can write to it: nothing else is ever constructed.
 _PLAIN = {
     "fractions.Fraction",
@@ -159,13 +156,13 @@ class Launched:
             self._store.put("failed", reason.encode())
 
     def leave(self) -> None:
-        """Say good-bye, once the scan is over; the first process is the last to go."""
+        """Say good-bye, once the scan is over; the first process, which may serve the store, is the last to go."""
         self._store.add("left")
-        end = time.monotonic() + _FAREWELL
+        end = time.monotonic() + limits.SCAN_SILENCE_SECONDS
         while self.leads and self._store.add("left", 0) < self._launch.world and time.monotonic() < end:
             time.sleep(PAUSE)
         self._left.set()
-        self._beating.join(_FAREWELL)
+        self._beating.join(1.0)
 
     def check(self) -> None:
         """Raises ProcessLost where the team has broken up, or the store does not answer."""

@@ -9,8 +9,9 @@ import gradio as gr
 
 from analyzers import limits, numerics
 from analyzers.dtype_detection.classifier import Fit, fitted
-from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
+from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
 from analyzers.dtype_detection.labels import labels
+from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
 from components import numbers
 from components.evidence import table
@@ -57,13 +58,18 @@ significant bits, and use that bit in the topmost binade alone. Where most runs 
 
 _AFTER_TESTS = f"""
 <p>The fp8 test asks of each run of 128 neighbouring values how many different significands it holds: at most 8 where the run was scaled
-from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof. A run counts only when it spans
-6 binades and holds 20 different magnitudes, as those of a floating grid do and those of an integer grid or of repeats do not.
-The odds of one run by accident are
+from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof, if they are telling: they hold 20
+different magnitudes, and 16 neighbours among them span at least 8 binades (E5M2: 10), as values of a floating grid do and those of an
+integer grid, of 4-bit or 6-bit floats or of repeats do not. The odds of one run by accident are
 (k/128)<sup>n-k</sup> for n values with k significands.</p>
+<p>The fp4 test asks whether the magnitudes of each 16 neighbours are of one step times 1, 2, 3, 4, 6, 8 and 12, the grid of E2M1. At least
+{PROOF_BLOCKS} such blocks that reach from the least to the largest of them, and none beside the grid, are a proof: steps of integers
+include 5 and 7, and shorter integers never reach 12. Where steps are powers of two and shared by 32 neighbours it was MXFP4, where
+each 16 have a step of their own NVFP4. Scales that run along the other axis are not found by either test.</p>
 <p>A share far above chance and yet below 1 is evidence too: part of the tensor was never updated since it had that format, as embedding
 rows of tokens that never occur. Rows that are exact in a narrower format throughout, in tensors that are not, are counted as
-<b>fossil rows</b>. Tensors decide one by one; where they disagree the checkpoint is <code>mixed</code>.</p>
+<b>fossil rows</b>. Tensors decide one by one; where they disagree the checkpoint is <code>mixed</code>, unless those that
+deviate hold at most {numbers.share(SET_ASIDE)} of the parameters: then they are named beside the verdict of the rest.</p>
 """
 
 _EXTREMES = """

@@ -14,6 +14,7 @@ from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .local_exact import local_exact
+from .pickled import pickled
 from .result import Result, table
 from .scan import scan_exact, scan_quick
 from .start import sample_start
@@ -21,6 +22,7 @@ from .start import sample_start
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "start": sample_start,
     "local": local_exact,
+    "pickled": pickled,
     "http": exact_over_http,
     "large": large_quick,
     "mixture": mixture_quick,

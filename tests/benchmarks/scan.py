@@ -18,8 +18,8 @@ CHECKPOINTS = 200
 DELAY = "0.05"  # seconds before each answer of the Hub
 SAMPLE = Path(__file__).resolve().parents[2] / "analyzers" / "language_models" / "samples" / "tiny-bf16"
 
-# Exact scans of local files: so many checkpoints of so many layers, 0.6 GB each.
-LOCAL, LAYERS = 8, 5
+# Exact scans of local files: so many checkpoints of so many layers, 1.3 GB each.
+LOCAL, LAYERS = 6, 12
 TIMES_FASTER = 1.7
 
 

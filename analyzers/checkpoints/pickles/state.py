@@ -100,6 +100,8 @@ def _unwrapped(root: Entries, below: _Below, notes: list[str]) -> list[tuple[Any
             pairs, outermost = below.children(named[wrapper]), False
             continue
         if outermost and model and len(model) < len(pairs):
+            rest = [_text(key) for key, _ in pairs if key in _BESIDE]
+            notes.append(f"Left out of a pickled file, beside the weights: {_listed(rest)}.")
             return model
         return pairs
 

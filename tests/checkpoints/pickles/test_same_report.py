@@ -61,7 +61,7 @@ def test_a_resharded_copy_gives_the_same_report(tmp_path: Path) -> None:
     second = tmp_path / "sharded"
     second.mkdir()
     shutil.copy(first / "config.json", second)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number in range(3):
         part = dict(weights[number::3])
         name = f"pytorch_model-{number + 1:05}-of-00003.bin"
@@ -94,6 +94,19 @@ def test_a_pickled_copy_on_the_hub(hub: LocalHub, zipped: bool, tmp_path: Path) 
         hub.add(name, {path.name: path.read_bytes() for path in folder.iterdir()})
     for options in ({"mode": "exact"}, {"budget": 200_000}):
         assert _same(inspect("org/pickled", **options)) == _same(inspect("org/safe", **options))
+
+
+def test_a_large_file_on_the_hub_is_opened_with_few_small_requests(hub: LocalHub, tmp_path: Path) -> None:
+    state = {f"model.layers.{i}.mlp.up_proj.weight": torch.empty(2_100, 4_000, dtype=torch.bfloat16) for i in range(300)}
+    with torch.serialization.skip_data():
+        torch.save(state, tmp_path / "pytorch_model.bin")
+    hub.add("org/large", {"pytorch_model.bin": tmp_path / "pytorch_model.bin"})
+    before = hub.totals()
+    with open_checkpoint("org/large", Access()) as checkpoint:
+        assert checkpoint.nbytes > 5_000_000_000 and len(checkpoint.tensors) == 300
+    after = hub.totals()
+    assert after["bytes"] - before["bytes"] < 500_000
+    assert after["requests"] - before["requests"] < 25
 
 
 def test_tied_weights_count_once(tmp_path: Path) -> None:
@@ -137,7 +150,7 @@ def test_files_of_the_same_names_are_told_apart(tmp_path: Path) -> None:
 
 def test_the_commit_of_a_local_copy_changes_with_its_pickles(tmp_path: Path) -> None:
     path = tmp_path / "pytorch_model.bin"
-    commits = []
+    commits: list[str] = []
     for value in (1.0, 2.0, 1.0):
         path.write_bytes(saved({"w": torch.full((3,), value)}))
         (tmp_path / "optimizer.pt").write_text(str(len(commits)))

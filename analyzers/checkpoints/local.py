@@ -138,8 +138,8 @@ class LocalRepository:
 
     @property
     def chunk_bytes(self) -> int:
-        """Small enough to be counted while it is still in a core's cache."""
-        return 512 << 10
+        """As over a network: what is summed by chunks is then the same wherever a checkpoint lies."""
+        return limits.CHUNK_BYTES
 
     @property
     def range_requests(self) -> int:

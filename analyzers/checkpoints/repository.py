@@ -80,7 +80,7 @@ class Repository(Protocol):
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes to read at a time: for a local file what stays in a core's cache, over a network enough to amortise a request."""
+        """Bytes to read and work on at a time: enough to amortise a request, and what the interpreter does for each."""
 
     @property
     def range_requests(self) -> int:

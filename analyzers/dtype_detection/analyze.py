@@ -75,7 +75,7 @@ class Inspection:
         self._device = device or choose_device(request.device)
         access = access or Access()
         if parse_reference(request.model, access.local).kind == "hub":
-            Thread(target=warm, name="compiled-loops").start()  # loaded while the Hub is asked for headers
+            Thread(target=warm, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
         checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):

@@ -373,4 +373,4 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path: Path) -> None:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert steps[-1].bytes_read == sum(t.numel() for t in tensors.values()) and peak < 4_000_000 < 4 * tensor.elements
+    assert steps[-1].bytes_read == sum(t.numel() for t in tensors.values()) and peak < 16_000_000 < 4 * tensor.elements

@@ -19,6 +19,9 @@ from analyzers.numerics.bins import NARROW, bin_count, bins, classes
 # merging them is associative and commutative, which floating-point addition is not.
 SQUARE_BITS = 2148 + 64
 
+# A histogram with so many times fewer bins is put into the other bin by bin: three times faster there than merging all of both.
+_MUCH_SMALLER = 32
+
 FP64_LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -45,15 +48,10 @@ class BitHistogram:
         """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
         if self.dtype != other.dtype:
             raise ValueError(f"cannot merge histograms of {self.dtype} and {other.dtype}")
-        both = np.concatenate([self.index, other.index])
-        order = np.argsort(both, kind="stable")  # of two ascending runs: a merge
-        both = both[order]
-        first = np.flatnonzero(np.concatenate([[True], both[1:] != both[:-1]])) if both.size else order
-        index, counts = both[first], np.add.reduceat(np.concatenate([self.counts, other.counts])[order], first) if both.size else both
+        small, large = sorted((self, other), key=lambda each: each.index.size)
         return BitHistogram(
             self.dtype,
-            index,
-            counts,
+            *(_inserted(small, large) if _MUCH_SMALLER * small.index.size < large.index.size else _merged(small, large)),
             either(min, self.low, other.low),
             either(max, self.high, other.high),
             self.squares + other.squares,
@@ -165,6 +163,24 @@ def _squares(dtype: str) -> _Squares:
     whole = np.rint(np.ldexp(mantissa, 11)).astype(np.int64)
     first = int(exponent.min())
     return _Squares(whole * whole, (exponent - first).astype(np.int64), first - 11)
+
+
+def _merged(a: BitHistogram, b: BitHistogram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """index and counts of both together."""
+    both = np.concatenate([a.index, b.index])
+    order = np.argsort(both, kind="stable")  # of two ascending runs: a merge
+    both = both[order]
+    first = np.flatnonzero(np.concatenate([[True], both[1:] != both[:-1]])) if both.size else order
+    return both[first], np.add.reduceat(np.concatenate([a.counts, b.counts])[order], first) if both.size else both
+
+
+def _inserted(small: BitHistogram, large: BitHistogram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same, where ``large`` is not empty, in the time of a copy of it: a pool takes in norms and biases by the thousand."""
+    at = np.searchsorted(large.index, small.index)
+    new = np.take(large.index, at, mode="clip") != small.index
+    counts = large.counts.copy()
+    counts[at[~new]] += small.counts[~new]
+    return np.insert(large.index, at[new], small.index[new]), np.insert(counts, at[new], small.counts[new])
 
 
 def either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:

@@ -28,7 +28,10 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     index = codes >> np.uint32(16)
     for mask in _LOW_BITS:
         index += (codes & np.uint32(mask) == 0).astype(np.uint32) << np.uint32(16)
-    counts += np.bincount(index, minlength=counts.size).astype(np.uint32).reshape(counts.shape)
+    if index.size < counts.size // 16:  # a norm or a bias: a table of its own, counted and added, would take longer than all else
+        np.add.at(counts.reshape(-1), index, np.uint32(1))
+    else:
+        counts += np.bincount(index, minlength=counts.size).astype(np.uint32).reshape(counts.shape)
     return 0
 
 

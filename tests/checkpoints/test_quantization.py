@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzers.checkpoints.quantization import quantization
+from analyzers.checkpoints.quantization import describe_quantization, quantization
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,8 @@ def test_quantization(dtypes: dict[str, str], method: object, expected: str | No
     assert quantization(dtypes, {"quantization_config": {"quant_method": method}}) == expected
     if method is None:
         assert quantization(dtypes, None) == expected
+
+
+def test_compressed_tensors_are_not_always_packed() -> None:
+    assert quantization({"a.weight": "I8", "a.weight_scale": "BF16"}, {"quantization_config": {"quant_method": "compressed-tensors"}})
+    assert "int8 codes (weight)" in describe_quantization("compressed-tensors", None)

@@ -195,6 +195,16 @@ def test_any_split_merges_to_the_whole(dtype: str, seed: int, size: int, cuts: l
     close(merged, counted(codes, dtype))
 
 
+def test_a_small_histogram_merges_into_a_large_one() -> None:
+    rng = np.random.default_rng(4)
+    many = all_patterns("BF16")[1000:60000:2].copy()
+    for few in ([999, 1000, 1001, 1002, 59998, 59999, 65535], [0], [], [1000] * 3):
+        small = np.asarray(few, dtype=np.uint16)
+        for codes in (small, rng.choice(all_patterns("BF16"), 500)):
+            whole, parts = counted(np.concatenate([many, codes]), "BF16"), (counted(many, "BF16"), counted(codes, "BF16"))
+            assert parts[0].merge(parts[1]) == whole == parts[1].merge(parts[0])
+
+
 def test_histograms_of_different_dtypes_do_not_merge() -> None:
     with pytest.raises(ValueError, match="F16 and BF16"):
         BitHistogram("F16").merge(BitHistogram("BF16"))

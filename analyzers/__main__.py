@@ -83,6 +83,8 @@ def _add_scan(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    if sys.stderr is None:  # closed by who started this: print would take standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     options = _parser().parse_args(arguments)
     try:
         return _scan(options) if options.command == "scan" else _dtype(options)

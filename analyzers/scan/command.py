@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from analyzers.base import request_error
+from analyzers.errors import InvalidRequest
+from analyzers.scan.relaunch import parent_words, started_alone, torchrun
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import Summary, scan
 
@@ -19,8 +21,10 @@ from analyzers.scan.run import Summary, scan
 def run_command(options: argparse.Namespace, budget: int | None) -> int:
     """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError.
 
-    budget: in bytes; the rest of ``options`` is as the parser left it.
+    budget: in bytes; the rest of ``options`` is as the parser left it. Does not return where torchrun takes the place of this process.
     """
+    if not options.out:
+        raise InvalidRequest("--out is empty: name the folder to write to.")
     asked: dict[str, Any] = {"mode": "exact"} if options.exact else {}
     if budget is not None:
         asked["budget"] = budget
@@ -29,12 +33,8 @@ def run_command(options: argparse.Namespace, budget: int | None) -> int:
         request = ScanRequest.of(options.list, asked, limit=options.limit, device=options.device, jobs=options.jobs)
     except ValidationError as error:
         raise request_error(error) from None
-    if _accelerate_started_one():
-        print(
-            "note: accelerate started a single process. Without several GPUs it needs --multi_gpu to start more (no GPU is used then "
-            "either), or use torchrun.",
-            file=sys.stderr,
-        )
+    if started_alone():
+        _start_the_others()
     try:
         summary = scan(request, Path(options.out))
     except KeyboardInterrupt:
@@ -43,13 +43,36 @@ def run_command(options: argparse.Namespace, budget: int | None) -> int:
             os._exit(130)  # they wait for the network, and all that matters is on the disk
         return 130
     if summary is not None:
-        print(json.dumps(asdict(summary), indent=2) if options.json else _text(summary), flush=True)
+        _print(json.dumps(asdict(summary), indent=2) if options.json else _text(summary))
     return 0
 
 
-def _accelerate_started_one() -> bool:
-    """Whether several processes were asked of accelerate and it started one without a word."""
-    return "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ and "RANK" not in os.environ
+def _start_the_others() -> None:
+    """Become torchrun, which starts as many processes as were asked of accelerate, or say why there is one."""
+    several = torchrun(parent_words(), sys.orig_argv[1:])
+    if several is not None:
+        print(
+            "note: accelerate started one of the processes it was asked for; torchrun takes over and starts all",
+            file=sys.stderr,
+            flush=True,
+        )
+        os.execv(several[0], several)  # noqa: S606 - no shell is wanted
+    print(
+        "note: accelerate started a single process. Without several GPUs it needs --multi_gpu to start more (no GPU is used then "
+        "either), or use torchrun.",
+        file=sys.stderr,
+    )
+
+
+def _print(answer: str) -> None:
+    try:
+        print(answer, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
+        reason = os.strerror(error.errno) if error.errno else "the system refuses it"
+        raise InvalidRequest(f"The scan is finished, but its summary cannot be written to standard output ({reason}).") from None
 
 
 def _text(summary: Summary) -> str:

@@ -23,14 +23,15 @@ _SETTINGS, _JOURNAL, _LOG = "scan.json", "scan.journal", "scan.log.jsonl"
 class ScanFolder:
     """An open folder, made where it is missing; one process has it open at a time.
 
-    Raises InvalidRequest for a folder that cannot be used, that another scan is writing into, or whose checkpoints were
-    scanned with other options.
+    Raises InvalidRequest for a folder that cannot be used, that another scan is writing into, that has tables of somebody
+    else, or whose checkpoints were scanned with other options.
     """
 
     def __init__(self, path: Path, request: ScanRequest) -> None:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
+            _refuse_tables_of_others(path)
             self.journal = Journal(path / _JOURNAL)
         except (OSError, ValueError) as error:
             raise unusable(path, error) from None
@@ -62,6 +63,10 @@ class ScanFolder:
             whole = False
         if not whole:
             raise InvalidRequest(f"{file} is damaged: choose another folder.")
+        if options != asked and not self.journal.entries:  # nothing was scanned with them
+            self._settings = settings | {"options": asked}
+            self._save()
+            return self._settings
         if options != asked:
             changed = sorted(name for name in options.keys() | asked.keys() if options.get(name) != asked.get(name))
             said = ", ".join(f"{name} {options.get(name)!r} there, {asked.get(name)!r} now" for name in changed)
@@ -110,6 +115,8 @@ class ScanFolder:
         if self._settings["tables"] == name and all((self.path / table).is_file() for table in (CHECKPOINTS, TENSORS)):
             return False
         try:
+            self._settings["tables"] = ""  # for a while one may be of this list and the other of the last one
+            self._save()
             write_tables(self.path, listed, self.journal)
             self._settings["tables"] = name
             self._save()
@@ -129,7 +136,17 @@ class ScanFolder:
         self.close()
 
 
+def _refuse_tables_of_others(path: Path) -> None:
+    """Raises InvalidRequest where the scan's tables would replace files that no scan wrote."""
+    if not any(os.path.lexists(path / name) for name in (_SETTINGS, _JOURNAL)):
+        for table in (CHECKPOINTS, TENSORS):
+            if os.path.lexists(path / table):
+                raise InvalidRequest(f"The folder has a {table} that no scan made, and that would be lost: choose another one with --out.")
+
+
 def unusable(path: Path, error: OSError | ValueError) -> InvalidRequest:
     """What the system said about the folder, as advice."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "its name cannot be used"
-    return InvalidRequest(f"The folder {str(path)[:200]} cannot be written to ({reason}): choose another one with --out.")
+    return InvalidRequest(
+        f"The folder {str(path)[:200]} cannot be written to ({reason}): mend that and run the same again, or choose another one with --out."
+    )

@@ -54,9 +54,9 @@ def read_list(source: str, limit: int | None, find: Callable[[str, str, int], li
 
 
 def _read(source: str) -> bytes:
-    if source == "-":
-        return _bounded(sys.stdin.buffer)
     try:
+        if source == "-" and sys.stdin is not None:  # None where it was closed
+            return _bounded(sys.stdin.buffer)
         with Path(source).open("rb") as file:
             return _bounded(file)
     except (OSError, ValueError):

@@ -8,7 +8,7 @@ from analyzers import limits
 from analyzers.base import Request
 from analyzers.checkpoints.filters import compile_filter
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.numerics.device import Device, choose_device
+from analyzers.numerics.device import Device
 
 # How many of the models that a search or an organisation has are scanned unless told otherwise.
 DEFAULT_LIMIT = 200
@@ -39,13 +39,12 @@ class ScanRequest(Request):
     ) -> "ScanRequest":
         """Validate everything that can be before any work. ``asked``: options of `DtypeRequest`.
 
-        Raises pydantic's ValidationError, InvalidFilter, and InvalidRequest for a device that is not there.
+        Raises pydantic's ValidationError, and InvalidFilter.
         """
         # The device "auto" stands for the CPU here, and for the same report as the command for one checkpoint makes.
         each = DtypeRequest(model="", device="auto" if device == "cpu" else device, **asked)
         for name, pattern in (("include", each.include), ("exclude", each.exclude)):
             if pattern:
                 compile_filter(name, pattern)
-        choose_device(device)
         jobs = jobs if jobs is not None else EXACT_JOBS if each.mode == "exact" else QUICK_JOBS
         return cls(source=source, limit=limit, each=each, device=device, jobs=jobs)

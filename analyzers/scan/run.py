@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.numerics.device import choose_device
 from analyzers.scan.folder import ScanFolder
 from analyzers.scan.listing import Listed, read_list
 from analyzers.scan.request import ScanRequest
@@ -50,16 +51,18 @@ class Summary:
 def scan(request: ScanRequest, out: Path) -> Summary | None:
     """Scan what ``request`` lists into the folder ``out``; None in a process that only helped.
 
-    Raises MantissaError for a list or folder that cannot be used and for a lost process; what is wrong with single
+    Raises MantissaError for a list, folder or device that cannot be used and for a lost process; what is wrong with single
     checkpoints is a row of the table. KeyboardInterrupt leaves what was finished finished.
     """
     launch = Launch.of()
+    if request.device == "cuda":
+        if launch is not None:
+            _take_one_device(launch)
+        choose_device(request.device)  # CUDA looks once at which devices there are: after this process has taken its own
     if launch is None:
         return _lead(Alone(), request, out, 0, None)
     from analyzers.scan.launched import Launched
 
-    if request.device == "cuda":
-        _take_one_device(launch)
     team = Launched(launch)
     threads = max(1, _cores() // launch.local_world)
     try:
@@ -143,7 +146,7 @@ def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
 
 
 def _take_one_device(launch: Launch) -> None:
-    """Each process of a host counts on a GPU of its own. Called before torch looks for them."""
+    """Each process of a host counts on a GPU of its own. To be called before torch looks for them."""
     devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if devices and launch.local_rank >= len(devices):
         raise InvalidRequest(f"There are {launch.local_world} processes on this machine and {len(devices)} GPUs: start one for each.")

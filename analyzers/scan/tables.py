@@ -136,9 +136,12 @@ class _Table:
             self._writer.close()
             self._unfinished.unlink(missing_ok=True)
             return
-        self._write()
-        self._writer.close()
-        replace_durably(self._unfinished, self._path)
+        try:
+            self._write()
+            self._writer.close()
+            replace_durably(self._unfinished, self._path)
+        finally:
+            self._unfinished.unlink(missing_ok=True)
 
 
 def replace_durably(unfinished: Path, path: Path) -> None:

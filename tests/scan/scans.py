@@ -84,8 +84,13 @@ def launch(
     processes: int, *arguments: str, limit: float = 100, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command in so many processes, as accelerate starts them on this machine."""
+    return start([*launcher(processes, free_port()), *arguments], limit, environ)
+
+
+def start(arguments: Sequence[str], limit: float = 100, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A command line in a process of its own."""
     return subprocess.run(
-        [*launcher(processes, free_port()), *arguments],
+        arguments,
         cwd=ROOT,
         env=os.environ | dict(environ or {}),
         capture_output=True,

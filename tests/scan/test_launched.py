@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +22,14 @@ from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from analyzers.errors import InvalidRequest, ProcessLost
 from analyzers.scan.launched import Launched, _Unpickler
 from analyzers.scan.outcome import Outcome
+from analyzers.scan.relaunch import torchrun
+from analyzers.scan.request import ScanRequest
+from analyzers.scan.run import scan
 from analyzers.scan.store import Launch, Store
 from analyzers.scan.team import Done
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, steady
-from tests.scan.scans import ALL_SAMPLES, ROOT, command, free_port, launch, launcher, log, run, summary, sums, table, write_list
+from tests.scan.scans import ALL_SAMPLES, ROOT, command, free_port, launch, launcher, log, run, start, summary, sums, table, write_list
 
 PARTS = {"MANTISSA_SCAN_PART_BYTES": "25000000"}
 NAMES = ("mantissa-test-a", "mantissa-test-b")
@@ -302,6 +306,58 @@ def test_nothing_but_parts_is_constructed(listed: Path) -> None:
     for hostile in (Gadget(), Path("/"), [os.getcwd], {"a": subprocess.Popen}, Launched.check, summary):
         with pytest.raises(pickle.UnpicklingError, match="is no piece of a part"):
             _Unpickler(BytesIO(pickle.dumps(hostile))).load()
+
+
+@pytest.mark.parametrize("options", [["--cpu"], []])
+def test_what_accelerate_leaves_out_is_started(options: list[str], listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
+    """accelerate itself starts a single process here, for want of GPUs."""
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch", *options, "--num_processes", "2", "-m", "analyzers", "scan"]
+    done = start([*accelerate, str(listed), "--out", str(tmp_path), "--exact", "--json"], environ=PARTS)
+    assert summary(done)["processes"] == 2 and "torchrun takes over" in done.stderr
+    assert sums(tmp_path) == alone
+
+
+COMMAND = ["-m", "analyzers", "scan", "list", "--num_processes", "9", "--out", "out"]
+ADDRESS = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--num_processes 2", "--standalone --nproc_per_node=2"),
+        ("--cpu --num-processes=3 --mixed_precision no", "--standalone --nproc_per_node=3"),
+        (
+            "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500",
+            "--nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=29500 --nproc_per_node=4",
+        ),
+        ("", None), ("--num_processes 1", None), ("--num_processes x", None), ("--num_processes -3", None), ("--num_process 2", None),
+        ("--num_processes 2 --num_machines 3", None), ("--num_processes 2 --num_machines 0", None), ("--config_file x.yaml", None),
+    ],
+)  # fmt: skip
+def test_what_was_asked_of_accelerate(options: str, expected: str | None) -> None:
+    words = ["python", "/bin/accelerate", "launch", *options.split(), *COMMAND]
+    several = torchrun(words, COMMAND, ADDRESS)
+    if expected is None:
+        assert several is None
+    else:
+        assert several == [sys.executable, "-m", "torch.distributed.run", *expected.split(), "--no_python", sys.executable, *COMMAND]
+    assert torchrun(["bash", "-c", *options.split()], COMMAND, ADDRESS) is None and torchrun([], COMMAND, ADDRESS) is None
+
+
+def test_each_process_takes_its_device_before_cuda_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA reads which devices are visible once, when it is first asked."""
+    seen: list[str | None] = []
+
+    def ask() -> bool:
+        seen.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", ask)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setattr(Launch, "of", lambda: Launch(1, 2, 1, 2, "127.0.0.1", free_port()))
+    with pytest.raises(InvalidRequest, match="no CUDA device"):
+        scan(ScanRequest.of("list", {}, device="cuda"), tmp_path / "out")
+    assert seen == ["7"]
 
 
 def test_accelerate_that_starts_one_process_is_pointed_out(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A scan in one process: its rows, going on where it was, errors, the Hub, and what the command says."""
 
+import errno
 import json
 import os
 import signal
@@ -15,10 +16,11 @@ from safetensors.torch import save
 
 from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
+from analyzers.scan.tables import replace_durably
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
-from tests.scan.scans import ALL_SAMPLES, ROOT, command, log, run, summary, sums, table, write_list
+from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, log, run, summary, sums, table, write_list
 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
@@ -110,6 +112,49 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
     assert "is missing" in refused(capsys, listed, "--out", out)
 
 
+def test_options_of_a_scan_that_scanned_nothing_bind_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    refused(capsys, tmp_path / "no-list", "--out", out, "--exact")
+    assert scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", out)["ok"] == 1
+    assert table(out)["mode"].tolist() == ["quick"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_others_are_not_replaced(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_text("mine")
+    assert f"has a {name} that no scan made" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", tmp_path)
+    assert (tmp_path / name).read_text() == "mine" and {path.name for path in tmp_path.iterdir()} == {"list", name}
+
+
+def test_a_table_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
+    scan(capsys, listed, "--out", out)
+    (out / TABLES[0]).unlink()
+    (out / TABLES[0]).mkdir()
+    assert "Is a directory" in refused(capsys, listed, "--out", out)
+    assert not list(out.glob(".*"))
+
+
+def test_tables_half_replaced_are_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended between the two for one list, then asked for the list before: neither is taken for that list's."""
+    out, lists = tmp_path / "out", [write_list(tmp_path / str(n), ALL_SAMPLES[n : n + 1]) for n in range(2)]
+    scan(capsys, lists[0], "--out", out)
+    before = sums(out)
+
+    def replace(unfinished: Path, path: Path) -> None:
+        if path.name == TABLES[0]:  # the second to be put in its place
+            raise OSError(errno.ENOSPC, "full")
+        replace_durably(unfinished, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("analyzers.scan.tables.replace_durably", replace)
+        assert "No space left" in refused(capsys, lists[1], "--out", out)
+    assert sums(out)[TABLES[0]] == before[TABLES[0]] and sums(out)[TABLES[1]] != before[TABLES[1]] and not list(out.glob(".*"))
+    assert scan(capsys, lists[0], "--out", out)["written"] and sums(out) == before
+
+
 def test_options_reach_each_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--budget", "50KB", "--include", "mlp", "--exclude", "down", "--seed", "3"]
     scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:3]), "--out", tmp_path / "out", "--limit", "2", "--jobs", "2", *options)
@@ -134,6 +179,26 @@ def test_bad_options_before_any_work(options: list[str], tmp_path: Path, capsys:
 @pytest.mark.parametrize("source", ["/no/list", "", "\x1b[31m", "org/name"])
 def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, source, "--out", tmp_path / "out")
+
+
+def test_an_empty_folder_name_is_not_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "--out is empty" in refused(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["list"]
+
+
+@pytest.mark.parametrize(
+    ("redirect", "status", "said"),
+    [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is no list that can be read")],
+)
+def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, tmp_path: Path) -> None:
+    source = "-" if "<" in redirect else str(write_list(tmp_path / "list", ALL_SAMPLES[:1]))
+    shell = ["bash", "-c", f'"$@" {redirect}', "bash", *command(source, "--out", str(tmp_path / "out"))]
+    done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status and said in done.stderr and done.stderr.count("\n") == bool(said)
+    assert status or ((tmp_path / "out" / TABLES[1]).exists() and done.stdout.startswith("1 checkpoint" if "2" in redirect else ""))
 
 
 @pytest.mark.parametrize("out", ["/proc/no/such", "/dev/null", "x" * 5000, "file/below"])

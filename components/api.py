@@ -21,7 +21,7 @@ ONE = (
 )
 MANY = (
     f"The passports of up to {limits.MODELS} checkpoints, read one after the other. Yields progress; the last item is a list in the order "
-    'of the ids: a report each, or {"model", "error"} with the sentence that says why there is none.'
+    'of the ids, each of them once: a report, or {"model", "error"} with the sentence that says why there is none.'
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
@@ -109,7 +109,7 @@ def _listed(given: Any) -> str:
         return ""
     if not isinstance(given, list) or not all(isinstance(model, str) for model in given):
         raise InvalidRequest("models must be a list of model ids, each a text.")
-    if bad := next((model for model in given if len(models(model)) != 1), None):
+    if (bad := next((model for model in given if len(models(model)) != 1), None)) is not None:
         raise InvalidRequest(f"models must hold one id in each text, not {json.dumps(bad[:60])}.")
     return ", ".join(given)
 

@@ -37,7 +37,7 @@ def _questions(report: DtypeReport) -> str:
     rows = [
         (
             powers(item.question),
-            f"{numbers.count(item.tested)} {item.unit}",
+            numbers.plural(item.tested, item.unit.removesuffix("s")),
             numbers.count(item.exceptions),
             numbers.share(item.chance),
             powers(item.conclusion),
@@ -57,7 +57,11 @@ def _parts(report: DtypeReport) -> str:
         )
     if len(lineage.parts) < 2:
         return said
-    rows_by_verdict = [(part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts]
+    rows_by_verdict: list[tuple[str, str, str]] = [
+        (part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
+    ]
+    if (unread := report.selected_tensors - sum(part.tensors for part in lineage.parts)) > 0:
+        rows_by_verdict.append(("not read", numbers.count(unread), numbers.NOTHING))
     return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + said
 
 

@@ -14,6 +14,7 @@ from components.plain_text import html, prose
 FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
 _LIKELY = 0.75
+_DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport) -> str:
@@ -80,7 +81,10 @@ def _stored(report: DtypeReport) -> str:
     if len(parts) == 1:
         held = f"{numbers.plural(parts[0].tensors, 'tensor')}, all {parts[0].dtype}."
     else:
-        held = ", ".join(f"{numbers.plural(part.tensors, 'tensor')} {part.dtype}" for part in parts[:4]) + "."
+        listed = [f"{numbers.plural(part.tensors, 'tensor')} {part.dtype}" for part in parts[:_DTYPES_LISTED]]
+        if others := parts[_DTYPES_LISTED:]:
+            listed.append(f"{numbers.plural(sum(part.tensors for part in others), 'tensor')} of other dtypes")
+        held = ", ".join(listed) + "."
     said = f" The config says {report.config_dtype}." if report.config_dtype else " The config names no dtype."
     quantized = f" Quantized: {report.checkpoint.quantization}." if report.checkpoint.quantization else ""
     return _tile("Stored as", _stored_answer(report), tag("fact", "fact"), f"<p>{prose(held + said + quantized)}</p>")

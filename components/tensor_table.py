@@ -56,7 +56,7 @@ def about_tensors(report: DtypeReport) -> str:
         what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
     else:
         what = f"{numbers.plural(len(report.tensors), 'tensor')}."
-    sampled = " Norms of tensors read in part are scaled up from what was read." if report.mode == "quick" else ""
+    sampled = "" if report.extremes.exact else " Norms of tensors read in part are scaled up from what was read."
     return f'<p class="m-caption">{html(what)} Sort by the menu of a heading; type to search.{sampled}</p>'
 
 

@@ -42,7 +42,11 @@ _RUN_FROM_ADDRESS = (
 )
 HEAD = f"<script>{(theme.STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
-_SHOW_RESULT = "() => setTimeout(() => document.querySelector('#m-result')?.scrollIntoView({block: 'start'}), 100)"
+# Opened with a key, the result is also where the next key goes.
+_SHOW_RESULT = (
+    "() => setTimeout(() => { document.querySelector('#m-result')?.scrollIntoView({block: 'start'}); "
+    "document.querySelector('#m-result [role=tab]')?.focus({preventScroll: true}) }, 100)"
+)
 _QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 

@@ -16,6 +16,7 @@ from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
 from components import numbers
 from components.evidence import table
 from components.navigation import build_navigation
+from components.plain_text import powers
 from components.plots.classifier import reliability
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
@@ -124,7 +125,9 @@ def _card(content: str) -> str:
 
 
 def _tests() -> str:
-    rows = [(dtype, test.question, _conclusion(test), numbers.share(test.chance)) for dtype, tests in TESTS.items() for test in tests]
+    rows = [
+        (dtype, powers(test.question), _conclusion(test), numbers.share(test.chance)) for dtype, tests in TESTS.items() for test in tests
+    ]
     return _card(table(("Stored", "Question put to the bits", "If all pass", "By chance, each"), rows, frozenset({3})))
 
 

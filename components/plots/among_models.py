@@ -45,7 +45,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     for update, low, high in ((figure.update_xaxes, low_x, high_x), (figure.update_yaxes, low_y, high_y)):
         update(ticktext=[numbers.power(round(math.log10(tick)), 10) for tick in _ticks(low, high)])
     figure.update_layout(
-        showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.17, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
+        showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
     )
     return figure
 

@@ -31,7 +31,7 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
         Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
         Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}"),
         Mark(math.log2(FP16.smallest_normal), f"fp16 smallest normal {numbers.power(-14)}"),
-        Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 normal from {numbers.power(-6)}"),
+        Mark(math.log2(FP8_E4M3.smallest_normal), f"fp8 e4m3 normal {numbers.power(-6)}"),
         Mark(math.log2(FP8_E4M3.largest), "fp8 e4m3 largest 448"),
         Mark(math.log2(FP16.largest), "fp16 largest 65504"),
         Mark(math.log2(BF16.largest), "bf16 largest 3.39e38"),

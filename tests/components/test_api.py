@@ -37,6 +37,7 @@ def test_what_can_be_no_request_is_one_sentence(arguments: dict[str, Any], said:
         ([None], "list of model ids"),
         ({"a": 1}, "list of model ids"),
         (["a/b c/d"], "one id in each text"),
+        (["", "sample:tiny-fp32"], "one id in each text"),
         ([f"m{i}" for i in range(limits.MODELS + 1)], "at most"),
     ],
 )

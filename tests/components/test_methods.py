@@ -10,6 +10,7 @@ from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.limits import LIMITS
 from components.pages.methods import methods_html
+from components.plain_text import powers
 from components.plots.classifier import reliability
 
 FOUND = fitted().evaluation.out_of_fold
@@ -34,7 +35,11 @@ def test_every_question_is_on_the_page() -> None:
     rows = _rows()
     for dtype, tests in TESTS.items():
         for test in tests:
-            assert any(row[:2] == [dtype, test.question] for row in rows)
+            assert any(row[:2] == [dtype, powers(test.question)] for row in rows)
+
+
+def test_powers_are_in_print() -> None:
+    assert "^" not in "".join(methods_html())
 
 
 def test_intervals_are_on_the_page() -> None:

@@ -59,6 +59,20 @@ def test_mixed_is_a_proof_only_of_proven_parts(parts: tuple[dict[str, object], .
     assert ("m-proof" in html) == proof
 
 
+def test_every_stored_tensor_is_counted() -> None:
+    storage = [{"dtype": f"D{i}", "tensors": i + 1, "parameters": 9, "bytes": 100 - i} for i in range(6)]
+    assert "4 tensors D3, 11 tensors of other dtypes." in passport(report(storage=storage))
+
+
+def test_one_of_a_kind_is_singular_and_unread_tensors_are_counted() -> None:
+    plain = report().lineage.model_dump()
+    one = plain["evidence"][0] | {"tested": 1}
+    parts = ({"verdict": "native", "tensors": 3, "parameters": 9}, {"verdict": "undecided", "tensors": 1, "parameters": 9})
+    html = evidence(report(lineage=plain | {"evidence": (one,), "parts": parts}))
+    assert ">1 value<" in html
+    assert '<td>not read</td><td class="m-n">35</td>' in html
+
+
 def test_training_names_its_basis() -> None:
     inferred = passport(report())
     assert "bf16, likely" in inferred

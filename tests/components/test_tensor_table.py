@@ -30,7 +30,8 @@ def test_a_tensor_that_was_not_read_shows_no_counts() -> None:
 def test_the_sentence_above_counts_and_says_what_is_scaled() -> None:
     assert "6 tensors." in about_tensors(report())
     assert "scaled up" in about_tensors(report())
-    assert "scaled up" not in about_tensors(report(mode="exact"))
+    whole = report().extremes.model_dump() | {"exact": True}
+    assert "scaled up" not in about_tensors(report(extremes=whole)), "a sample that is everything"
     assert "one row for each layer and role" in about_tensors(report(tensors_aggregated=True))
 
 

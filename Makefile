@@ -29,8 +29,9 @@ endif
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
+# In two processes, each with whole files: what a file prepares is prepared once.
 test: lint chromium $(kernels_stamp)
-	$(python) -m pytest
+	$(python) -m pytest -n 2 --dist loadfile
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks

@@ -8,9 +8,9 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 import gradio as gr
 
 from analyzers import limits, numerics
-from components import theme
-from components.api import add_endpoint
-from components.pages import home, methods
+from components import model_jobs, theme
+from components.api import add_endpoints
+from components.pages import conflict, home, methods, precision, sparsity
 
 # Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
 _DELETE_CACHE = (3600, 6 * 3600)
@@ -19,15 +19,27 @@ _UPLOAD_BYTES = 1024
 
 
 def build() -> gr.Blocks:
-    """All pages and the endpoint, not launched."""
+    """All pages and endpoints, not launched."""
     app: gr.Blocks
     with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
-        add_endpoint()
+        add_endpoints()
+    with app.route("Sparsity", "/sparsity") as page:
+        sparsity.build(page)
+    with app.route("Conflict", "/conflict") as page:
+        conflict.build(page)
+    with app.route("Precision", "/precision") as page:
+        precision.build(page)
     with app.route("Methods", "/methods"):
         methods.build()
     app.queue(max_size=limits.QUEUE, default_concurrency_limit=limits.JOBS)
     return app
+
+
+def _warm() -> None:
+    """Compile or load the kernels, then torch, so that the first visitor need not wait for them."""
+    numerics.warm()
+    model_jobs.warm()
 
 
 def main() -> None:
@@ -36,8 +48,7 @@ def main() -> None:
     if port and not port.isdigit():
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
     on_space = bool(os.environ.get("SPACE_ID"))
-    # compiles or loads the kernels, so that the first visitor need not wait for it
-    threading.Thread(target=numerics.warm, name="warm", daemon=True).start()
+    threading.Thread(target=_warm, name="warm", daemon=True).start()
     build().launch(
         # None: as the environment says, which a Space sets so that it can be reached
         server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
@@ -51,7 +62,7 @@ def main() -> None:
         max_file_size=_UPLOAD_BYTES,
         theme=theme.gradio_theme(),
         css=theme.page_css(),
-        head=home.HEAD,
+        head=theme.page_head(),
     )
 
 

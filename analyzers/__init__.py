@@ -1,6 +1,10 @@
 """Mantissa's analyzers: what the numbers in a language model's weights say."""
 
-# Command -> the package that answers it: exports ``analyze`` and its request and report models. One line per analyzer.
+# Command -> the package that answers it, and the question. A package exports ``analyze`` and its request and report models, and
+# has a module ``command`` (see `command_line`). One line per analyzer.
 ANALYZERS = {
-    "dtype": "analyzers.dtype_detection",
+    "dtype": ("analyzers.dtype_detection", "what formats the weights are stored in, have passed through, and fit into"),
+    "sparsity": ("analyzers.update_sparsity", "what a fine-tune changed that bf16 can see, where, and by how much"),
+    "conflict": ("analyzers.gradient_conflict", "whether samples pull the same neuron apart, and whether one of them dominates"),
+    "precision": ("analyzers.precision_variants", "how rounding error grows through a model, for each way of running it"),
 }

@@ -6,12 +6,14 @@ An analyzer is a generator. Closing it cancels the work and frees what it held.
 import hashlib
 import json
 import platform
+import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from analyzers import limits
 from analyzers.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,6 +37,64 @@ class Progress(Data):
 
 class Request(Data):
     """What is asked. Validates everything: page, command line, API and MCP all pass through it."""
+
+
+class WeightsRequest(Request):
+    """How closely to look at weights: what the requests of analyzers that read them have in common.
+
+    mode: "quick" reads a seeded sample of ``budget`` bytes of each checkpoint; "exact" reads everything.
+    include, exclude: regular expressions searched in tensor names; only the tensors selected are looked at.
+    subfolder: look only at the weights in this folder of the repository.
+    """
+
+    mode: Literal["quick", "exact"] = "quick"
+    budget: int = Field(default=limits.DEFAULT_BUDGET_BYTES, strict=True)
+    include: str | None = None
+    exclude: str | None = None
+    subfolder: str | None = None
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @field_validator("budget")
+    @classmethod
+    def _budget_in_range(cls, budget: int) -> int:
+        if not 1 <= budget <= limits.MAX_BUDGET_BYTES:
+            raise ValueError(f"the budget must be from 1 byte to {limits.MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
+        return budget
+
+    @field_validator("include", "exclude", "subfolder")
+    @classmethod
+    def _short(cls, text: str | None) -> str | None:
+        if text is not None and len(text) > limits.FILTER_LENGTH:
+            raise ValueError(f"a filter may have at most {limits.FILTER_LENGTH:,} characters, not {len(text):,}")
+        return text or None
+
+    @model_validator(mode="after")
+    def _exact_has_no_budget(self) -> Self:
+        if self.mode == "exact" and self.budget != limits.DEFAULT_BUDGET_BYTES:
+            raise ValueError("exact mode reads everything: give either --exact or a budget")
+        return self
+
+
+class CheckpointFacts(Data):
+    """A checkpoint as a whole. ``parameters`` leaves buffers out; ``bytes`` and ``files`` are those of its weights."""
+
+    ref: str
+    commit: str
+    parameters: int
+    bytes: int
+    files: int
+    tensors: int
+    public: bool
+    quantization: str | None
+
+
+class Interval(Data):
+    """A 95 % interval for a share of the whole checkpoint, from the sample."""
+
+    estimate: float
+    low: float
+    high: float
 
 
 class Environment(Data):
@@ -67,9 +127,17 @@ class Report(Data):
     timing: Timing
     environment: Environment
 
-    def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The report's tables, by name, for people: one DataFrame each."""
+    def subject(self) -> dict[str, str]:
+        """What it is about, for the first columns of tables that several reports share: ``{"model": ref}``."""
         raise NotImplementedError
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """The report's tables, by name, for people: one DataFrame each. ``summary`` has one row."""
+        raise NotImplementedError
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """The same with a row for every tensor, where this object is the one the analyzer made and ``tables`` has fewer."""
+        return self.tables()
 
 
 class Analyzer(Protocol):
@@ -89,12 +157,41 @@ def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+# What a value must be, by the kind of pydantic's error; what is not here says so itself.
+_MUST_BE = {
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt:,}",
+    "string_too_long": "at most {max_length:,} characters long",
+    "greater_than_equal": "at least {ge:,}",
+    "less_than_equal": "at most {le:,}",
+    "less_than": "less than {lt:,}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+}
+
+
 def request_error(error: ValidationError) -> InvalidRequest:
     """A request model's validation error as one sentence for the user."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"])
+    if name and first["type"] in _MUST_BE:
+        return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
+    if name and first["type"] == "string_too_short" and not first["input"]:
+        return InvalidRequest(f"{name} is empty: give it, or leave it out.")
     said = first["msg"].removeprefix("Value error, ")
-    return InvalidRequest(f"{name}: {said}." if name else f"{said[:1].upper()}{said[1:]}.")
+    if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", said)):
+        return InvalidRequest(f"{name}: {said}.")
+    return InvalidRequest(f"{said}." if name and said.startswith(name) else f"{said[:1].upper()}{said[1:]}.")
+
+
+def _instead_of(given: object) -> str:
+    """What was given, where that is short enough to be shown."""
+    if isinstance(given, str):
+        return f", not {json.dumps(given[:40])}"
+    short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= 64)
+    return f", not {given}" if short else ""
 
 
 def environment(device: str, libraries: tuple[str, ...]) -> Environment:

@@ -7,13 +7,16 @@ status 2; the page shows it where the result would stand.
     MantissaError
     ├── InvalidRequest            the request cannot be used as it is
     │   ├── InvalidReference      not a model id, sample or (command line) local path
+    │   ├── InvalidData           not instruction data, or too little of it
     │   └── InvalidFilter         --include / --exclude does not compile, runs too long or matches nothing
     ├── CheckpointError           the checkpoint cannot be used
     │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file (or one we may not see)
     │   ├── AccessDenied          gated, or the token was refused
     │   ├── NoWeights             nothing in it that can be read as weights
     │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
-    │   └── UnsupportedWeights    weights in a form that is not read, or has no float values to speak of
+    │   ├── UnsupportedWeights    weights in a form that is not read, or has no float values to speak of
+    │   ├── UnknownArchitecture   no causal language model, or of a family that is not known
+    │   └── ModelTooLarge         more than this machine's memory or disk holds; says what it needs and has
     ├── HubError                  the Hub did not do its part
     │   ├── HubUnreachable        no connection, or too slow to be of use
     │   ├── HubThrottled          too many requests; says how long to wait
@@ -22,12 +25,18 @@ status 2; the page shows it where the result would stand.
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
 """
 
+from typing import Self
+
 
 class MantissaError(Exception):
     """Base of the tree. ``str(error)`` is the sentence for the user, always a single line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+    def about(self, what: str) -> Self:
+        """The same error, its sentence begun with ``what`` it is about: one of several checkpoints."""
+        return type(self)(f"{what}: {self}")
 
 
 class InvalidRequest(MantissaError):
@@ -36,6 +45,10 @@ class InvalidRequest(MantissaError):
 
 class InvalidReference(InvalidRequest):
     """Not a model id, a built-in sample or, on the command line, a local path."""
+
+
+class InvalidData(InvalidRequest):
+    """Not instruction data, or too little of it."""
 
 
 class InvalidFilter(InvalidRequest):
@@ -64,6 +77,14 @@ class InvalidCheckpoint(CheckpointError):
 
 class UnsupportedWeights(CheckpointError):
     """Weights stored in a form that is not read, or that has no float values to speak of."""
+
+
+class UnknownArchitecture(CheckpointError):
+    """No causal language model that can be run, or one of a family that is not known."""
+
+
+class ModelTooLarge(CheckpointError):
+    """More than the memory or the disk of this machine holds."""
 
 
 class HubError(MantissaError):

@@ -51,6 +51,18 @@ GGUF_STRINGS = _limit(
 )
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
+TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each file of a tokenizer is parsed in memory; the largest have 35 MB.")
+TEMPLATE_SECONDS = _limit("TEMPLATE_SECONDS", 10, "seconds", "A chat template is a program of the repository's, which may never end.")
+TEMPLATE_BYTES = _limit("TEMPLATE_BYTES", 512 << 20, "bytes", "Memory of the process that a chat template runs in.")
+TEMPLATE_CHARACTERS = _limit(
+    "TEMPLATE_CHARACTERS", 100_000, "characters", "What a chat template may add to a conversation: all of it is turned into tokens."
+)
+DATASET_BYTES = _limit(
+    "DATASET_BYTES",
+    100_000_000,
+    "bytes",
+    "What is read of instruction data: lines up to there, a JSON list or a Parquet row group if it is not larger.",
+)
 PICKLE_BYTES = _limit(
     "PICKLE_BYTES", 100_000_000, "bytes", "The pickled part of a PyTorch file, which describes its tensors, is decoded in memory."
 )
@@ -78,6 +90,12 @@ MAX_BUDGET_BYTES = _limit("MAX_BUDGET_BYTES", 4_000_000_000, "bytes", "The large
 WEB_EXACT_BYTES = _limit(
     "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint the page reads whole; the command line has no such limit."
 )
+WEB_MODEL_WORK = _limit(
+    "WEB_MODEL_WORK",
+    2_000_000_000_000,
+    "parameters x tokens",
+    "The most that an analysis on the page runs through a model: a quarter of an hour on a small CPU. On a GPU 1,000 times as much.",
+)
 RANGE_REQUESTS = _limit(
     "RANGE_REQUESTS",
     1_200,
@@ -99,8 +117,40 @@ FILTER_REPEATS = _limit("FILTER_REPEATS", 10_000, "repeats", "Counted repeats of
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
 FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")
+TRAJECTORY = _limit(
+    "TRAJECTORY", 64, "checkpoints", "Tuned checkpoints compared with one base: their files are open, and a part of each is in memory."
+)
+SPECTRAL_MATRICES = _limit(
+    "SPECTRAL_MATRICES", 48, "matrices", "Matrices of one run whose singular values are computed: up to a minute each on a CPU."
+)
+SPECTRAL_SIDE = _limit(
+    "SPECTRAL_SIDE", 4_096, "rows", "The shorter side of a matrix taken apart: time grows with its cube, memory with its square."
+)
+SPECTRAL_ELEMENTS = _limit("SPECTRAL_ELEMENTS", 1 << 26, "elements", "A matrix taken apart is held in memory in float32, of both sides.")
+PAIR_CHARACTERS = _limit(
+    "PAIR_CHARACTERS", 100_000, "characters", "Longest instruction, input or answer of a pair given to gradient conflict."
+)
+CONFLICT_SAMPLES = _limit(
+    "CONFLICT_SAMPLES",
+    256,
+    "samples",
+    "Gradient conflict runs all samples as one batch, and keeps a matrix of all their pairs for each layer.",
+)
+CONFLICT_TOKENS = _limit("CONFLICT_TOKENS", 8_192, "tokens", "Longest cut of a sample in gradient conflict.")
+GRAM_CHUNK_BYTES = _limit(
+    "GRAM_CHUNK_BYTES",
+    32 << 20,
+    "bytes",
+    "Per-sample gradients of so many units at once that they stay in cache; on a GPU 32 times as much.",
+)
+REPORT_COSINES = _limit("REPORT_COSINES", 500_000, "numbers", "Beyond this a report has the cosines between samples for the model only.")
+PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the whole model forward and backward.")
+PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision variants run all sequences as one batch.")
+PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")
+PRECISION_CHARACTERS = _limit("PRECISION_CHARACTERS", 1_000_000, "characters", "Longest text given to precision variants.")
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
+MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
 QUEUE = _limit("QUEUE", 32, "jobs", "Analyses the page lets wait; further visitors are told to come back.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")
 MODELS = _limit("MODELS", 20, "models", "Models that one run of the page takes: they are read one after the other in one place.")

@@ -1,6 +1,7 @@
-"""The endpoints for programs: the same analysis, within the same limits, as plain data."""
+"""The endpoints for programs: the same analyses, within the same limits, as plain data."""
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -11,8 +12,15 @@ from gradio.events import api
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
-from components.jobs import job, sentence
-from components.links import Form, models
+from analyzers.update_sparsity.report import DEFAULT_ETA
+from components.conflict import form as gradients
+from components.conflict.pairs import lines
+from components.jobs import MODELS, READING, job, sentence
+from components.links import Reading
+from components.passport import form as passport
+from components.precision import form as rounding
+from components.precision.names import DEFAULT
+from components.sparsity import form as pair
 
 ONE = (
     "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
@@ -22,6 +30,23 @@ ONE = (
 MANY = (
     f"The passports of up to {limits.MODELS} checkpoints, read one after the other. Yields progress; the last item is a list in the order "
     'of the ids, each of them once: a report, or {"model", "error"} with the sentence that says why there is none.'
+)
+PAIR = (
+    f"What changed from a base checkpoint to a tuned one, or to each of up to {limits.TRAJECTORY} in the order of the training, as JSON: "
+    "the share of weights that are in bf16 what they were, by layer, role and tensor, how large the updates are, and what could not be "
+    "compared. Yields progress; the last item is the report."
+)
+CONFLICT = (
+    "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
+    "intervals, cosines between samples, dominance, batch sizes, activation, and a top-k FFN beside the original if asked for. data: "
+    '"builtin" or the id of a Hub dataset; pairs: given instead, a list of {"instruction", "output"} and perhaps "input". Yields progress; '
+    "the last item is the report."
+)
+VARIANTS = (
+    "How rounding error grows through a model, forward and backward, in each of several ways of running it beside fp32, as JSON: the error "
+    "of hidden states, logits, gradients and log-probabilities by layer, the headroom of fp16, and the first layer to overflow. variants: "
+    'presets, or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: given '
+    "instead. Yields progress; the last item is the report."
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
@@ -38,9 +63,8 @@ def inspect(
 ) -> Iterator[dict[str, Any]]:
     """Inspect a Hub model (org/name, optionally @revision) or a sample (sample:NAME); see `ONE`."""
     try:
-        request = _form(model=model, mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed).request()
-        for item in paced(job(request)):
-            yield item.model_dump(mode="json")
+        reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
+        yield from _answer(passport.Form(_text("model", model), reading).request())
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
 
@@ -57,9 +81,8 @@ def inspect_many(
     """Inspect several models with the same options; see `MANY`."""
     started = time.monotonic()
     try:
-        asked = _form(
-            model=_listed(models), mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed
-        ).requests()
+        reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
+        asked = passport.Form(", ".join(_ids("models", models)), reading).requests()
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
     found: list[dict[str, Any]] = []
@@ -76,6 +99,93 @@ def inspect_many(
     yield found
 
 
+def sparsity(
+    base: str = "",
+    tuned: list[str] | None = None,
+    mode: Literal["quick", "exact"] = "quick",
+    budget: str = "",
+    include: str = "",
+    exclude: str = "",
+    subfolder: str = "",
+    seed: int = 0,
+    eta: float = DEFAULT_ETA,
+    spectral: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Compare a base checkpoint with those tuned from it; see `PAIR`."""
+    try:
+        reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
+        probe = _number("eta", eta, fractions=True)
+        asked = pair.Form(_text("base", base), _ids("tuned", tuned), reading, probe, _flag("spectral", spectral, False))
+        yield from _answer(asked.request())
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def conflict(
+    model: str = "",
+    data: str = gradients.BUILTIN,
+    pairs: list[dict[str, Any]] | None = None,
+    samples: int = 50,
+    max_length: int = 512,
+    unit: Literal["ffn", "attention"] = "ffn",
+    ffn: Literal["original", "topk"] = "original",
+    topk: float = 0.125,
+    topk_share: float | None = None,
+    topk_layers: str = "last",
+    select: Literal["gate", "up", "abs-up", "product", "abs-product"] = "gate",
+    loss: Literal["mean", "sum"] = "mean",
+    gamma: float = 0.0,
+    floor: float = 0.0,
+    weights: bool = True,
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+    attention: Literal["sdpa", "eager"] = "sdpa",
+    checkpointing: bool = False,
+    seed: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """Measure gradient conflict between samples in a model; see `CONFLICT`."""
+    try:
+        texts = {"model": model, "unit": unit, "ffn": ffn, "topk_layers": topk_layers, "select": select, "loss": loss, "dtype": dtype}
+        counts = {"samples": samples, "max_length": max_length, "seed": seed}
+        fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor}
+        asked: dict[str, Any] = {name: _text(name, value) for name, value in (texts | {"attention": attention}).items()}
+        asked |= {name: _number(name, value) for name, value in counts.items()}
+        asked |= {name: _number(name, value, fractions=True) for name, value in fractions.items()}
+        asked |= {"weights": _flag("weights", weights, True), "checkpointing": _flag("checkpointing", checkpointing, False)}
+        yield from _answer(gradients.Form(**asked | _samples(data, pairs)).request())
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def precision(
+    model: str = "",
+    variants: list[str] | None = None,
+    data: str = rounding.BUILTIN,
+    text: str | None = None,
+    sequences: int = 2,
+    sequence_length: int = 512,
+    loss: Literal["ce", "gspo"] = "ce",
+    advantages: list[float] | None = None,
+    random_init: bool = False,
+    pre_rounded: bool = False,
+    inside: bool = False,
+    attention: Literal["sdpa", "eager"] = "sdpa",
+    seed: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """Run a model in several precisions and compare each with fp32; see `VARIANTS`."""
+    try:
+        asked: dict[str, Any] = {"model": _text("model", model), "loss": _text("loss", loss), "attention": _text("attention", attention)}
+        counts = {"sequences": sequences, "sequence_length": sequence_length, "seed": seed}
+        asked |= {name: _number(name, value) for name, value in counts.items()}
+        flags = {"pre_rounded": pre_rounded, "inside": inside}
+        asked |= {name: _flag(name, value, False) for name, value in flags.items()}
+        asked |= {"weights": rounding.RANDOM} if _flag("random_init", random_init, False) else {}
+        asked |= {"advantages": ",".join(_number("advantages", each, fractions=True) for each in _list("advantages", advantages))}
+        asked |= _ways(variants) | _run_on(data, text)
+        yield from _answer(rounding.Form(**asked).request())
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
 def paced(items: Iterable[Any]) -> Iterator[Any]:
     """``items`` without the progress that comes within a quarter of a second of the last; everything else passes."""
     last = float("-inf")
@@ -88,47 +198,111 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
         yield item
 
 
-def add_endpoint() -> None:
-    """Register ``/inspect`` and ``/inspect_many``. Call inside the Blocks."""
-    for function, description in ((inspect, ONE), (inspect_many, MANY)):
+def add_endpoints() -> None:
+    """Register ``/inspect``, ``/inspect_many``, ``/sparsity``, ``/conflict`` and ``/precision``. Call inside the Blocks."""
+    endpoints = (
+        (inspect, ONE, READING),
+        (inspect_many, MANY, READING),
+        (sparsity, PAIR, READING),
+        (conflict, CONFLICT, MODELS),
+        (precision, VARIANTS, MODELS),
+    )
+    for function, description, lane in endpoints:
         api(
             function,
             api_name=function.__name__,
             api_description=description,
-            concurrency_limit=limits.JOBS,
-            concurrency_id="analysis",
+            concurrency_limit=lane.limit,
+            concurrency_id=lane.name,
             api_visibility="public",
         )
 
 
-def _listed(given: Any) -> str:
-    """The ids as the page's box has them. Raises InvalidRequest."""
-    if isinstance(given, str):
-        return given
+def _answer(request: Any) -> Iterator[dict[str, Any]]:
+    for item in paced(job(request)):
+        yield item.model_dump(mode="json")
+
+
+def _ids(name: str, given: Any) -> list[str]:
+    """References, each a text of its own; a text alone may hold several. Raises InvalidRequest."""
     if given is None:
-        return ""
-    if not isinstance(given, list) or not all(isinstance(model, str) for model in given):
-        raise InvalidRequest("models must be a list of model ids, each a text.")
-    if (bad := next((model for model in given if len(models(model)) != 1), None)) is not None:
-        raise InvalidRequest(f"models must hold one id in each text, not {json.dumps(bad[:60])}.")
-    return ", ".join(given)
+        return []
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise InvalidRequest(f"{name} must be a list of model ids, each a text.")
+    if (bad := next((each for each in given if not re.fullmatch(r"\s*[^\s,;]+\s*", each)), None)) is not None:
+        raise InvalidRequest(f"{name} must hold one id in each text, not {json.dumps(bad[:60])}.")
+    return given
 
 
-def _form(**fields: Any) -> Form:
+def _reading(**fields: Any) -> Reading:
     """The fields as text, as the page's form has them; None is the default. Raises InvalidRequest for what can be no such field."""
-    given = {}
-    for name, value in fields.items():
-        if value is None:
-            continue
-        numeric = name in ("seed", "budget")
-        if numeric and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, str) and not (numeric and isinstance(value, int) and not isinstance(value, bool)):
-            raise InvalidRequest(f"{name} must be a text{' or a whole number' if numeric else ''}, not {_kind(value)}.")
-        given[name] = str(value)
-    return Form(**given)
+    given = {name: _number(name, value) if name in ("seed", "budget") else _text(name, value) for name, value in fields.items()}
+    return Reading(**{name: value for name, value in given.items() if fields[name] is not None})
+
+
+def _text(name: str, value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be a text, not {_kind(value)}.")
+    return value or ""
+
+
+def _number(name: str, value: Any, fractions: bool = False) -> str:
+    """A number, or a text that says one, as text. JSON has no integers: a whole fraction is one. Raises InvalidRequest."""
+    if isinstance(value, float) and (value.is_integer() or fractions):
+        value = int(value) if value.is_integer() else repr(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+        raise InvalidRequest(f"{name} must be a text or a {'' if fractions else 'whole '}number, not {_kind(value)}.")
+    return "" if value is None else str(value)
+
+
+def _flag(name: str, value: Any, default: bool) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be true or false, not {_kind(value)}.")
+    return default if value is None else value
+
+
+def _samples(data: Any, pairs: Any) -> dict[str, str]:
+    """The text as fields of the form. Raises InvalidRequest."""
+    given = _text("data", data)
+    if pairs is None:
+        return {} if given in ("", gradients.BUILTIN) else {"source": gradients.DATASET, "dataset": given}
+    if not isinstance(pairs, list) or not all(isinstance(each, dict) for each in pairs):
+        raise InvalidRequest("pairs must be a list of objects, each with an instruction and an output.")
+    if given not in ("", gradients.BUILTIN):
+        raise InvalidRequest("Give either pairs or the name of a dataset, not both.")
+    return {"source": gradients.PAIRS, "pairs": lines(pairs)}
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise InvalidRequest(f"{name} must be a list, not {_kind(value)}.")
+    return value or []
+
+
+def _ways(variants: Any) -> dict[str, Any]:
+    """The variants as fields of the form: presets, and those written out. Raises InvalidRequest."""
+    texts = [_text("a variant", each) for each in _list("variants", variants)]
+    if variants is None:
+        return {"presets": DEFAULT}
+    if (bad := next((each for each in texts if len(each.splitlines()) != 1), None)) is not None:
+        raise InvalidRequest(f"variants must hold one variant in each text, not {json.dumps(bad[:60])}.")
+    return {"presets": tuple(each for each in texts if ":" not in each), "own": "\n".join(each for each in texts if ":" in each)}
+
+
+def _run_on(data: Any, text: Any) -> dict[str, str]:
+    """The text as fields of the form. Raises InvalidRequest."""
+    named = _text("data", data) or rounding.BUILTIN
+    if text is not None:
+        if named != rounding.BUILTIN:
+            raise InvalidRequest("Give either a text or the name of data, not both.")
+        return {"source": rounding.TEXT, "text": _text("text", text)}
+    if named in (rounding.BUILTIN, rounding.RANDOM):
+        return {"source": named}
+    return {"source": rounding.DATASET, "dataset": named}
 
 
 def _kind(value: Any) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a fraction", list: "a list", dict: "an object"}
+    kinds = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "an object"}
     return kinds.get(type(value), "this")

@@ -5,7 +5,6 @@ folders used last are kept, so that visitors cannot fill the disk.
 """
 
 import io
-import json
 import re
 import shutil
 import tempfile
@@ -16,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analyzers import limits
-from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.tables import formula_safe
-from components.export import write_html
-from components.outcomes import Outcome
+from analyzers.base import Report
+from analyzers.tables import safe_text
+from components.export import document
 
 _NAME_LENGTH = 80
+_BETWEEN = "-to-"
 
 
 class Files(NamedTuple):
@@ -61,37 +60,32 @@ class Downloads:
                 del self._folders[folder]
                 self._folders[folder] = None
 
-    def write(self, report: DtypeReport) -> Files:
+    def write(self, report: Report) -> Files:
         """Write the files of one report, into a folder of their own."""
-        folder = self.folder()
-        name = file_name(report.checkpoint.ref)
-        return _write(folder, name, report.model_dump_json(indent=2), [report], [])
-
-    def write_several(self, folder: Path, outcomes: Sequence[Outcome]) -> Files:
-        """Write the files of a run over several models into its ``folder``; the JSON is a list, ``{"model", "error"}`` where one failed."""
-        self.used(folder)
-        wholes = [None if outcome.report is None else outcome.whole() for outcome in outcomes]
-        pairs = list(zip(outcomes, wholes, strict=True))
-        each = [
-            whole.model_dump_json(indent=2) if whole else json.dumps({"model": outcome.model, "error": outcome.error})
-            for outcome, whole in pairs
-        ]
-        failed = [(outcome.model, outcome.error) for outcome, whole in pairs if not whole]
-        others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
-        name = file_name(f"{outcomes[0].model}{others}")
-        return _write(folder, name, "[" + ",\n".join(each) + "]", [whole for whole in wholes if whole], failed)
+        name = file_name([*report.subject().values()], report.analyzer)
+        return write_files(self.folder(), name, report.model_dump_json(indent=2), tables_zip([report]), document([report]))
 
 
-def file_name(ref: str) -> str:
-    """A file name made of a reference: letters, digits, dots, dashes; never hidden, never empty, at most 80 characters."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", ref)[:_NAME_LENGTH].strip(".-_")
-    return f"{plain or 'report'}-dtype"
+def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) -> Files:
+    """Write JSON, zip and page under ``name`` into ``folder``. Raises OSError when the disk refuses."""
+    files = Files(str(folder / f"{name}.json"), str(folder / f"{name}-tables.zip"), str(folder / f"{name}.html"))
+    Path(files.json).write_text(text + "\n", encoding="utf-8")
+    Path(files.csv).write_bytes(tables)
+    Path(files.html).write_text(page, encoding="utf-8")
+    return files
 
 
-def tables_zip(reports: Sequence[DtypeReport], failed: Sequence[tuple[str, str]] = ()) -> bytes:
+def file_name(refs: Sequence[str], analyzer: str) -> str:
+    """A file name made of references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
+    longest = (_NAME_LENGTH - len(_BETWEEN) * (len(refs) - 1)) // len(refs)
+    plain = (re.sub(r"[^A-Za-z0-9._-]+", "-", ref).strip(".-_")[:longest].strip(".-_") for ref in refs)
+    return f"{_BETWEEN.join(filter(None, plain)) or 'report'}-{analyzer}"
+
+
+def tables_zip(reports: Sequence[Report], failed: Sequence[tuple[str, str]] = ()) -> bytes:
     """Every table of the reports as CSV, in one zip; no cell of text can be taken for a formula.
 
-    Several reports share each table, with the model in its first column; ``failed`` (model, error) becomes ``errors.csv``.
+    Several reports share each table, with what each is about in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
     """
     import pandas
 
@@ -99,7 +93,8 @@ def tables_zip(reports: Sequence[DtypeReport], failed: Sequence[tuple[str, str]]
     for report in reports:
         for name, frame in report.tables().items():
             if len(reports) > 1 and name != "summary":
-                frame.insert(0, "model", report.checkpoint.ref)
+                for column, value in reversed(report.subject().items()):
+                    frame.insert(0, column, value)
             gathered.setdefault(name, []).append(frame)
     if failed:
         gathered["errors"] = [pandas.DataFrame(failed, columns=["model", "error"])]
@@ -107,13 +102,5 @@ def tables_zip(reports: Sequence[DtypeReport], failed: Sequence[tuple[str, str]]
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, frames in gathered.items():
             filled = [frame for frame in frames if not frame.empty] or frames[:1]
-            archive.writestr(f"{name}.csv", formula_safe(pandas.concat(filled, ignore_index=True)).to_csv(index=False))
+            archive.writestr(f"{name}.csv", safe_text(pandas.concat(filled, ignore_index=True)).to_csv(index=False))
     return packed.getvalue()
-
-
-def _write(folder: Path, name: str, text: str, reports: Sequence[DtypeReport], failed: Sequence[tuple[str, str]]) -> Files:
-    files = Files(str(folder / f"{name}.json"), str(folder / f"{name}-tables.zip"), str(folder / f"{name}.html"))
-    Path(files.json).write_text(text + "\n", encoding="utf-8")
-    Path(files.csv).write_bytes(tables_zip(reports, failed))
-    write_html(reports, files.html, failed)
-    return files

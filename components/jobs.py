@@ -1,36 +1,54 @@
 """One analysis on behalf of a visitor: what a stranger may read, within the page's limits."""
 
 import logging
+import re
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
-from analyzers import limits
-from analyzers.base import Progress
+from analyzers import dtype_detection, limits, update_sparsity
+from analyzers.base import Progress, Request, WeightsRequest
 from analyzers.checkpoints import Access
-from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
 from analyzers.errors import LimitExceeded, MantissaError
-from components import numbers
+from components import model_jobs, numbers
 
 OUR_FAULT = "Something went wrong on our side; nothing you typed caused it. Try again, or try another model."
+# What answers each kind of request that reads weights; whatever runs a model is answered by `model_jobs`.
+ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
+    dtype_detection.DtypeRequest: dtype_detection.analyze,
+    update_sparsity.SparsityRequest: update_sparsity.analyze,
+}
+_DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 _log = logging.getLogger("mantissa")
 
 
-def job(request: DtypeRequest, started: float | None = None) -> Generator[Progress | DtypeReport, None, None]:
-    """`analyze` with no token and no local files, stopped at the page's limits.
+class Lane(NamedTuple):
+    """Where analyses wait for each other: Gradio's concurrency id, and how many of it run at once."""
 
-    Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` and after
-    ``JOB_SECONDS``, counted from ``started`` (`time.monotonic`; by default from now), and whatever `analyze` raises.
+    name: str
+    limit: int
+
+
+READING = Lane("analysis", limits.JOBS)
+MODELS = Lane("model", limits.MODEL_JOBS)
+
+
+def job(request: Request, started: float | None = None) -> Generator[Any, None, None]:
+    """The analysis of ``request`` with no token and no local files, stopped at the page's limits: progress, then the report.
+
+    Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
+    running a model for more than ``WEB_MODEL_WORK``, and after ``JOB_SECONDS``, counted from ``started`` (`time.monotonic`; by default
+    from now), and whatever the analyzer raises.
     """
     started = time.monotonic() if started is None else started
-    largest = limits.WEB_EXACT_BYTES if request.mode == "exact" else None
-    work = analyze(request, access=Access(), largest=largest)
+    work = _work(request)
     try:
         for item in work:
             if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
                 raise LimitExceeded(
                     f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the longest an analysis may run here "
-                    "(MANTISSA_JOB_SECONDS): use quick mode, a smaller budget, fewer models or the command line."
+                    f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
                 )
             yield item
     finally:
@@ -38,10 +56,23 @@ def job(request: DtypeRequest, started: float | None = None) -> Generator[Progre
             work.close()
 
 
+def _work(request: Request) -> Any:
+    if not isinstance(request, WeightsRequest):
+        return model_jobs.run(request)
+    largest = limits.WEB_EXACT_BYTES if request.mode == "exact" else None
+    return ANALYZE[type(request)](request, access=Access(), largest=largest)
+
+
+def _less(request: Request) -> str:
+    if isinstance(request, WeightsRequest):
+        return "quick mode, a smaller budget, fewer models"
+    return model_jobs.less(request)
+
+
 def sentence(error: Exception) -> str:
-    """What a visitor is told about ``error``; one that nobody expected is logged."""
+    """What a visitor is told about ``error``; one that nobody expected is logged. Options have no dashes here, as they have in a shell."""
     if isinstance(error, MantissaError):
-        return str(error)
+        return _DASHES.sub("", str(error))
     log_unexpected(error)
     return OUR_FAULT
 

@@ -3,7 +3,7 @@
 import gradio as gr
 
 # The address of each page, relative to any other: it holds behind whatever prefix a proxy adds.
-PAGES = {"Passport": "./", "Methods": "methods"}
+PAGES = {"Passport": "./", "Sparsity": "sparsity", "Conflict": "conflict", "Precision": "precision", "Methods": "methods"}
 
 
 def build_navigation(current: str) -> None:

@@ -1,9 +1,13 @@
-"""The choices of the checkpoint picker: the built-in samples always, and what a search of the Hub finds."""
+"""The checkpoint picker: the built-in samples always, and what a search of the Hub finds."""
 
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
 
 from analyzers import limits
 from analyzers.checkpoints import hub
@@ -72,3 +76,45 @@ class Suggestions:
         finally:
             self._free.release()
         return choices(found, before), ""
+
+
+def build_picker(label: str, name: str) -> gr.Dropdown:
+    """A picker with the element id ``name``. Call inside a page."""
+    return gr.Dropdown(
+        choices(),
+        value=None,
+        label=label,
+        allow_custom_value=True,
+        filterable=True,
+        interactive=True,
+        scale=1,
+        elem_id=name,
+        elem_classes="m-picker",
+    )
+
+
+def wire_search(pickers: Sequence[gr.Dropdown]) -> None:
+    """Search the Hub while somebody types in one of ``pickers``. Call where the note is to stand that the Hub cannot be reached."""
+    suggestions = Suggestions()
+    offline = gr.HTML(elem_classes="m-plain")
+    # the text is read when the search starts: what a key stroke reports is outdated once it has waited for the search before it
+    typed = gr.Textbox(visible=False)
+
+    def search(text: str | None) -> tuple[Any, Any]:
+        found = suggestions.find(text or "")
+        if found is None:
+            return gr.skip(), gr.skip()
+        offered, note = found
+        return gr.update(choices=offered), f'<p class="m-offline" role="status">{escape(note)}</p>' if note else ""
+
+    for picker in pickers:
+        picker.key_up(
+            search,
+            typed,
+            [picker, offline],
+            js=f"() => document.querySelector('#{picker.elem_id} input').value",
+            queue=False,
+            show_progress="hidden",
+            trigger_mode="always_last",
+            api_visibility="private",
+        )

@@ -1,11 +1,10 @@
 """Text from outside, made fit to be seen: nothing invisible, nothing that reorders a line, nothing endless, nothing that is HTML."""
 
 import re
-import unicodedata
 from html import escape
 
-# Control and format characters (bidi overrides, zero-width spaces), lone surrogates, line and paragraph separators.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+from analyzers.terminal import printable
+
 # What a line of a table can bear; the whole name is in the downloads.
 _LONGEST = 160
 _POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
@@ -21,8 +20,7 @@ def shown(text: str, longest: int = _LONGEST) -> str:
     if len(text) > longest:
         half = (longest - 1) // 2
         text = f"{text[: longest - 1 - half]}…{text[-half:]}"
-    visible = (" " if c.isspace() else f"<U+{ord(c):04X}>" if unicodedata.category(c) in _UNSEEN else c for c in text)
-    return "".join(visible)
+    return printable("".join(" " if c.isspace() else c for c in text))
 
 
 def html(text: str, longest: int = _LONGEST) -> str:

@@ -16,6 +16,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._started = time.monotonic()
+        self._unit = ""
         self._shown = 0.0
 
     @staticmethod
@@ -31,10 +32,17 @@ class Meter:
     def show(self, progress: Progress) -> str:
         """The HTML for ``progress``; empty when the last one is still fresh."""
         now = time.monotonic()
+        if progress.unit != self._unit:  # what comes takes as long as it takes, however long what came before took
+            self._unit, self._started = progress.unit, now
         if now - self._shown < _EVERY_SECONDS:
             return ""
         self._shown = now
-        return _card(progress.note or "Reading", self._how_far(progress, now - self._started), _share(progress))
+        how_far = self._how_far(progress, now - self._started)
+        return _card(progress.note or "Reading", how_far, _share(progress), self.found(progress))
+
+    def found(self, progress: Progress) -> str:
+        """What is known already, in HTML below the bar: nothing, unless an analyzer's own meter has something to say."""
+        return ""
 
     def _how_far(self, progress: Progress, seconds: float) -> str:
         share = _share(progress)
@@ -52,7 +60,7 @@ def _share(progress: Progress) -> float | None:
     return min(1.0, progress.done / progress.total) if progress.total > 0 else None
 
 
-def _card(note: str, how_far: str, share: float | None) -> str:
+def _card(note: str, how_far: str, share: float | None, below: str = "") -> str:
     value = "" if share is None else f' value="{share:.4f}"'
     text = f'<p><span role="status" aria-live="polite">{html(note[:1].upper() + note[1:])}</span><small>{html(how_far)}</small></p>'
-    return f'<div class="m-status">{text}<progress max="1"{value} aria-label="Progress"></progress></div>'
+    return f'<div class="m-status">{text}<progress max="1"{value} aria-label="Progress"></progress>{below}</div>'

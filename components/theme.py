@@ -46,21 +46,26 @@ DARK = {
 }
 
 
-def passport_css() -> str:
-    """The rules for passports, evidence and plots, colours not included."""
-    return (STYLES / "passport.css").read_text(encoding="utf-8")
+def result_css() -> str:
+    """The rules for results and plots, colours not included."""
+    return (STYLES / "result.css").read_text(encoding="utf-8")
 
 
 def page_css() -> str:
     """Everything the Gradio page needs; dark colours apply under Gradio's ``.dark``."""
     colours = f":root {{ {_variables(LIGHT)} }}\n.dark {{ {_variables(DARK)} }}\n"
-    return colours + passport_css() + (STYLES / "page.css").read_text(encoding="utf-8")
+    return colours + result_css() + (STYLES / "page.css").read_text(encoding="utf-8")
+
+
+def page_head() -> str:
+    """What the Gradio page needs in its head: the script for keys, focus and pasting."""
+    return f"<script>{(STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
 
 
 def document_css() -> str:
     """Everything a page outside Gradio needs; dark colours apply where the visitor prefers them."""
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
-    return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}" + passport_css()
+    return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}" + result_css()
 
 
 def gradio_theme() -> "gr.themes.Base":

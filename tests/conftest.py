@@ -1,11 +1,20 @@
 """Fixtures shared by all tests."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hub import LocalHub
+
+# The tensors of tests are small: threads of torch would cost more than they bring, most of all on a machine that does other things.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
 """What analyzers share: plain frozen data, content addresses, and one sentence for what does not validate."""
 
 import hashlib
+import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import Data, Environment, Progress, Report, Request, Timing, content_id, environment, request_error
+from analyzers.base import Data, Environment, Progress, Report, Request, Timing, WeightsRequest, content_id, environment, request_error
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 
@@ -58,15 +60,55 @@ def test_validation_errors_become_one_sentence() -> None:
             _Asked.model_validate(values)
         said = str(request_error(caught.value))
         assert said.endswith(".") and "\n" not in said and "pydantic" not in said
-        assert said.split(":")[0] in ("count", "nmae", "name")
+        assert re.split("[: ]", said)[0] in ("count", "nmae", "name")
     with pytest.raises(ValidationError) as caught:
         _Nested.model_validate({"inner": [{"count": 0}]})
-    assert str(request_error(caught.value)).startswith("inner.0.count: ")
+    assert str(request_error(caught.value)) == "inner.0.count must be at least 1, not 0."
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "fast"}, "mode must be 'quick' or 'exact', not \"fast\"."),
+        ({"device": "tpu\x1b[2J" * 99}, "device must be 'auto', 'cpu' or 'cuda', not \"tpu\\u001b[2Jtpu"),
+        ({"seed": -1}, "seed must be at least 0, not -1."),
+        ({"seed": 2**63}, "seed must be less than 9,223,372,036,854,775,808, not 9223372036854775808."),
+        ({"seed": "many"}, 'seed must be a whole number, not "many".'),
+        ({"seed": 10**5000}, "seed must be "),
+        ({"budget": 0}, "The budget must be from 1 byte to "),
+        ({"include": "x" * 9999}, "include: a filter may have at most "),
+        ({"include": 3}, "include must be text, not 3."),
+        ({"include": ["x"] * 99}, "include must be text."),
+    ],
+)
+def test_what_an_option_must_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        WeightsRequest(**options)
+    assert str(request_error(caught.value)).startswith(said)
+
+
+class _Bounded(Request):
+    share: float = Field(default=0.5, gt=0)
+    data: str = Field(default="x", min_length=1, max_length=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"share": 0}, "share must be more than 0.0, not 0."),
+        ({"data": ""}, "data is empty: give it, or leave it out."),
+        ({"data": "abcd"}, 'data must be at most 3 characters long, not "abcd".'),
+    ],
+)
+def test_bounds_that_are_said_in_words(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        _Bounded(**options)
+    assert str(request_error(caught.value)) == said
 
 
 def test_environment_lists_what_is_installed() -> None:
-    found = environment("cpu", ("numpy", "no-such-library"))
-    assert set(found.libraries) == {"numpy"} and found.device == "cpu"
+    found = environment("cpu", ("pydantic", "no-such-library"))
+    assert set(found.libraries) == {"pydantic"} and found.device == "cpu"
     assert found.python == ".".join(map(str, sys.version_info[:3])) and found.machine
 
 

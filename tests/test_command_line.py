@@ -18,7 +18,8 @@ import torch
 from safetensors.torch import save
 
 from analyzers import limits
-from analyzers.__main__ import main, parse_bytes
+from analyzers.__main__ import main
+from analyzers.command_line import parse_bytes
 from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import InvalidRequest
 from tests.attacks.repositories import REPOSITORIES
@@ -28,6 +29,19 @@ from tests.hub import Fault, LocalHub
 ROOT = Path(__file__).parents[1]
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(256, 256).to(torch.bfloat16)})
 SMALL_LIMITS = {"MANTISSA_HUB_TIMEOUT_SECONDS": "1", "MANTISSA_HUB_WAIT_SECONDS": "1", "MANTISSA_HUB_ATTEMPTS": "2"}
+
+
+# Names of tensors, and what stands for each in CSV: different ones for different names.
+HOSTILE_NAMES = {
+    "\x1b[31mred": "<U+001B>[31mred",
+    "<U+001B>[31mred": "<U+003C>U+001B>[31mred",
+    "<U+003C>U+001B>[31mred": "<U+003C>U+003C>U+001B>[31mred",
+    "a\u202eb": "a<U+202E>b",
+    "two\nlines": "two<U+000A>lines",
+    "\t=1": "<U+0009>=1",
+    "=1": "'=1",
+    "'=1": "''=1",
+}
 
 
 def run(*arguments: str, limit: float = 30, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -126,6 +140,7 @@ def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[
         "@SUM(A1)": normal(8, 8),
         "-2": normal(8, 8),
         "a,\"b'": normal(8),
+        **{name: normal(8) for name in HOSTILE_NAMES},
     }
     folder = write(tmp_path / "model", tensors)
     status, _, err = in_process(capsys, f"{folder}", "sample:tiny-bf16", "--csv", str(tmp_path / "out" / "deep"), "--json")
@@ -140,8 +155,9 @@ def test_csv_is_readable_and_safe(tmp_path: Path, capsys: pytest.CaptureFixture[
                 for cell in row:
                     if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
                         float(cell)  # a number may begin with a sign
-    names = set(pandas.read_csv(tmp_path / "out" / "deep" / "tensors.csv")["name"])
-    assert {'\'=HYPERLINK("http://x","y")', "'+1+1", "'@SUM(A1)", "'-2", "a,\"b'"} <= names
+    names = set(pandas.read_csv(tmp_path / "out" / "deep" / "tensors.csv", na_filter=False)["name"])
+    assert {'\'=HYPERLINK("http://x","y")', "'+1+1", "'@SUM(A1)", "'-2", "a,\"b'", *HOSTILE_NAMES.values()} <= names
+    assert (tmp_path / "out" / "deep" / "tensors.csv").read_text(encoding="utf-8").replace("\n", "").isprintable()
 
 
 def test_csv_of_very_many_tensors_has_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,14 +178,20 @@ def test_html_is_one_page_that_loads_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html"])
-@pytest.mark.parametrize("path", ["file/below", "x" * 5000, "\x1b[31m/no"])
+@pytest.mark.parametrize("path", ["file/below", "x" * 5000, "\x1b[31m/no", "/proc/x"])
 def test_unusable_outputs(option: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    status, out, err = in_process(capsys, "sample:tiny-bf16", option, "/proc/no/such" if path.startswith("\x1b") else f"{tmp_path}/{path}")
+    asked = "/proc/no/such" if path.startswith("\x1b") else str(tmp_path / path)
+    status, out, err = in_process(capsys, "no/such-model", option, asked)
     assert (status, out) == (2, "")
-    one_line(err)
+    assert option in one_line(err)
     target = f"{tmp_path}/file" if option == "--csv" else str(tmp_path)
     assert in_process(capsys, "sample:tiny-bf16", option, target)[0] == 2
+
+
+def test_a_full_disk_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = in_process(capsys, "sample:tiny-bf16", "--html", "/dev/full")
+    assert status == 2 and one_line(err).endswith("Cannot write the output: No space left on device.")
 
 
 def test_a_closed_pipe_is_no_error() -> None:
@@ -194,19 +216,43 @@ def test_local_paths_and_control_characters(tmp_path: Path, capsys: pytest.Captu
 def test_interrupted(where: str, mode: str, hub: LocalHub) -> None:
     """Ctrl-C while the Hub keeps us waiting: at the list of files, and at headers or weights."""
     hub.add("org/slow", {"model.safetensors": WEIGHTS, "config.json": b"{}"})
-    fault = hub.fault(Fault(where, times=None, delay=15))
+    fault = hub.fault(Fault(where, times=None, delay=40))
     command = [sys.executable, "-m", "analyzers", "dtype", "org/slow", mode]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not fault.hits and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        out, err = process.communicate(timeout=20)
-        took = time.monotonic() - start
+        out, err = process.communicate(timeout=30)  # before the Hub answers
     assert (process.returncode, out, one_line(err)) == (130, "", "interrupted")
-    assert took < 2
+
+
+def test_interrupted_while_it_is_loaded(tmp_path: Path) -> None:
+    """Ctrl-C when the command line has not yet imported what it needs."""
+    (tmp_path / "pydantic.py").write_text("import sys, time\nprint('importing', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
+    environ = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for arguments in (["dtype", "sample:tiny-bf16"], ["scan", "list"], ["--help"]):
+        command = [sys.executable, "-m", "analyzers", *arguments]
+        with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None and process.stderr.readline() == "importing\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["dataclasses", "numba.core.types"])
+def test_interrupted_while_the_real_things_are_loaded(module: str, tmp_path: Path) -> None:
+    """As each is done that the command line, the requests and the compiled loops need; some of it runs text, some callbacks."""
+    folder = write(tmp_path, {"a.weight": normal(2048, 2048)})
+    command = [sys.executable, "-X", "importtime", "-m", "analyzers", "dtype", str(folder), "--exact"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.rstrip().endswith(f" {module}") for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, out, said) == (130, "", ["interrupted"])
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
@@ -250,12 +296,10 @@ REFERENCES = [
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_bad_references(reference: str, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:
-    start = time.monotonic()
     status, out, err = in_process(capsys, "--", reference)
     assert (status, out) == (2, "")
     said = one_line(err)
     assert said.startswith("error: ") and "a" * 34 not in said.replace("a" * 60, "")
-    assert time.monotonic() - start < 3
     assert not any("resolve" in request.path for request in hub.requests)
 
 
@@ -305,9 +349,7 @@ def test_bad_commands(arguments: Sequence[str]) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a|aa)+$"])
 def test_endless_filters(pattern: str, tmp_path: Path) -> None:
     folder = write(tmp_path, {"a" * 3000 + "!": normal(8, 8)})
-    start = time.monotonic()
-    assert "takes more than" in refused(run("dtype", f"{folder}", "--include", pattern))
-    assert time.monotonic() - start < 8
+    assert "takes more than" in refused(run("dtype", f"{folder}", "--include", pattern))  # within the time that a run gets
 
 
 @pytest.mark.parametrize("attack", REPOSITORIES, ids=lambda attack: attack.name)

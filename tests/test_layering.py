@@ -21,18 +21,21 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "limits": {"errors"},
     "base": {"errors", "limits"},
+    "tables": {"base", "errors", "limits", "terminal"},
+    "terminal": set[str](),
+    "command_line": {"base", "errors", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "errors", "limits", "numerics"},
+    "checkpoints": {"base", "errors", "limits", "numerics", "terminal"},
     "language_models": {"base", "errors", "limits", "checkpoints", "numerics"},
 }
 # What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
-RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection"}}
+RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html it may reach up, and only lazily.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
-    ("analyzers.__main__", "components.export"),
+    ("analyzers.command_line", "components.export"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
 }
 
@@ -54,18 +57,31 @@ LIBRARIES = {
     "httpx2": Library(eagerly=("analyzers.checkpoints.hub",)),
     "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library")),
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
-    "pyarrow": Library(lazily=("analyzers.scan",)),
+    "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
     "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
     "torch": Library(
-        eagerly=("analyzers.language_models",),
-        lazily=("analyzers.numerics.torch_kernels", "analyzers.numerics.device", "analyzers.scan.store"),
+        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants"),
+        lazily=(
+            "analyzers.numerics.torch_kernels",
+            "analyzers.numerics.torch_pairs",
+            "analyzers.numerics.device",
+            "analyzers.scan.store",
+            "analyzers.update_sparsity.spectral",
+        ),
     ),
     "transformers": Library(eagerly=("analyzers.language_models",)),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
-LIGHT = ("analyzers.__main__", "analyzers.checkpoints", "analyzers.numerics", "analyzers.dtype_detection", "analyzers.scan")
+LIGHT = (
+    "analyzers.__main__",
+    "analyzers.checkpoints",
+    "analyzers.numerics",
+    "analyzers.dtype_detection",
+    "analyzers.update_sparsity",
+    "analyzers.scan",
+)
 HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 
 
@@ -212,7 +228,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.base", "import components.pages", "never back"),
         ("components.links", "import app", "never back"),
         ("components.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.__main__", "from components import export", "allowed only inside a function"),
+        ("analyzers.command_line", "from components import export", "allowed only inside a function"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -268,7 +284,8 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
         ("components.plots.dtype_detection", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.__main__", "def f():\n    from components import export\n    import analyzers.dtype_detection"),
+        ("analyzers.command_line", "def f():\n    from components import export"),
+        ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.tables", "def f():\n    import pandas"),
         ("analyzers.dtype_detection.tables", "from .report import Report\nfrom ..base import Data"),

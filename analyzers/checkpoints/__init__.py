@@ -1,37 +1,54 @@
 """Where weights come from: references, files that can be read by range, and what their headers say."""
 
+from analyzers.checkpoints.align import Alignment, Group, Misshapen, Pair, PairedSpan, Resized, Unmatched, align
 from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.names import ROLES
+from analyzers.checkpoints.paired import PairedChunk, PairedStep, stream_aligned
+from analyzers.checkpoints.paired_plan import PairedSample, plan_paired_sample, whole_paired_spans
 from analyzers.checkpoints.reference import Reference, parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.sample import Block, Sample, plan_sample
 from analyzers.checkpoints.stream import Chunk, Span, Step, row_length, stream, whole_spans
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
+from analyzers.checkpoints.ties import distinct_heads
 
 __all__ = [
     "DTYPE_BITS",
     "FLOAT_DTYPES",
     "ROLES",
     "Access",
+    "Alignment",
     "Block",
     "Checkpoint",
     "Chunk",
+    "Group",
     "Header",
     "HeaderTensor",
     "LocalRepository",
+    "Misshapen",
+    "Pair",
+    "PairedChunk",
+    "PairedSample",
+    "PairedSpan",
+    "PairedStep",
     "RangeFile",
     "Reference",
     "Repository",
+    "Resized",
     "Sample",
     "Span",
     "Step",
     "Tensor",
+    "Unmatched",
+    "align",
+    "distinct_heads",
     "open_checkpoint",
     "parse_reference",
+    "plan_paired_sample",
     "plan_sample",
     "quoted",
     "read_header",
@@ -40,5 +57,7 @@ __all__ = [
     "scale_reads",
     "select",
     "stream",
+    "stream_aligned",
+    "whole_paired_spans",
     "whole_spans",
 ]

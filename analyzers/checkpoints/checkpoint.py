@@ -3,18 +3,19 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from analyzers import limits
+from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.header import Header, read_header
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.local import LocalFile, LocalRepository
 from analyzers.checkpoints.names import is_buffer, layer, role
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.checkpoints.quantization import quantization
@@ -23,6 +24,10 @@ from analyzers.checkpoints.repository import Access, RangeFile, Repository, read
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
 from analyzers.errors import InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.terminal import plural
+
+if TYPE_CHECKING:
+    from analyzers.base import CheckpointFacts
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 _DIGITS = re.compile("([0-9]+)")
@@ -65,6 +70,27 @@ class Checkpoint:
         """Bytes of all tensors, buffers included."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
+    def facts(self) -> "CheckpointFacts":
+        """What reports say about it."""
+        from analyzers.base import CheckpointFacts  # here, so that opening a checkpoint takes no pydantic
+
+        return CheckpointFacts(
+            ref=self.ref,
+            commit=self.commit,
+            parameters=self.parameters,
+            bytes=self.nbytes,
+            files=len(self.files),
+            tensors=len(self.tensors),
+            public=self.public,
+            quantization=self.quantization,
+        )
+
+    def confirm(self) -> None:
+        """Raise InvalidCheckpoint where a local file changed since it was opened. Those of the Hub are checked as they are read."""
+        for file in self.files:
+            if isinstance(file, LocalFile):
+                file.confirm()
+
     def close(self) -> None:
         """Close every file and the repository. Idempotent; no read may be under way."""
         for file in self.files:
@@ -78,14 +104,19 @@ class Checkpoint:
         self.close()
 
 
-def open_checkpoint(text: str, access: Access, subfolder: str | None = None) -> Checkpoint:
+def open_checkpoint(
+    text: str, access: Access, subfolder: str | None = None, on_repository: Callable[[Repository], None] | None = None
+) -> Checkpoint:
     """Open what ``text`` names and read the header of each of its weight files.
 
-    text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read this folder alone.
+    text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read this folder alone;
+    on_repository: called with the repository before headers are read, for who may want to close it meanwhile: that ends the reads.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded. Nothing stays open then.
     """
     repository = _open_repository(text, access)
     try:
+        if on_repository is not None:
+            on_repository(repository)
         return _open(repository, subfolder)
     except BaseException:
         repository.close()
@@ -119,7 +150,9 @@ def _open(repository: Repository, subfolder: str | None) -> Checkpoint:
         stored = _once(_tensors(weights, headers, notes), notes)
         if not stored:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
-        config = _read_config(repository, weights, notes)
+        config = _read_config(repository, weights, "config.json", notes)
+        if is_adapter(weights.paths, stored):
+            notes.append(adapter_note(_read_config(repository, weights, "adapter_config.json", notes)))
         tensors, unfit = pair_scales(stored, config)
         return Checkpoint(
             ref=repository.ref,
@@ -128,7 +161,7 @@ def _open(repository: Repository, subfolder: str | None) -> Checkpoint:
             files=files,
             tensors=tuple(_by_name(tensors)),
             config=config,
-            quantization=quantization({tensor.name: tensor.dtype for tensor in stored}, config),
+            quantization=quantization(stored, config),
             notes=(*notes, *unfit),
             parallel_reads=repository.parallel_reads,
             repository=repository,
@@ -180,19 +213,20 @@ def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Sorted by name with layers.2 before layers.10: as sort keys, numbers begin with how many digits they have."""
-    known: dict[str, str] = {}  # names repeat few numbers
+    known = _Numbered()
+    return sorted(tensors, key=lambda tensor: ".".join([known[part] for part in tensor.name.split(".")]) + "\0" + tensor.name)
 
-    def key(tensor: Tensor) -> str:
-        parts = _DIGITS.split(tensor.name)
-        for i in range(1, len(parts), 2):
-            number = known.get(parts[i])
-            if number is None:
-                digits = parts[i].lstrip("0")
-                number = known[parts[i]] = chr(ord("0") + len(digits)) + digits
-            parts[i] = number
-        return "".join(parts) + "\0" + tensor.name
 
-    return sorted(tensors, key=key)
+class _Numbered(dict[str, str]):
+    """A part of a name -> what it is sorted by. Names repeat few parts."""
+
+    def __missing__(self, part: str) -> str:
+        texts = _DIGITS.split(part)
+        for i in range(1, len(texts), 2):
+            digits = texts[i].lstrip("0")
+            texts[i] = chr(ord("0") + len(digits)) + digits
+        key = self[part] = "".join(texts)
+        return key
 
 
 def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
@@ -215,7 +249,7 @@ def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
     for name, place in others[:_NAMED_TIES]:
         notes.append(f"{quoted(name)} is the same memory as {quoted(kept[place].name)}: counted once.")
     if len(others) > _NAMED_TIES:
-        notes.append(f"So are {len(others) - _NAMED_TIES:,} more tensors.")
+        notes.append(f"The same holds of {plural(len(others) - _NAMED_TIES, 'more tensor')}.")
     return list(kept.values())
 
 
@@ -282,16 +316,19 @@ def _compare_index(
     wrong = [name for name, path in chosen.weight_map.items() if held.get(name) != path]
     unlisted = held.keys() - chosen.weight_map.keys()
     if wrong:
-        notes.append(
-            f"The index places {len(wrong):,} tensors where the files do not have them, {quoted(wrong[0])} first: the files were read."
-        )
+        notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
     if unlisted:
-        notes.append(f"The files hold {len(unlisted):,} tensors the index does not list, {quoted(min(unlisted))} first: they were read.")
+        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: read from the files all the same.")
 
 
-def _read_config(repository: Repository, weights: WeightFiles, notes: list[str]) -> dict[str, Any] | None:
+def _named(first: str, count: int) -> str:
+    """The first of ``count`` tensors, and how many more there are."""
+    return quoted(first) + (f" and {plural(count - 1, 'more tensor')}" if count > 1 else "")
+
+
+def _read_config(repository: Repository, weights: WeightFiles, name: str, notes: list[str]) -> dict[str, Any] | None:
     folder = weights.sets[0].folder if len(weights.sets) == 1 else ""
-    path = next((path for path in (f"{folder}/config.json", "config.json") if path.lstrip("/") in repository.files), "").lstrip("/")
+    path = next((path for path in (f"{folder}/{name}", name) if path.lstrip("/") in repository.files), "").lstrip("/")
     if not path:
         return None
     if repository.files[path] > limits.CONFIG_BYTES:

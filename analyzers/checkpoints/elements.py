@@ -54,6 +54,14 @@ def gather(held: NDArray[np.uint8], tensor: Tensor, start: int, count: int, buff
     return codes
 
 
+def read_bytes(tensor: Tensor, start: int, count: int) -> int:
+    """Bytes that `read_elements` reads at most, what lies between the elements included; of packed ones, the bytes they lie in."""
+    if tensor.strides is None or count == 0:
+        return -(-count * tensor.bits // 8)
+    shape, strides = _merged(tensor.shape, tensor.strides)
+    return sum(_extent(lengths, strides) for _, _, lengths in _boxes(shape, start, start + count)) * tensor.itemsize
+
+
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides as `Tensor` has them: None for row-major without gaps, and 0 on every axis whose stride does not matter."""
     if 0 in shape:

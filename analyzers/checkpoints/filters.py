@@ -8,6 +8,7 @@ import regex
 from analyzers import limits
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidFilter
+from analyzers.terminal import plural
 
 _REPEAT = regex.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
@@ -15,8 +16,20 @@ _REPEAT = regex.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
     """The tensors whose name ``include`` is found in and ``exclude`` is not (regular expressions, searched anywhere).
 
-    The patterns come from strangers, and some take for ever on an innocent name: together they have
-    ``FILTER_SECONDS``. Raises InvalidFilter when a pattern does not compile or takes too long, or nothing is left.
+    Raises InvalidFilter when a pattern does not compile or takes too long, or nothing is left.
+    """
+    chosen = passing(tensors, include, exclude)
+    if not chosen and (include or exclude):
+        raise InvalidFilter(
+            f"No tensor is left: of {plural(len(tensors), 'name')}, none passes the filters (an example: {_example(tensors)})."
+        )
+    return chosen
+
+
+def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
+    """`select`, with nothing left being no error.
+
+    The patterns come from strangers, and some take for ever on an innocent name: together they have ``FILTER_SECONDS``.
     """
     deadline = monotonic() + limits.FILTER_SECONDS
     chosen = list(tensors)
@@ -30,8 +43,6 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
             raise InvalidFilter(
                 f"The {name} filter {pattern[:60]!r} takes more than {limits.FILTER_SECONDS} seconds; write it without nested repeats."
             ) from None
-    if not chosen and (include or exclude):
-        raise InvalidFilter(f"No tensor is left: of {len(tensors):,} names, none passes the filters (an example: {_example(tensors)}).")
     return chosen
 
 

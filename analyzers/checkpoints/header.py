@@ -19,6 +19,7 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.terminal import plural
 
 FIRST_READ = 64 << 10
 _LENGTH = 8
@@ -65,7 +66,7 @@ def read_header(file: RangeFile) -> Header:
     """
     size = file.size
     if size < _LENGTH:
-        what = "is empty" if size == 0 else f"is cut off after {size} bytes"
+        what = "is empty" if size == 0 else f"is cut off after {plural(size, 'byte')}"
         raise InvalidCheckpoint(f"{quoted(file.path, 200)} {what}: upload or download it again.")
     raw = read_range(file, 0, min(size, FIRST_READ))
     stop = header_stop(raw, size, file.path)
@@ -84,7 +85,8 @@ def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:
     length = int.from_bytes(raw[:_LENGTH], "little")
     if len(raw) < _LENGTH or length > file_size - _LENGTH:
         raise InvalidCheckpoint(
-            f"{quoted(path, 200)} is no complete safetensors file: it announces a header of {length:,} bytes and has {file_size:,} in all."
+            f"{quoted(path, 200)} is no complete safetensors file: it announces a header of {plural(length, 'byte')} and has "
+            f"{file_size:,} in all."
         )
     if length > limits.HEADER_BYTES:
         raise LimitExceeded(
@@ -228,7 +230,7 @@ def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]
     if nbits % 8:
         raise _Malformed(f"{quoted(name)} ends inside a byte: {nbits:,} bits")
     if stop - start != nbits // 8:
-        raise _Malformed(f"{quoted(name)} has {stop - start:,} bytes of data where its dtype and shape need {nbits // 8:,}")
+        raise _Malformed(f"{quoted(name)} has {plural(stop - start, 'byte')} of data where its dtype and shape need {nbits // 8:,}")
     return name, dtype, tuple(shape), start, stop
 
 
@@ -245,7 +247,7 @@ def _place(found: list[tuple[str, str, tuple[int, ...], int, int]], data: int, f
     if data + end > file_size:
         raise _Malformed(f"the file is cut off: its tensors need {data + end:,} bytes and it has {file_size:,}")
     if data + end < file_size:
-        raise _Malformed(f"{file_size - data - end:,} bytes follow the last tensor and belong to none")
+        raise _Malformed(f"{plural(file_size - data - end, 'byte follows', 'bytes follow')} the last tensor without belonging to one")
     return tuple(tensors)
 
 

@@ -10,7 +10,7 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from .. import limits
@@ -140,9 +140,10 @@ class _Files(Mapping[str, int]):
         return path in self._sizes
 
 
-def open_hub(name: str, revision: str | None, access: Access) -> HubRepository:
-    """Resolve a model repository and a revision (branch, tag or commit; None for main) on the Hub, with one request.
+def open_hub(name: str, revision: str | None, access: Access, kind: Literal["models", "datasets"] = "models") -> HubRepository:
+    """Resolve a repository and a revision (branch, tag or commit; None for main) on the Hub, with one request.
 
+    kind: a dataset's ``ref`` is ``datasets/org/name``, as in its address.
     Raises InvalidReference for what is no model id; CheckpointNotFound for an unknown or private repository or an
     unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
     relative paths; LimitExceeded for more than REPOSITORY_FILES files; HubError and its subclasses.
@@ -153,7 +154,7 @@ def open_hub(name: str, revision: str | None, access: Access) -> HubRepository:
         raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
     hub = Hub(access.token)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
-    info = hub.json(Transfers(), f"{hub.url}/api/models/{name}{at}?blobs=true", _refusal(name, revision))
+    info = hub.json(Transfers(), f"{hub.url}/api/{kind}/{name}{at}?blobs=true", _refusal(name, revision))
     ref, commit = _field(info, "id", str), _field(info, "sha", str)
     if not (_ID.fullmatch(ref) and _COMMIT.fullmatch(commit)):
         raise HubMisbehaved(f"The Hub describes {name} with an id or a commit that is none; try again later.")
@@ -162,6 +163,7 @@ def open_hub(name: str, revision: str | None, access: Access) -> HubRepository:
     if info.get("disabled"):
         raise AccessDenied(f"{ref} has been disabled on the Hub.")
     public = info.get("private") is False and info.get("gated") is False
+    ref = ref if kind == "models" else f"{kind}/{ref}"
     return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)))
 
 

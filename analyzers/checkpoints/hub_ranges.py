@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx2
 
 from ..errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
+from ..terminal import plural
 from .hub_replies import REDIRECTS, Hub, refused
 from .hub_transfers import Exchange, Patience, Setback, Transfers
 
@@ -136,7 +137,9 @@ class HubFile:
         Raises InvalidCheckpoint for a range outside the file, HubError and its subclasses, CheckpointNotFound, AccessDenied.
         """
         if offset < 0 or offset + len(buffer) > self._size:
-            raise InvalidCheckpoint(f"{self.path} ends after {self._size:,} bytes, but more of it is needed; the file is truncated.")
+            raise InvalidCheckpoint(
+                f"{self.path} ends after {plural(self._size, 'byte')}, but more of it is needed; the file is truncated."
+            )
         read = _Read(self._location, self._transfers, offset, buffer, self._size)
         patience = Patience(self._transfers)
         stale: _Address | None = None

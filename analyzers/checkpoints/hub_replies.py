@@ -13,6 +13,7 @@ from huggingface_hub import __version__, constants, get_token
 
 from .. import limits
 from ..errors import AccessDenied, CheckpointNotFound, HubMisbehaved, HubThrottled, HubUnreachable, MantissaError
+from ..terminal import plural
 from .hub_transfers import Patience, Setback, Transfers
 
 REDIRECTS = 5  # followed for one reply
@@ -144,7 +145,7 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     message = response.headers.get("x-error-message", "")
     if status == 429 or (status == 503 and "retry-after" in response.headers):
         wait = retry_after(response.headers)
-        asked = "" if wait is None else f" for {wait:,.0f} seconds"
+        asked = "" if wait is None else f" for {plural(round(wait), 'second')}"
         throttled = HubThrottled(f"The Hub gets too many requests and asks to wait{asked}; try again then.")
         return Setback(throttled, wait=wait)
     if status >= 500 or status == 408:

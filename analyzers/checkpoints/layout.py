@@ -21,6 +21,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, LimitExceeded, NoWeights
+from analyzers.terminal import plural
 
 SAFETENSORS = ".safetensors"
 GGUF = ".gguf"
@@ -169,7 +170,7 @@ def _widest(paths: list[str], files: Mapping[str, int], notes: list[str]) -> Wei
     parts = models if match else [first]
     groups = [group for group in _complete_groups([path for path in parts if _same_split(path, match)]) if first in group]
     if len(paths) > len(groups[0]):
-        notes.append(f"Not read: {len(paths) - len(groups[0]):,} more GGUF files, beside {quoted(groups[0][0], 200)}, the widest.")
+        notes.append(f"Not read: {plural(len(paths) - len(groups[0]), 'more GGUF file')}, beside {quoted(groups[0][0], 200)}, the widest.")
     return WeightSet(_folder(first), (groups[0],))
 
 
@@ -221,7 +222,9 @@ def _complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
         if missing:
             lost = _renumbered(next(iter(shards.values())), missing[0])
             more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-            raise InvalidCheckpoint(f"The checkpoint is incomplete, with {quoted(lost, 200)}{more} of {count:,} weight files missing.")
+            raise InvalidCheckpoint(
+                f"The checkpoint is incomplete, with {quoted(lost, 200)}{more} of {plural(count, 'weight file')} missing."
+            )
         groups.append(tuple(shards[number] for number in sorted(shards)))
     return groups
 

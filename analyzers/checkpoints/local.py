@@ -7,6 +7,7 @@ mapped pages count as the process's memory.
 import errno
 import hashlib
 import os
+import resource
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import windows
+from analyzers.checkpoints.descriptors import Descriptors, OpenFile
 from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
@@ -26,20 +28,35 @@ HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
 _TAIL_BYTES = 64 << 10
 
+# Weight files that stay open at once, in the whole process: a part of what it may open, which sockets and others need too.
+_soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+_open_files = Descriptors(64 if _soft_limit == resource.RLIM_INFINITY else max(4, min(64, _soft_limit // 8)))
+
 
 class LocalFile:
-    """One local file, open for positioned reads. Safe to read from several threads; close it after the last read ended."""
+    """One local file for positioned reads. Safe to read from several threads; close it after the last read ended.
+
+    Beyond a number of files those not read for longest are closed until they are needed again: checkpoints have thousands of
+    files, and a process may have few open. What is opened again must be the same file, unchanged.
+    """
 
     def __init__(self, location: Path, path: str, size: int) -> None:
+        self._location = location
         self._path = path
         self._size = size
+        self._closed = False
+        self._state: tuple[int, ...] | None = None  # of the file as it was opened first
+        with self._take():
+            pass
+
+    def confirm(self) -> None:
+        """Raise InvalidCheckpoint where the file is not, or not as, it was when it was opened: then what was read may be of two."""
         try:
-            self._descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _unusable(error, path) from None
-        if os.fstat(self._descriptor).st_size != size:
-            self.close()
-            raise InvalidCheckpoint(f"{quoted(path, 200)} changed its size while it was being opened: wait until it is complete.")
+            state = _state(self._location.stat())
+        except OSError:
+            raise self._changed() from None
+        if state != self._state:
+            raise self._changed()
 
     @property
     def path(self) -> str:
@@ -51,42 +68,80 @@ class LocalFile:
         """Bytes."""
         return self._size
 
+    @property
+    def modified(self) -> int:
+        """When it was written last, in ns."""
+        assert self._state is not None
+        return self._state[-1]
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint where the file ends before."""
         done = 0
-        while done < len(buffer):
-            try:
-                count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
-            except OSError as error:
-                raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
-            if count == 0:
-                raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
-            done += count
+        with self._take() as descriptor:
+            while done < len(buffer):
+                try:
+                    count = os.preadv(descriptor, [buffer[done:]], offset + done)
+                except OSError as error:
+                    raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
+                if count == 0:
+                    raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
+                done += count
 
     @contextmanager
     def window(self, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> Iterator[NDArray[np.uint8]]:
-        """The bytes from ``offset`` on, as many as ``buffer`` holds: where the system has them, or else read into ``buffer``.
+        """The bytes from ``offset`` on, as many as ``buffer`` holds: where the system has them, or, if they are few, read into ``buffer``.
 
-        itemsize: of the elements, which lie at multiples of it. Not to be written, and to be looked at by one thread, which looks
-        at no other window meanwhile. Raises InvalidCheckpoint where the file ends before, also when it is cut off meanwhile.
+        itemsize: of the elements, which lie at multiples of it. Not to be written, and to be looked at by the thread that asked.
+        Raises InvalidCheckpoint where the file ends before, also when it is cut off meanwhile.
         """
+        end = offset + buffer.size
         window = None
-        if windows.AVAILABLE and offset % itemsize == 0 and os.fstat(self._descriptor).st_size >= offset + buffer.size > offset:
-            with suppress(OSError):  # a file system that cannot map
-                window = windows.Window(self._descriptor, offset, buffer.size)
+        if windows.AVAILABLE and offset % itemsize == 0 and buffer.size >= windows.SMALLEST:
+            with self._take() as descriptor, suppress(OSError):  # a file system that cannot map
+                if os.fstat(descriptor).st_size >= end:
+                    window = windows.Window(descriptor, offset, buffer.size)
         if window is None:
             self.read_into(offset, buffer.data)
             yield buffer
             return
         yield window.codes
-        if window.damaged or os.fstat(self._descriptor).st_size < offset + buffer.size:  # the rest of a last page gives no signal
+        with self._take() as descriptor:
+            short = os.fstat(descriptor).st_size < end  # the rest of a last page gives no signal
+        if window.damaged or short:
             raise InvalidCheckpoint(f"{quoted(self._path, 200)} was cut off, or could not be read any more, while it was being read.")
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._closed = True
+        _open_files.close(self)
+
+    def _take(self) -> OpenFile:
+        """The open file, for one use of it."""
+        if self._closed:
+            raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: it is closed.")
+        try:
+            return _open_files.take(self, self._open)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                raise self._changed() from None
+            raise _unusable(error, self._path) from None
+
+    def _open(self) -> int:
+        descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        state = _state(found)
+        if found.st_size == self._size and self._state in (None, state):
+            self._state = state
+            return descriptor
+        os.close(descriptor)
+        if self._state is None:
+            raise InvalidCheckpoint(
+                f"{quoted(self._path, 200)} was changed or replaced while it was being opened: run it again once it is complete."
+            )
+        raise self._changed()
+
+    def _changed(self) -> InvalidCheckpoint:
+        return InvalidCheckpoint(f"{quoted(self._path, 200)} was changed, replaced or removed while it was being read: run it again.")
 
 
 class LocalRepository:
@@ -197,10 +252,10 @@ class LocalRepository:
             size = self._files[path]
             name = path.encode()
             digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
-            file = self.open(path)
+            file = LocalFile(self._folder / path, path, size)
             try:
                 if not whole:
-                    digest.update((self._folder / path).stat().st_mtime_ns.to_bytes(16, "little", signed=True))
+                    digest.update(file.modified.to_bytes(16, "little", signed=True))
                 digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
                 if not whole and not path.endswith(SAFETENSORS):  # the directory of a zip archive is at its end
                     digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
@@ -216,6 +271,11 @@ def _header_bytes(file: RangeFile) -> int:
         return file.size
     length = int.from_bytes(read_range(file, 0, _HEADER_LENGTH), "little")
     return min(_HEADER_LENGTH + length, file.size, _HEADER_LENGTH + limits.HEADER_BYTES)
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    """What tells whether a file is the same, unchanged."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _is_text(path: str) -> bool:

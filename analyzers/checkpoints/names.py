@@ -102,7 +102,8 @@ def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
     """Whether a stored tensor is no trained parameter: masks, rotary frequencies, running statistics, positions.
 
     By name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n);
-    and by dtype, since integers and booleans are not trained, unless they hold a quantized weight.
+    and by dtype, since integers and booleans are not trained, unless they hold a quantized weight: by name, or as a matrix of
+    int8, which nothing else is.
     """
     lower = name.lower()
     modules = lower.split(".")
@@ -113,4 +114,5 @@ def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
         return bool(_ATTENTION.search(modules[-2]))
     if leaf == "weights" and len(modules) > 1 and modules[-2] == "embed_positions":
         return True  # the sinusoids of M2M100 and its kin; learned positions are called weight
-    return dtype in INTEGER_DTYPES and not _QUANTIZED.search(lower)
+    matrix_of_int8 = dtype == "I8" and len(shape) > 1 and min(shape[-2:]) > 1
+    return dtype in INTEGER_DTYPES and not matrix_of_int8 and not _QUANTIZED.search(lower)

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analyzers.checkpoints.names import INTEGER_DTYPES, is_buffer
+from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
+from analyzers.terminal import plural
 
 _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -32,23 +33,24 @@ _INTEGERS = {
 }  # fmt: skip
 
 
-def quantization(dtypes: Mapping[str, str], config: Mapping[str, Any] | None) -> str | None:
+def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
     """How the weights are quantized: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None if they are not.
 
-    dtypes: tensor name -> dtype, as stored. The tensors decide whether, since a configuration often survives a conversion;
+    tensors: as stored, before scales are paired with weights. They decide whether, since a configuration often survives a conversion;
     ``quantization_config.quant_method`` of the configuration then decides between methods that store alike.
     """
-    found = _by_tensors(dtypes)
+    found = _by_tensors(tensors)
     method = _settings(config).get("quant_method")
     if found in _SHARED and isinstance(method, str) and _METHOD.fullmatch(method.lower()):
         return method.lower()
     return found
 
 
-def _by_tensors(dtypes: Mapping[str, str]) -> str | None:
-    if any(dtype not in DTYPE_BITS for dtype in dtypes.values()):
+def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
+    dtypes = {tensor.dtype for tensor in tensors}
+    if any(dtype not in DTYPE_BITS for dtype in dtypes):
         return "gguf"
-    leaves = {name.rpartition(".")[2].lower() for name in dtypes}
+    leaves = {tensor.name.rpartition(".")[2].lower() for tensor in tensors}
     if "qweight" in leaves and ("qzeros" in leaves or "scales" in leaves):
         return "gptq" if "g_idx" in leaves else "awq"
     if any(leaf.startswith("bitsandbytes__") for leaf in leaves) or {"absmax", "quant_map"} <= leaves:
@@ -59,15 +61,15 @@ def _by_tensors(dtypes: Mapping[str, str]) -> str | None:
         return "hqq"
     if {"codes", "codebooks"} <= leaves:
         return "aqlm"
-    if not any(dtype in _NARROW for dtype in dtypes.values()):
+    if not dtypes & _NARROW:
         return None
-    if leaves & {"weight_scale_2", "weight_global_scale"} and any(dtype in ("U8", "F4") for dtype in dtypes.values()):
+    if leaves & {"weight_scale_2", "weight_global_scale"} and dtypes & {"U8", "F4"}:
         return "nvfp4"
     if "weight_packed" in leaves:
         return "compressed-tensors"
     if any(leaf.endswith("blocks") and leaf[: -len("blocks")] + "scales" in leaves for leaf in leaves):
         return "mxfp4"
-    weights = {dtype for name, dtype in dtypes.items() if not is_buffer(name, (), dtype)}
+    weights = {tensor.dtype for tensor in tensors if not tensor.buffer}
     # A power of two per 32 codes: of fp8 codes where there are such, else of fp4 ones.
     if "F8_E8M0" in weights and weights & {"F4", "I8", "U8"}:
         return "mxfp4"
@@ -75,7 +77,7 @@ def _by_tensors(dtypes: Mapping[str, str]) -> str | None:
         return "fp8"
     if weights & {"F4", "F6_E2M3", "F6_E3M2"}:
         return "low-bit"
-    return "integer" if weights & INTEGER_DTYPES else None
+    return "integer" if weights & INTEGER_DTYPES - {"BOOL"} else None
 
 
 def describe_quantization(method: str, config: Mapping[str, Any] | None) -> str:
@@ -128,7 +130,7 @@ def storage_note(tensors: Sequence[Tensor]) -> str:
         parts.append(f"quantized blocks of GGUF, {8 * sum(t.nbytes for t in rest) / max(1, elements):.3g} bits per weight")
     elif rest and rest[0].dtype in INTEGER_DTYPES:
         kinds_of = Counter(_INTEGERS.get(_leaf(t.name), "integers") for t in rest)
-        parts.append(", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds_of.items(), key=lambda item: -item[1])))
+        parts.append(", ".join(f"{plural(count, 'tensor')} of {kind}" for kind, count in kinds_of.most_common()))
     elif rest:
         parts.append("no plain floats")
     return "; ".join(parts)

@@ -5,13 +5,13 @@
 A path is taken literally, '@' included. Everything else is refused with the reason.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from analyzers import limits
 from analyzers.errors import InvalidReference
+from analyzers.terminal import printable
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,249}")
@@ -36,8 +36,8 @@ class Reference:
 
 
 def quoted(text: str, length: int = 60) -> str:
-    """``text`` for a message: in double quotes, control and non-ASCII characters escaped, cut after ``length`` characters."""
-    return json.dumps(text[:length]) + ("..." if len(text) > length else "")
+    """``text`` for a message: in double quotes, `printable`, cut after ``length`` characters."""
+    return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
 
 
 def parse_reference(text: str, local: bool) -> Reference:
@@ -103,7 +103,8 @@ def _problem(name: str) -> str | None:
     if " " in name:
         return "holds a space, and model ids have none: give org/name"
     if not name.isascii():
-        return "holds characters no model id has: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
+        odd = next(c for c in name if not c.isascii())
+        return f"holds {odd} (U+{ord(odd):04X}), which no model id does: letters A-Z, digits, '-', '_' and '.' are allowed, as org/name"
     if "\\" in name:
         return "holds a backslash: model ids are written org/name, local paths ./folder or /folder"
     parts = name.split("/")

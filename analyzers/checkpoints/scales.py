@@ -3,26 +3,28 @@
 | weight | scales | value |
 | --- | --- | --- |
 | ``X`` of fp8 codes | ``X_scale_inv``, ``X_scale``; beside ``weight``: ``scale``, ``scale_weight``, ``qscale_weight`` | code x scale |
+| ``X_qdata`` of fp8 codes | ``X_scale`` | code x scale (torchao) |
 | ``X_blocks`` of bytes (..., groups, 16) | ``X_scales`` (..., groups) of E8M0 | E2M1 code x scale (MXFP4, gpt-oss) |
 | ``X`` or ``X_packed`` of E2M1 codes, two per byte | as for fp8: E8M0 per 32 in a row | code x scale (MXFP4) |
 | the same | E4M3 per 16 in a row, and one fp32 number | code x (scale x number) or (scale / number) (NVFP4) |
+| ``X`` of E2M1 codes, known as such | as for fp8: fp32, bf16 or fp16 per 16 or 32 in a row | code x scale |
 
 Scales called ``_inv`` multiply too: the name tells how they were computed. Of two codes in a byte the low half is the first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import Scale, Tensor
+from analyzers.terminal import plural
 
 FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _BYTES = frozenset({"U8", "I8"})
 _EXPONENTS = frozenset({"F8_E8M0", "U8"})  # a byte beside fp8 or fp4 codes is a power of two
-_FP8_SCALES = _EXPONENTS | {"F32", "BF16", "F16"}
 _FACTORS = frozenset({"F32", "BF16", "F16"})
+_FP8_SCALES = _EXPONENTS | _FACTORS
 
 _BLOCK = 128  # of DeepSeek's checkpoints, and of what follows them
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
@@ -30,6 +32,7 @@ _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
 # Endings of a weight's name that may be put off before the endings of its scales are put on.
 _SCALES = ("_scale_inv", "_scale")
 _SCALES_BESIDE = ("scale", "scale_weight", "qscale_weight")
+_CODES = "_qdata"
 # The number that NVFP4's scales are multiplied by (ModelOpt), and the one they are divided by (compressed-tensors).
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
 # Scales of activations and of the cache, in models whose weights are scaled.
@@ -43,20 +46,22 @@ def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> 
 
     Weights with scales have ``scale`` set; packed ones become one tensor under the name and shape of the weight, its dtype
     MXFP4 or NVFP4, in the place of the packed codes; scales have ``holds_scales`` set. What does not fit together stays
-    as it is, with a note. config: config.json, whose ``quantization_config.weight_block_size`` decides where shapes do not.
+    as it is, with a note, but for the scales, which are no parameters whatever they fit. config: config.json, whose
+    ``quantization_config.weight_block_size`` decides where shapes do not, and whose ``expert_dtype`` tells E2M1 codes from bytes.
     """
     if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
         return tuple(tensors), ()
-    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, _stated_block(config))
+    pairing = _Pairing({tensor.name: tensor for tensor in tensors}, _stated_block(config), (config or {}).get("expert_dtype") == "fp4")
     return tuple(pairing.paired()), tuple(pairing.notes())
 
 
 class _Pairing:
     """Weights and scales of one checkpoint, by name."""
 
-    def __init__(self, tensors: dict[str, Tensor], stated: tuple[int, int] | None) -> None:
+    def __init__(self, tensors: dict[str, Tensor], stated: tuple[int, int] | None, fp4: bool) -> None:
         self._tensors = tensors
         self._stated = stated
+        self._fp4 = fp4
         self._taken: set[str] = set()
         self._misfits: list[str] = []
 
@@ -64,16 +69,19 @@ class _Pairing:
         found = {tensor.name: self._weight(tensor) for tensor in self._tensors.values()}
         for name, tensor in found.items():
             if tensor.scale is None and (name in self._taken or (self._taken and _leaf(name) in _OF_ACTIVATIONS and tensor.elements == 1)):
-                yield replace(tensor, holds_scales=True)
+                yield _copied(tensor, holds_scales=True)
             else:
                 yield tensor
 
     def notes(self) -> Iterator[str]:
         if self._misfits:
-            yield (
-                f"{len(self._misfits):,} quantized tensors have scales that do not fit them in shape or dtype, "
-                f"{quoted(self._misfits[0])} first: no scale is applied to these."
+            others = len(self._misfits) - 1
+            more = (
+                f" and {plural(others, 'more quantized tensor')} have scales that do not fit them"
+                if others
+                else " has scales that do not fit it"
             )
+            yield f"{quoted(self._misfits[0])}{more} in shape or dtype: these are not applied."
 
     def _weight(self, tensor: Tensor) -> Tensor:
         if tensor.elements == 0 or tensor.buffer or not tensor.shape:
@@ -91,8 +99,12 @@ class _Pairing:
             if scale.dtype in _FP8_SCALES and block is not None:
                 return self._with(tensor, Scale(scale, block))
         if scales:
-            self._misfits.append(tensor.name)
+            self._misfit(tensor, scales)
         return tensor
+
+    def _misfit(self, tensor: Tensor, scales: Sequence[Tensor]) -> None:
+        self._misfits.append(tensor.name)
+        self._taken.update(scale.name for scale in scales)
 
     def _blocks(self, tensor: Tensor) -> Tensor:
         """gpt-oss: (..., groups, 16) bytes are (..., groups x 32) codes."""
@@ -102,10 +114,10 @@ class _Pairing:
             return tensor
         fits = len(tensor.shape) > 1 and tensor.shape[-1] * 2 == _MXFP4_GROUP and scale.shape == tensor.shape[:-1]
         if not fits or scale.dtype not in _EXPONENTS or name in self._tensors or not _contiguous(tensor, scale):
-            self._misfits.append(tensor.name)
+            self._misfit(tensor, [scale])
             return tensor
         shape = (*tensor.shape[:-2], tensor.shape[-2] * _MXFP4_GROUP)
-        return self._with(replace(tensor, name=name, dtype="MXFP4", shape=shape), Scale(scale, (1, _MXFP4_GROUP)))
+        return self._with(tensor, Scale(scale, (1, _MXFP4_GROUP)), name, "MXFP4", shape)
 
     def _packed(self, tensor: Tensor) -> Tensor:
         name = tensor.name.removesuffix("_packed")
@@ -114,9 +126,8 @@ class _Pairing:
             found = self._packed_with(tensor, name, scale)
             if found is not None:
                 return found
-        # Bytes with scales of 16 or 32 bits are integers, which are another matter.
         if tensor.dtype == "F4" and scales:
-            self._misfits.append(tensor.name)
+            self._misfit(tensor, scales)
         return tensor
 
     def _packed_with(self, tensor: Tensor, name: str, scale: Tensor) -> Tensor | None:
@@ -128,6 +139,10 @@ class _Pairing:
             if scale.dtype == "U8" and not tensor.name.endswith("_packed") and tensor.dtype != "F4":
                 return None  # bytes beside bytes of any kind: nothing says that they are floats
             return self._named(tensor, name, "MXFP4", shape, Scale(scale, (1, _MXFP4_GROUP)))
+        # Bytes with scales of 16 or 32 bits are integers unless something says otherwise.
+        if scale.dtype in _FACTORS and (tensor.dtype == "F4" or self._fp4):
+            group = next((length for length in (_MXFP4_GROUP, _NVFP4_GROUP) if scale.shape[-1] * length == columns), None)
+            return None if group is None else self._named(tensor, name, "F4", shape, Scale(scale, (1, group)))
         factor, divisor = self._tensors.get(name + _FACTOR), self._tensors.get(name + _DIVISOR)
         one = factor or divisor
         if scale.dtype != "F8_E4M3" or scale.shape[-1] * _NVFP4_GROUP != columns or one is None:
@@ -139,18 +154,30 @@ class _Pairing:
     def _named(self, tensor: Tensor, name: str, dtype: str, shape: tuple[int, ...], scale: Scale) -> Tensor | None:
         if name != tensor.name and name in self._tensors:
             return None
-        return self._with(replace(tensor, name=name, dtype=dtype, shape=shape), scale)
+        return self._with(tensor, scale, name, dtype, shape)
 
-    def _with(self, tensor: Tensor, scale: Scale) -> Tensor:
+    def _with(self, tensor: Tensor, scale: Scale, name: str = "", dtype: str = "", shape: tuple[int, ...] = ()) -> Tensor:
         self._taken.add(scale.tensor.name)
         if scale.factor is not None:
             self._taken.add(scale.factor.name)
-        return replace(tensor, scale=scale)
+        return _copied(tensor, name, dtype, shape, scale)
+
+
+def _copied(
+    tensor: Tensor, name: str = "", dtype: str = "", shape: tuple[int, ...] = (), scale: Scale | None = None, holds_scales: bool = False
+) -> Tensor:
+    """A tensor with other fields, as `dataclasses.replace` makes it, which takes a second for the tensors of 60 layers of experts."""
+    return Tensor(
+        name or tensor.name, dtype or tensor.dtype, shape or tensor.shape, tensor.file, tensor.offset, tensor.nbytes, tensor.role,
+        tensor.layer, tensor.buffer, scale, holds_scales, tensor.strides,
+    )  # fmt: skip
 
 
 def _scale_names(name: str) -> Iterator[str]:
     for ending in _SCALES:
         yield name + ending
+    if name.endswith(_CODES):
+        yield name.removesuffix(_CODES) + "_scale"
     module, dot, leaf = name.rpartition(".")
     if leaf == "weight":
         for beside in _SCALES_BESIDE:
@@ -179,7 +206,9 @@ def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, i
     """Rows and columns of a weight of ``shape`` that share a scale of ``scales``; None where the two do not fit together.
 
     One number is for all; else axes are matched from the first on, so that (out,) and (out, 1) are one scale per row and
-    (experts,) one per expert. Before the last two axes there must be a scale for each.
+    (experts,) one per expert. Before the last two axes there must be a scale for each. As many scales as the other axis is
+    long are that axis's, where the axes differ and it is no grid of 128 x 128: (in,) and (in, 1) are one per column (FBGEMM's
+    experts), (1, out) one per row. Any other vector may be of parts that are not equal, as of queries, keys and values in one.
     """
     weight = (1, *shape) if len(shape) == 1 else shape
     rows, columns = weight[-2:]
@@ -190,13 +219,26 @@ def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, i
         return None
     if stated is not None and (-(-rows // stated[0]), -(-columns // stated[1])) == grid[-2:]:
         return stated
+    if len(shape) == 2 and len(scales) == 1 and scales[0] not in (rows, columns, -(-rows // _BLOCK)):
+        return None
+    if rows != columns and grid[-2:] != (-(-rows // _BLOCK), -(-columns // _BLOCK)):
+        if grid[-2:] == (columns, 1):
+            return rows, 1
+        if grid[-2:] == (1, rows):
+            return 1, columns
     by_rows, by_columns = _length(rows, grid[-2]), _length(columns, grid[-1])
     return None if by_rows is None or by_columns is None else (by_rows, by_columns)
 
 
 def _length(elements: int, scales: int) -> int | None:
-    """How many of ``elements`` share one of ``scales``, the last of which may be for fewer. None where no such length is known."""
+    """How many of ``elements`` share one of ``scales``, the last of which may be for fewer. None where no such length is known.
+
+    None too where what divides is no power of two and a usual length fits but for the end: of 100, 4 scales are for 25 or for 32 each.
+    """
     if scales in (0, 1):
         return elements if scales else None
-    evenly = (elements // scales,) if elements % scales == 0 else ()
-    return next((length for length in (_BLOCK, *evenly, 16, 32, 64, 256, 512) if -(-elements // length) == scales), None)
+    usual = [length for length in (_BLOCK, 16, 32, 64, 256, 512) if -(-elements // length) == scales]
+    evenly = elements // scales if elements % scales == 0 else None
+    if evenly is None or _BLOCK in usual:
+        return usual[0] if usual else None
+    return None if usual and evenly & (evenly - 1) else evenly

@@ -4,10 +4,9 @@ Each thread reads a chunk into its own buffer and works on it while it is still 
 the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a tensor or model.
 """
 
-import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +17,9 @@ from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import decoded, stored_bytes
 from analyzers.checkpoints.elements import HELD_AT_ONCE, CountedReads, as_read, gather, is_held, read_elements, read_extent
-from analyzers.checkpoints.repository import RangeFile, WindowedFile
+from analyzers.checkpoints.repository import RangeFile, windowed
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.workers import Stopped, Tally, work_through
 from analyzers.numerics import loops_for
 
 T = TypeVar("T")
@@ -30,9 +30,6 @@ SPAN_BYTES = 64 << 20
 
 # What is mapped at a time of a file that can be: several chunks, for mapping pays off from some MiB on.
 WINDOW_BYTES = 8 << 20
-
-# Seconds between signs of life while a read takes long: the consumer can show progress, or cancel.
-HEARTBEAT = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +78,14 @@ def whole_spans(tensors: Sequence[Tensor], threads: int = 1, chunk_bytes: int = 
     spans: list[Span] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.offset)):
         row = row_length(tensor)
-        chunk = _whole_rows(max(min(chunk_bytes, limits.STREAM_BYTES), 64) * 8 // tensor.bits, row)
-        span = _whole_rows(SPAN_BYTES // (4 if threads > 8 else 1) * 8 // tensor.bits, row)
+        chunk = whole_rows(max(min(chunk_bytes, limits.STREAM_BYTES), 64) * 8 // tensor.bits, row)
+        span = whole_rows(SPAN_BYTES // (4 if threads > 8 else 1) * 8 // tensor.bits, row)
         step = span // chunk * chunk or span
         spans += [Span(tensor, start, min(step, tensor.elements - start)) for start in range(0, tensor.elements, step)]
     return spans
 
 
-def _whole_rows(elements: int, row: int) -> int:
+def whole_rows(elements: int, row: int) -> int:
     """The largest whole number of rows within ``elements``; without one, a multiple of 1,024 elements."""
     if 0 < row <= elements:
         return elements // row * row
@@ -101,27 +98,23 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     ``work`` sees a view of which not all is held at once in the order of the memory, with the shape it has there; all
     else, and every step, has the tensor as the checkpoint does.
     ``work`` runs on several threads at once and must go through its chunks; chunks hold whole rows where a row is
-    shorter than a chunk. Between results, and at least every ``HEARTBEAT`` seconds, a step without a span tells how
+    shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span tells how
     much was read. Closing the generator stops the threads after the chunk they are at and closes the
-    repository; so does an error of a read or of ``work``, which is raised here.
+    repository; so does an error of a read or of ``work``, which is raised here. Raises InvalidCheckpoint at the end where a
+    local file was changed meanwhile.
     """
-    waiting: queue.SimpleQueue[Span] = queue.SimpleQueue()
-    for span in spans:
-        waiting.put(span)
-    done: queue.SimpleQueue[tuple[Span, T] | BaseException] = queue.SimpleQueue()
     stop = threading.Event()
-    read = _Tally()
+    read = Tally()
     views = threading.BoundedSemaphore(HELD_AT_ONCE)
     chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
-    windowed = all(isinstance(file, WindowedFile) for file in checkpoint.files)
-    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if windowed else chunk_bytes
+    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if all(map(windowed, checkpoint.files)) else chunk_bytes
     threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // window_bytes))
 
     loops = loops_for(sum(4 * span.count for span in spans if span.tensor.scale is not None))
 
     def fetch(tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
         if stop.is_set():
-            raise _Stopped
+            raise Stopped
         file = CountedReads(checkpoint.files[tensor.file])
         codes = read_elements(file, tensor, start, count, buffer)
         read.add(codes.nbytes, file.taken())
@@ -129,7 +122,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
 
     def chunks(span: Span, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
         tensor = span.tensor
-        step = _whole_rows(chunk_bytes * 8 // tensor.bits, row_length(tensor))
+        step = whole_rows(chunk_bytes * 8 // tensor.bits, row_length(tensor))
         if tensor.scale is not None:
             for start, values in decoded(tensor, span.start, span.count, step, buffer, fetch, loops):
                 yield Chunk(start, values)
@@ -141,7 +134,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
         held = read_extent(file, tensor) if is_held(tensor, span.count) else None
         for start in range(span.start, span.start + span.count, step):
             if stop.is_set():
-                raise _Stopped
+                raise Stopped
             count = min(step, span.start + span.count - start)
             codes = read_elements(file, tensor, start, count, buffer) if held is None else gather(held, tensor, start, count, buffer)
             read.add(codes.nbytes, file.taken())
@@ -153,7 +146,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
         end = span.start + span.count
         for start in range(span.start, end, many):
             if stop.is_set():
-                raise _Stopped
+                raise Stopped
             part = buffer[: min(many, end - start) * tensor.itemsize]
             offset = tensor.offset + start * tensor.itemsize
             with _window(file, offset, part, tensor.itemsize) as found:
@@ -162,66 +155,26 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
                 for at in range(0, codes.size, step):
                     yield Chunk(start + at, codes[at : at + step])
 
-    def run() -> None:
-        try:
-            buffer = np.empty(window_bytes, dtype=np.uint8)  # takes memory only where it is written to
-            while not stop.is_set():
-                try:
-                    span = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                seen = replace(span, tensor=as_read(span.tensor, span.count))
-                with views if is_held(span.tensor, span.count) else nullcontext():
-                    done.put((span, work(seen, chunks(seen, buffer))))
-        except _Stopped:
-            pass
-        except BaseException as error:  # whatever it is belongs to the consumer
-            done.put(error)
+    def worker() -> Callable[[Span], T]:
+        buffer = np.empty(window_bytes, dtype=np.uint8)  # takes memory only where it is written to
 
-    pool = [threading.Thread(target=run, name=f"stream-{i}", daemon=True) for i in range(threads)]
-    for thread in pool:
-        thread.start()
-    finished = False
-    try:
-        for _ in range(len(spans)):
-            while True:
-                try:
-                    item = done.get(timeout=HEARTBEAT)
-                    break
-                except queue.Empty:
-                    yield Step(None, None, read.bytes, read.requests)
-            if isinstance(item, BaseException):
-                raise item
-            yield Step(item[0], item[1], read.bytes, read.requests)
-        finished = True
-    finally:
-        stop.set()
-        if not finished:
-            checkpoint.repository.close()  # wakes reads that wait for the Hub
-        for thread in pool:
-            thread.join()
+        def count(span: Span) -> T:
+            seen = replace(span, tensor=as_read(span.tensor, span.count))
+            with views if is_held(span.tensor, span.count) else nullcontext():
+                return work(seen, chunks(seen, buffer))
+
+        return count
+
+    # Closing the repository wakes reads that wait for the Hub.
+    with closing(work_through(spans, threads, worker, stop, checkpoint.repository.close)) as finished:
+        for found in finished:
+            span, result = found if found is not None else (None, None)
+            yield Step(span, result, read.bytes, read.requests)
+    checkpoint.confirm()
 
 
 def _window(file: RangeFile, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> AbstractContextManager[NDArray[np.uint8]]:
-    if isinstance(file, WindowedFile):
-        return file.window(offset, buffer, itemsize)
+    if (seen := windowed(file)) is not None:
+        return seen.window(offset, buffer, itemsize)
     file.read_into(offset, buffer.data)
     return nullcontext(buffer)
-
-
-class _Stopped(Exception):
-    """The consumer has gone."""
-
-
-class _Tally:
-    """Bytes and reads, counted by several threads."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.requests = 0
-        self._lock = threading.Lock()
-
-    def add(self, size: int, requests: int) -> None:
-        with self._lock:
-            self.bytes += size
-            self.requests += requests

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Thread
 from time import perf_counter
 from types import TracebackType
@@ -10,13 +10,13 @@ from typing import Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, Tensor, open_checkpoint, parse_reference, select, stream
-from analyzers.checkpoints.names import INTEGER_DTYPES
-from analyzers.checkpoints.quantization import describe_quantization, storage_note
+from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, open_checkpoint, parse_reference, stream
+from analyzers.dtype_detection.chosen import Chosen, storage_rows
 from analyzers.dtype_detection.collect import Collector, Partial, Plan, Shares, in_order, intervals, merge
 from analyzers.dtype_detection.count import Counted, Counter
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.report import BufferRow, CheckpointFacts, DtypeReport, DtypeRequest, Exponent, Extremes, Storage
+from analyzers.dtype_detection.notes import LEAST_EXPONENT, notes, unread
+from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Extremes
 from analyzers.dtype_detection.risk import fp16_risk
 from analyzers.dtype_detection.statistics import (
     UNREAD,
@@ -29,12 +29,12 @@ from analyzers.dtype_detection.statistics import (
     together,
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
-from analyzers.errors import LimitExceeded, NoWeights, UnsupportedWeights
+from analyzers.errors import LimitExceeded
 from analyzers.numerics import loops_for, warm
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
 
@@ -81,7 +81,7 @@ class Inspection:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):
                 checkpoint = replace(checkpoint, parallel_reads=max(1, min(threads, checkpoint.parallel_reads)))
             self._checkpoint = checkpoint
-            self._chosen = _Chosen.of(checkpoint, request)
+            self._chosen = Chosen.of(checkpoint, request)
             self._plan = Plan.of(checkpoint, self._chosen.floats, request)
             if largest is not None and self._plan.nbytes > largest:
                 raise LimitExceeded(
@@ -148,37 +148,8 @@ class Inspection:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The tensors looked at: parameters that pass the filters, those of them that have float values, scales, and buffers."""
-
-    parameters: list[Tensor]
-    floats: list[Tensor]
-    scales: list[Tensor]
-    buffers: list[Tensor]
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> "_Chosen":
-        tensors = select(checkpoint.tensors, request.include, request.exclude)
-        parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
-        floats = [t for t in parameters if t.has_values]
-        integers = any(not t.has_values and t.dtype in INTEGER_DTYPES for t in parameters)
-        if checkpoint.quantization not in (None, "fp8", "mxfp4") and integers and not request.include:
-            raise UnsupportedWeights(
-                f"{checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}: integers whose bits say "
-                "nothing about training. Inspect the original model, or choose the tensors that are still floats with an include "
-                "filter (for example: embed|norm)."
-            )
-        if not parameters:
-            raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
-        if not any(t.elements for t in floats):
-            kinds = ", ".join(sorted({t.dtype for t in parameters}))
-            raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}, or empty.")
-        return cls(parameters, floats, [t for t in tensors if t.holds_scales], [t for t in tensors if t.buffer])
-
-
 def _report(
-    checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: _Chosen, plan: Plan, found: Partial, start: float
+    checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: Chosen, plan: Plan, found: Partial, start: float
 ) -> DtypeReport:
     exact = plan.population is None
     results = in_order(found, chosen.floats)
@@ -195,7 +166,8 @@ def _report(
     lineage = conclude(judged, judgements, parameters)
     exponents: dict[int, int] = {}
     for values, _ in pooled.values():
-        for exponent, count in values.exponents().items():
+        for found_at, count in values.exponents().items():
+            exponent = max(found_at, LEAST_EXPONENT)
             exponents[exponent] = exponents.get(exponent, 0) + count
     overall = extremes(read, exact)
     estimates = intervals(plan, found)
@@ -214,14 +186,14 @@ def _report(
         id=content_id("dtype", ANALYSIS_VERSION, resolved),
         analysis_version=ANALYSIS_VERSION,
         request=request.model_copy(update={"model": checkpoint.ref}),
-        checkpoint=_facts(checkpoint),
+        checkpoint=checkpoint.facts(),
         mode=request.mode,
         bytes_read=found.nbytes,
         values_read=whole.values_read,
         requests=found.requests,
         selected_tensors=len(chosen.parameters),
         selected_parameters=sum(t.elements for t in chosen.parameters),
-        storage=_storage(chosen),
+        storage=storage_rows(chosen),
         config_dtype=_config_dtype(checkpoint.config),
         quantization_config=_quantization(checkpoint.config),
         extremes=overall,
@@ -230,13 +202,13 @@ def _report(
         intervals=estimates,
         lineage=lineage,
         training=infer_training(_label(checkpoint.ref), lineage, _base_extremes(read, exact), parameters),
-        fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact),
+        fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact, *unread(chosen)),
         exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
         layers=tuple(layer_rows(results)),
         tensors=tuple(rows),
         tensors_aggregated=aggregated,
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
-        notes=tuple(_notes(checkpoint, chosen, exact, aggregated)),
+        notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0))),
         timing=_timing(found, start),
         environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )
@@ -253,36 +225,6 @@ def _timing(found: Partial, start: float) -> Timing:
 def _base_extremes(read: Sequence[TensorResult], exact: bool) -> Extremes:
     """Extremes of the base model: without the LM head, as in the reference table."""
     return extremes([r for r in read if r.tensor.role != "head"] or read, exact)
-
-
-def _facts(checkpoint: Checkpoint) -> CheckpointFacts:
-    return CheckpointFacts(
-        ref=checkpoint.ref,
-        commit=checkpoint.commit,
-        parameters=checkpoint.parameters,
-        bytes=checkpoint.nbytes,
-        files=len(checkpoint.files),
-        tensors=len(checkpoint.tensors),
-        public=checkpoint.public,
-        quantization=checkpoint.quantization,
-    )
-
-
-def _storage(chosen: _Chosen) -> tuple[Storage, ...]:
-    by_dtype: dict[str, list[Tensor]] = {}
-    for tensor in (*chosen.parameters, *chosen.scales):
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    rows = [
-        Storage(
-            dtype=dtype,
-            tensors=len(each),
-            parameters=sum(t.elements for t in each if not t.holds_scales),
-            bytes=sum(t.nbytes for t in each),
-            note=storage_note(each),
-        )
-        for dtype, each in by_dtype.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
 
 
 def _config_dtype(config: dict[str, object] | None) -> str | None:
@@ -311,34 +253,3 @@ def _label(ref: str) -> Label | None:
         sample = SAMPLES.get(ref.removeprefix("sample:"))
         return Label(sample.precision, "trained for this project: see the sample's description") if sample else None
     return labels().get(ref.lower())
-
-
-def _notes(checkpoint: Checkpoint, chosen: _Chosen, exact: bool, aggregated: bool) -> Iterator[str]:
-    yield from checkpoint.notes
-    if not exact:
-        yield (
-            "Quick mode read a sample: extremes and counts are what was seen in it, norms of tensors read in part are scaled up, "
-            "shares are estimates with 95 % intervals."
-        )
-    others = [t for t in chosen.parameters if not t.has_values]
-    if others:
-        kinds = ", ".join(sorted({t.dtype for t in others}))
-        share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
-        yield (
-            f"{len(others):,} tensors ({kinds}; {100 * share:.3g} % of the elements) hold no plain floats and are left out of all "
-            "statistics: what is said here is said of the others."
-        )
-    scaled = [t for t in chosen.floats if t.scale is not None]
-    if scaled:
-        kinds = ", ".join(sorted({t.dtype for t in scaled}))
-        yield (
-            f"{len(scaled):,} tensors ({kinds}) are described by their decoded values, code times scale in float32, as they are used; "
-            f"the {len(chosen.scales):,} tensors of scales count for storage alone."
-        )
-    unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
-    if unscaled:
-        yield f"{len(unscaled):,} fp8 tensors are described by their stored values, for no scale stands beside them."
-    if chosen.buffers:
-        yield f"{len(chosen.buffers):,} stored tensors are buffers, not parameters: listed by name and left out of everything else."
-    if aggregated:
-        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

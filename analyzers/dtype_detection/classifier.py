@@ -12,7 +12,7 @@ where r is the share left to the precisions that they cannot: those have a singl
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import dist, exp, isfinite, log10
 from typing import Literal
 
@@ -98,10 +98,14 @@ class Classifier(Data):
         left = sum(self.rates[name] for name in scores) / sum(powers.values())
         return {name: left * powers[name] if name in powers else rate for name, rate in self.rates.items()}
 
+    @cached_property
+    def _points(self) -> list[tuple[float, ...]]:
+        return [self.point(example.model_dump()) for example in self.examples]
+
     def nearest(self, magnitudes: Mapping[str, float]) -> tuple[Example, float]:
         """The nearest example and its distance, in standard deviations."""
         z = self.point(magnitudes)
-        distances = [dist(z, self.point(example.model_dump())) for example in self.examples]
+        distances = [dist(z, point) for point in self._points]
         least = min(range(len(distances)), key=lambda i: distances[i])
         return self.examples[least], distances[least]
 

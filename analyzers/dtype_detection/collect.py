@@ -11,9 +11,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.base import Interval
 from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_reads, whole_spans
 from analyzers.dtype_detection.count import Counted
-from analyzers.dtype_detection.report import DtypeRequest, Interval
+from analyzers.dtype_detection.report import DtypeRequest
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.errors import InvalidRequest
 from analyzers.numerics.intervals import ShareBlocks, share_interval

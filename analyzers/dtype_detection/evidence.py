@@ -119,7 +119,8 @@ def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evi
         conclusion = "too few different values to tell"
     else:
         conclusion = "no value the question applies to"
-    return _evidence(test.name, test.question, test.format, "values", (tested, distinct, exceptions), test.chance, proven, conclusion)
+    counts = tested, distinct, exceptions
+    return _evidence(test.name, test.question, test.format, values.dtype, "values", counts, test.chance, proven, conclusion)
 
 
 def _significands(values: BitHistogram, mask: NDArray[np.bool_]) -> int:
@@ -169,8 +170,8 @@ def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:
     return domains[test.domain]
 
 
-def run_evidence(runs: NDArray[np.int64]) -> Evidence | None:
-    """The fp8 question, from what `numerics.runs` counts. None when no run could be asked.
+def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
+    """The fp8 question, from what `numerics.runs` counts of values ``stored`` in a dtype. None when no run could be asked.
 
     Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3, and its FNUZ form, which leaves the
     same) up to 8. Only telling runs prove anything: integers and 4- and 6-bit floats have few significands too.
@@ -193,11 +194,11 @@ def run_evidence(runs: NDArray[np.int64]) -> Evidence | None:
         conclusion = "few significands, as of fp8, but within reach of integers with scales too"
     question = f"At most {most} different significands in each run of 128?"
     proven = enough and not exceptions
-    return _evidence("fp8_runs", question, name, "runs", (tested, telling, exceptions), _RUN_CHANCE, proven, conclusion)
+    return _evidence("fp8_runs", question, name, stored, "runs", (tested, telling, exceptions), _RUN_CHANCE, proven, conclusion)
 
 
-def block_evidence(runs: NDArray[np.int64]) -> Evidence | None:
-    """The fp4 question, from what `numerics.runs` counts. None when most blocks of 16 are off the grid, as of native weights.
+def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
+    """The fp4 question, from the same. None when most blocks of 16 are off the grid, as of native weights.
 
     Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; the 4-bit floats of
     bitsandbytes, whose smallest value is another, do not either; longer integers take 5 or 7 steps.
@@ -220,15 +221,17 @@ def block_evidence(runs: NDArray[np.int64]) -> Evidence | None:
     elif enough:
         conclusion = f"was {name} before"
     else:
-        conclusion = "on the grid, as integers of few steps are too: not enough blocks reach from its 1 to its 12"
+        conclusion = "on the grid, as integers of few steps are too: too few blocks reach from its 1 to its 12"
     question = "Each block of 16 on the 4-bit float grid 1, 2, 3, 4, 6, 8, 12 × t?"
-    return _evidence("fp4_blocks", question, name, "blocks", (tested, whole, off), _BLOCK_CHANCE, enough and not off, conclusion)
+    proven = enough and not off
+    return _evidence("fp4_blocks", question, name, stored, "blocks", (tested, whole, off), _BLOCK_CHANCE, proven, conclusion)
 
 
 def _evidence(
     name: str,
     question: str,
     ancestor: str,
+    stored: str,
     unit: Literal["values", "runs", "blocks"],
     counts: tuple[int, int, int],
     chance: float,
@@ -241,6 +244,7 @@ def _evidence(
         test=name,
         question=question,
         format=ancestor,
+        stored=stored,
         unit=unit,
         tested=tested,
         distinct=distinct,

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
-from analyzers.numerics import BitHistogram
+from analyzers.numerics import BitHistogram, bins
 from analyzers.numerics.runs import DULL, FEW_4, MANY, TELLING_8
+from analyzers.terminal import plural
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -28,8 +29,13 @@ _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as consta
 # A few dull runs, as of biases, say nothing about the rest.
 _DULL_RUNS = 4
 
-
+# The questions about neighbours, and what is said where one of them finds no exception and no proof.
 _NARROW = ("fp4_blocks", "fp8_runs")
+_UNSURE = {
+    "fp4_blocks": "its blocks of 16 lie on the 4-bit float grid, but integers of few steps do too, and too few of them reach from the "
+    "smallest value of that grid to its largest",
+    "fp8_runs": "its runs of 128 have no more significands than fp8 leaves, but are within reach of integers with scales too",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,10 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     which are fossils when the rest is not.
     """
     dtype = values.dtype
-    narrow = {e.test: e for e in (run_evidence(runs), block_evidence(runs)) if e}
+    table = bins(dtype)
+    # Of values that all are powers of two, as a norm of ones is, every grid would be found, and nothing said by that.
+    told = values.count(table.finite_nonzero) > values.count(table.one_bit)
+    narrow = {e.test: e for e in (run_evidence(runs, dtype), block_evidence(runs, dtype)) if e and told}
     grid = any(e.proven for e in narrow.values())
     found = {test.name: evidence(test, values, grid) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and found["bf16_exact"].proven:
@@ -188,7 +197,7 @@ def _besides(parts: Sequence[Part], everything: int) -> str:
     """A sentence on the tensors that did not decide."""
     if not parts:
         return ""
-    said = ", ".join(f"{part.tensors:,} {'tensor is' if part.tensors == 1 else 'tensors are'} {part.verdict}" for part in parts)
+    said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
     return f" Besides, {said} ({100 * sum(part.parameters for part in parts) / max(1, everything):.2g} % of the parameters)."
 
 
@@ -216,18 +225,22 @@ def _statement(
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
         shares = ", ".join(f"{part.verdict} {100 * part.parameters / whole:.3g} %" for part in parts)
-        rows = f"; {fossils:,} rows are exact in a narrower format, as rows never updated since are" if fossils else ""
+        exact = "row is exact in a narrower format, as one never updated since is"
+        rows = f"; {plural(fossils, exact, 'rows are exact in a narrower format, as rows never updated since are')}" if fossils else ""
         return f"Parts of it have different histories: {shares} of the parameters{rows}."
     if verdict == "undecided" and stored not in TESTS:
         return f"Of {here} values nothing narrower is asked."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
     if verdict == "undecided" and unsure:
-        return f"What came before {here} is not to be told from runs of neighbours: {unsure.conclusion}."
+        return f"What came before {FORMAT_OF[unsure.stored]} stays open: {_UNSURE[unsure.test]}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":
-        tested = max((e for e in found if e.exceptions), key=lambda e: e.tested, default=None)
-        seen = f": {tested.exceptions:,} of {tested.tested:,} {tested.unit} rule {tested.format} out" if tested else ""
+        tested = max((e for e in found if e.exceptions and e.stored == stored), key=lambda e: e.tested, default=None)
+        seen = ""
+        if tested:
+            rule = "rules" if tested.exceptions == 1 else "rule"
+            seen = f": {tested.exceptions:,} of {plural(tested.tested, tested.unit[:-1])} {rule} {tested.format} out"
         return f"No narrower format survives in the {here} values{seen}. A wider one is never excluded."
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
@@ -237,18 +250,19 @@ def _statement(
         path = " then ".join((*ancestors, here))
     if proof is None:
         part = next(part for part in parts if part.verdict == verdict)
-        return f"{path}: proven in {part.tensors:,} of {tensors:,} tensors; the bits of the others decide nothing."
+        others = "; the bits of the others decide nothing" if part.tensors < tensors else ""
+        return f"{path}: proven in {part.tensors:,} of {plural(tensors, 'tensor')}{others}."
     if proof.test == "fp8_runs":
         return (
-            f"{path}: of {proof.tested:,} runs of 128 neighbours none has more significands than {proof.format} leaves, "
+            f"{path}: of {plural(proof.tested, 'run')} of 128 neighbours none has more significands than {proof.format} leaves, "
             f"and {proof.distinct:,} reach deeper than integers do."
         )
     if proof.test == "fp4_blocks":
         return (
-            f"{path}: of {proof.tested:,} blocks of 16 neighbours none is off the 4-bit float grid, "
+            f"{path}: of {plural(proof.tested, 'block')} of 16 neighbours none is off the 4-bit float grid, "
             f"and {proof.distinct:,} reach from its smallest to its largest."
         )
     return (
-        f"{path}: {proof.tested:,} {proof.unit} tested, none an exception, {proof.distinct:,} different; "
+        f"{path}: {plural(proof.tested, proof.unit[:-1])} tested, none an exception, {proof.distinct:,} different; "
         f"by chance each would pass with probability {proof.chance:.2g}."
     )

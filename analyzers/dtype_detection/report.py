@@ -7,10 +7,9 @@ mode counts and extremes are what was *seen* in the values read, shares are esti
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import PrivateAttr
 
-from analyzers import limits
-from analyzers.base import Data, Report, Request
+from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -31,56 +30,14 @@ RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
 Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 
-class DtypeRequest(Request):
+class DtypeRequest(WeightsRequest):
     """What to look at, and how closely.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    mode: "quick" reads a seeded sample of ``budget`` bytes; "exact" reads everything.
-    include, exclude: regular expressions searched in tensor names; only the tensors selected are looked at.
-    subfolder: look only at the weights in this folder of the repository.
+    The rest is as in `base.WeightsRequest`.
     """
 
     model: str
-    mode: Literal["quick", "exact"] = "quick"
-    budget: int = Field(default=limits.DEFAULT_BUDGET_BYTES, strict=True)
-    include: str | None = None
-    exclude: str | None = None
-    subfolder: str | None = None
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-
-    @field_validator("budget")
-    @classmethod
-    def _budget_in_range(cls, budget: int) -> int:
-        if not 1 <= budget <= limits.MAX_BUDGET_BYTES:
-            raise ValueError(f"the budget must be from 1 byte to {limits.MAX_BUDGET_BYTES:,} bytes, not {budget:,}")
-        return budget
-
-    @field_validator("include", "exclude", "subfolder")
-    @classmethod
-    def _short(cls, text: str | None) -> str | None:
-        if text is not None and len(text) > limits.FILTER_LENGTH:
-            raise ValueError(f"a filter may have at most {limits.FILTER_LENGTH:,} characters, not {len(text):,}")
-        return text or None
-
-    @model_validator(mode="after")
-    def _exact_has_no_budget(self) -> "DtypeRequest":
-        if self.mode == "exact" and self.budget != limits.DEFAULT_BUDGET_BYTES:
-            raise ValueError("exact mode reads everything: give either --exact or a budget")
-        return self
-
-
-class CheckpointFacts(Data):
-    """The checkpoint as a whole. ``parameters`` leaves buffers out; ``bytes`` and ``files`` are those of its weights."""
-
-    ref: str
-    commit: str
-    parameters: int
-    bytes: int
-    files: int
-    tensors: int
-    public: bool
-    quantization: str | None
 
 
 class Storage(Data):
@@ -135,18 +92,11 @@ class Representable(Data):
     fp8_e5m2: float | None
 
 
-class Interval(Data):
-    """A 95 % interval for a share of the whole checkpoint, from the sample."""
-
-    estimate: float
-    low: float
-    high: float
-
-
 class Evidence(Data):
     """One question put to the bits.
 
-    test: its name; format: the ancestor it looks for; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
+    test: its name; format: the ancestor it looks for; stored: the dtype of the values it was put to, empty in reports of analysis
+    version 2 and before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
     of 16). tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing), or
     how many runs or blocks that only a grid of the ancestor explains;
     exceptions: how many fail (one refutes); share: of those tested that pass; chance: share passing if there was no
@@ -156,6 +106,7 @@ class Evidence(Data):
     test: str
     question: str
     format: str
+    stored: str = ""
     unit: Literal["values", "runs", "blocks"]
     tested: int
     distinct: int
@@ -317,6 +268,16 @@ class DtypeReport(Report):
     def full_rows(self) -> Sequence[TensorRow]:
         """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
         return self._full_rows() if self._full_rows else self.tensors
+
+    def subject(self) -> dict[str, str]:
+        """The checkpoint."""
+        return {"model": self.checkpoint.ref}
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """`tables`, with a row for every tensor (`full_rows`)."""
+        from analyzers.dtype_detection.tables import tensor_table
+
+        return self.tables() | {"tensors": tensor_table(self.full_rows())}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""

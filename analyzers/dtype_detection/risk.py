@@ -1,33 +1,32 @@
 """Whether the weights survive a cast to fp16."""
 
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
+from analyzers.terminal import plural
 
 # Losing one weight in ten thousand to zero, or one in a hundred to reduced precision, is worth a word.
 _UNDERFLOW_SHARE = 1e-4
 _SUBNORMAL_SHARE = 1e-2
 
 
-def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool) -> Fp16Risk:
+def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unread: str, unread_share: float) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
-    overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. Weights that
-    fit say nothing about activations.
+    unread: the weights whose values are not decoded, in words, empty where there are none; unread_share: of all elements.
+    overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
+    weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
+    unseen = [f"Nothing is said of {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
-        return Fp16Risk(
-            level="unknown",
-            reasons=(
-                f"There is no finite nonzero weight to judge: {counts.zero:,} are zero, {counts.nan:,} NaN and {counts.inf:,} infinite.",
-            ),
-        )
+        none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
+        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *unseen))
     seen = " among the values read" if quick else ""
     reasons = []
     level: RiskLevel = "fits"
     if counts.fp16_overflow:
         level = "overflow"
         reasons.append(
-            f"{counts.fp16_overflow:,} weights{seen} become infinite in fp16 (largest {extremes.abs_max:.4g}, limit 65504): "
-            "keep bf16 or fp32, or rescale them first."
+            f"{plural(counts.fp16_overflow, 'weight')}{seen} {'becomes' if counts.fp16_overflow == 1 else 'become'} infinite in fp16 "
+            f"(largest {extremes.abs_max:.4g}, limit 65504): keep bf16 or fp32, or rescale first."
         )
     else:
         reasons.append(f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504.")
@@ -42,6 +41,7 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool) -> 
             level = "caution"
         reasons.append(f"{100 * share:.2g} % become subnormal and lose precision (below 2^-14).")
     if counts.nan or counts.inf:
-        reasons.append(f"{counts.nan:,} weights are NaN and {counts.inf:,} infinite already.")
-    reasons.append("Weights that fit say nothing about activations.")
-    return Fp16Risk(level=level, reasons=tuple(reasons))
+        reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
+    if unread_share > 0.5 and level != "overflow":
+        level = "unknown"
+    return Fp16Risk(level=level, reasons=(*unseen, *reasons, "Weights that fit say nothing about activations."))

@@ -1,12 +1,11 @@
 """The report as pandas tables."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzers import limits
-from analyzers.base import Data
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, Interval, LayerRow, Storage, TensorRow
+from analyzers.base import Interval
+from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, LayerRow, Storage, TensorRow
+from analyzers.tables import frame
 
 if TYPE_CHECKING:
     import pandas
@@ -18,16 +17,16 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
 
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "evidence": _frame(report.lineage.evidence, Evidence),
-        "storage": _frame(report.storage, Storage),
-        "layers": _frame(report.layers, LayerRow),
+        "evidence": frame(report.lineage.evidence, Evidence),
+        "storage": frame(report.storage, Storage),
+        "layers": frame(report.layers, LayerRow),
         "tensors": tensor_table(report.tensors),
-        "exponents": _frame(report.exponents, Exponent),
+        "exponents": frame(report.exponents, Exponent),
         "intervals": pandas.DataFrame(
             [{"share": name, **interval.model_dump()} for name, interval in report.intervals.items()],
             columns=["share", *Interval.model_fields],
         ),
-        "buffers": _frame(report.buffers, BufferRow),
+        "buffers": frame(report.buffers, BufferRow),
     }
 
 
@@ -61,38 +60,3 @@ def tensor_table(rows: Sequence[TensorRow]) -> "pandas.DataFrame":
         line |= {f"exact_in_{name}": share for name, share in row.representable.model_dump().items()}
         lines.append(line)
     return pandas.DataFrame(lines)
-
-
-def _frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
-    import pandas
-
-    return pandas.DataFrame([row.model_dump() for row in rows], columns=list(kind.model_fields))
-
-
-def write_csv(reports: Sequence[DtypeReport], folder: Path) -> None:
-    """Write every table of ``reports`` into ``folder``, one CSV each, with the model in the first column.
-
-    Tables that are empty for all are left out. ``tensors`` has every tensor, also where the report aggregates them;
-    beyond `limits.REPORT_TENSORS` rows it is written as Parquet too, which spreadsheets of that size are better read from.
-    """
-    import pandas
-
-    folder.mkdir(parents=True, exist_ok=True)
-    gathered: dict[str, list[pandas.DataFrame]] = {}
-    for report in reports:
-        found = tables(report) | {"tensors": tensor_table(report.full_rows())}
-        for name, table in found.items():
-            if not table.empty:
-                if name != "summary":
-                    table.insert(0, "model", report.checkpoint.ref)
-                gathered.setdefault(name, []).append(table)
-    for name, parts in gathered.items():
-        whole = pandas.concat(parts, ignore_index=True)
-        formula_safe(whole).to_csv(folder / f"{name}.csv", index=False)
-        if name == "tensors" and len(whole) > limits.REPORT_TENSORS:
-            whole.to_parquet(folder / "tensors.parquet", index=False)
-
-
-def formula_safe(table: "pandas.DataFrame") -> "pandas.DataFrame":
-    """A copy in which no text begins as a formula does: spreadsheets would run it, and names are somebody else's text."""
-    return table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell)

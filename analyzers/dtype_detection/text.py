@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from analyzers.dtype_detection.lineage import FORMAT_OF
-from analyzers.dtype_detection.report import DtypeReport
+from analyzers.dtype_detection.report import DtypeReport, Evidence
+from analyzers.terminal import clean, columns, number, percent, plural, size
 
 _RISK = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}
 
@@ -12,8 +13,8 @@ def one(report: DtypeReport) -> str:
     """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
     share = report.bytes_read / max(1, checkpoint.bytes)
-    read = "all of it" if report.extremes.exact else f"{_size(report.bytes_read)} of it ({100 * share:.2g} %)"
-    stored = ", ".join(f"{row.tensors:,} tensors {row.dtype}" for row in report.storage)
+    read = "all of it" if report.extremes.exact else f"{size(report.bytes_read)} of it ({100 * share:.2g} %)"
+    stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
     path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
     likely = ", ".join(f"{name} {100 * p:.0f} %" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
@@ -28,27 +29,34 @@ def one(report: DtypeReport) -> str:
         ),
         ("Safe in fp16", _RISK[risk.level], "fact" if report.extremes.exact else "sample", " ".join(risk.reasons)),
     ]
-    evidence = [("Question put to the bits", "Tested", "Exceptions", "By chance", "Then")]
-    evidence += [
-        (f"{e.question}", f"{e.tested:,} {e.unit}", f"{e.exceptions:,}", f"{100 * e.chance:.2g} %", e.conclusion) for e in lineage.evidence
-    ]
     extremes = report.extremes
     least = "" if extremes.exact else " (seen in the sample)"
     lines = [
-        f"{checkpoint.ref} @ {checkpoint.commit[:12]}: {checkpoint.parameters:,} parameters, {_size(checkpoint.bytes)} in "
-        f"{checkpoint.files:,} files; read {read} in {report.timing.seconds:.2g} s",
+        f"{checkpoint.ref} @ {checkpoint.commit[:12]}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
+        f"{plural(checkpoint.files, 'file')}; read {read} in {report.timing.seconds:.2g} s",
         "",
-        *_columns(rows),
+        *columns(rows),
         "",
-        *_columns(evidence, right=(1, 2, 3)),
+        *_evidence(lineage.evidence),
         "",
-        f"|w| from {_number(extremes.abs_min)} (nonzero {_number(extremes.abs_min_nonzero)}) to {_number(extremes.abs_max)}{least}; "
-        f"norms from {_number(extremes.norm_min)} to {_number(extremes.norm_max)}",
-        "Exact in " + ", ".join(f"{name} {_percent(value)}" for name, value in report.representable.model_dump().items()),
+        f"|w| from {number(extremes.abs_min)} (nonzero {number(extremes.abs_min_nonzero)}) to {number(extremes.abs_max)}{least}; "
+        f"norms from {number(extremes.norm_min)} to {number(extremes.norm_max)}",
+        "Exact in " + ", ".join(f"{name} {percent(value)}" for name, value in report.representable.model_dump().items()),
         *report.notes,
         f"report {report.id}",
     ]
-    return _clean("\n".join(lines))
+    return clean("\n".join(lines))
+
+
+def _evidence(found: Sequence[Evidence]) -> list[str]:
+    """A line for each question; it says of which values where there are several dtypes of them."""
+    rows = [("Question put to the bits", "Stored", "Tested", "Exceptions", "By chance", "Then")]
+    rows += [
+        (e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", f"{100 * e.chance:.2g} %", e.conclusion) for e in found
+    ]
+    if len({e.stored for e in found}) > 1:
+        return columns(rows, right=(2, 3, 4))
+    return columns([(question, *rest) for question, _, *rest in rows], right=(1, 2, 3))
 
 
 def several(reports: Sequence[DtypeReport]) -> str:
@@ -65,38 +73,9 @@ def several(reports: Sequence[DtypeReport]) -> str:
             r.training.verdict,
             r.training.basis,
             _RISK[r.fp16_risk.level],
-            _number(r.extremes.abs_max),
-            _number(r.extremes.norm_max),
+            number(r.extremes.abs_max),
+            number(r.extremes.norm_max),
         )
         for r in reports
     ]
-    return _clean("\n".join(_columns(rows, right=(1, 7, 8))))
-
-
-def _columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    cells = (
-        [cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    )
-    return ["  ".join(line).rstrip() for line in cells]
-
-
-def _number(x: float | None) -> str:
-    return "-" if x is None else f"{x:.4g}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.4g} %"
-
-
-def _size(size: int) -> str:
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size} B"
-
-
-def _clean(text: str) -> str:
-    """Without control characters, which could rewrite a terminal; names of tensors are somebody else's text."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return clean("\n".join(columns(rows, right=(1, 7, 8))))

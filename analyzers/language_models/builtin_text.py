@@ -5,7 +5,7 @@ The built-in sample checkpoints are trained on exactly this text, in the layout 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _FILE = Path(__file__).with_name("builtin_text.jsonl")
@@ -13,11 +13,15 @@ _FILE = Path(__file__).with_name("builtin_text.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One instruction with its answer; ``input`` is what the instruction is about, and may be empty."""
+    """One instruction with its answer; ``input`` is what the instruction is about, and may be empty.
+
+    where: where it was read, in words for errors; "" for what was not read from a file.
+    """
 
     instruction: str
     input: str
     output: str
+    where: str = field(default="", compare=False)
 
     @property
     def prompt(self) -> str:

@@ -5,6 +5,7 @@ from analyzers.numerics.bins import CODE_TYPE, NARROW, Bins, bins
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
 from analyzers.numerics.histogram import BitHistogram, sqrt_of
 from analyzers.numerics.loops import Loops, loops_for, warm
+from analyzers.numerics.pairs import ChangedPlaces, PairCounter, PairCounts, PairTables, changed_mask, intersections
 
 __all__ = [
     "BF16",
@@ -18,9 +19,15 @@ __all__ = [
     "Accumulator",
     "Bins",
     "BitHistogram",
+    "ChangedPlaces",
     "FloatFormat",
     "Loops",
+    "PairCounter",
+    "PairCounts",
+    "PairTables",
     "bins",
+    "changed_mask",
+    "intersections",
     "loops_for",
     "sqrt_of",
     "warm",

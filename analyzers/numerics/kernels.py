@@ -13,6 +13,10 @@ import numpy as np
 from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
+from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
+from analyzers.numerics.compiled_pairs import changed_rows as changed_rows
+from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
+from analyzers.numerics.compiled_pairs import intersections as intersections
 from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
 from analyzers.numerics.runs import RUN_COUNTS
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics import plain
+from analyzers.numerics.pair_tables import PairCounts, PairTables
 from analyzers.numerics.plain import Grid
 
 # Up to here numpy is done before numba would be loaded.
@@ -33,6 +34,15 @@ class Loops(Protocol):
         self, codes: NDArray[np.uint8], start: int, grid: Grid, scales: NDArray[np.float32], base: int,
         table: NDArray[np.float32], out: NDArray[np.float32],
     ) -> None: ...  # fmt: skip
+    def count_pairs(
+        self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None
+    ) -> PairCounts: ...
+    def changed_rows(
+        self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], columns: NDArray[np.bool_] | None,
+        rows: NDArray[np.bool_],
+    ) -> None: ...  # fmt: skip
+    def changed_mask(self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]: ...
+    def intersections(self, masks: NDArray[np.uint8]) -> NDArray[np.int64]: ...
 
 
 def loops_for(nbytes: int) -> Loops:
@@ -53,3 +63,6 @@ def _compiled() -> Loops:
 def warm() -> None:
     """Load the compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
     loops_for(PLAIN_BYTES + 1)
+    from analyzers.numerics import compiled_pairs
+
+    compiled_pairs.warm()

@@ -1,4 +1,4 @@
-"""``python -m analyzers scan LIST --out DIR``: what it prints, and its exit status."""
+"""``python -m analyzers scan LIST [--out DIR]``: what it prints, and its exit status."""
 
 import argparse
 import json
@@ -7,27 +7,53 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from analyzers import limits
 from analyzers.base import request_error
+from analyzers.command_line import Parser, parse_bytes
 from analyzers.errors import InvalidRequest
-from analyzers.scan.relaunch import parent_words, started_alone, torchrun
-from analyzers.scan.request import ScanRequest
-from analyzers.scan.run import Summary, scan
+from analyzers.terminal import plural
+
+if TYPE_CHECKING:
+    from analyzers.scan.run import Summary
 
 
-def run_command(options: argparse.Namespace, budget: int | None) -> int:
+def add_options(parser: Parser) -> None:
+    """What the command takes."""
+    parser.description = "Run dtype on every model of a list and write two Parquet files. A scan that was ended goes on where it was."
+    parser.add_argument("list", metavar="LIST", help="a file with one model per line, - for standard input, search:TEXT or org:NAME")
+    parser.add_argument(
+        "--out", default="scan", metavar="DIR", help="where to write (default ./scan); a scan that was ended is continued there"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--exact", action="store_true", help="read everything instead of a sample")
+    how.add_argument("--budget", metavar="SIZE", help=f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)")
+    parser.add_argument("--include", metavar="RE", help="only tensors whose name this regular expression is found in")
+    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name this regular expression is found in")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N of the list (default 200 for search: and org:)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the samples (default 0)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="models one process works on at once (default 4, with --exact 1)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to count (default: the CPU)")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
     """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError.
 
-    budget: in bytes; the rest of ``options`` is as the parser left it. Does not return where torchrun takes the place of this process.
+    Does not return where torchrun takes the place of this process.
     """
+    from analyzers.scan.relaunch import started_alone
+    from analyzers.scan.request import ScanRequest
+    from analyzers.scan.run import scan
+
     if not options.out:
         raise InvalidRequest("--out is empty: name the folder to write to.")
     asked: dict[str, Any] = {"mode": "exact"} if options.exact else {}
-    if budget is not None:
-        asked["budget"] = budget
+    if options.budget is not None:
+        asked["budget"] = parse_bytes(options.budget)
     asked |= {name: getattr(options, name) for name in ("include", "exclude", "seed")}
     try:
         request = ScanRequest.of(options.list, asked, limit=options.limit, device=options.device, jobs=options.jobs)
@@ -49,6 +75,8 @@ def run_command(options: argparse.Namespace, budget: int | None) -> int:
 
 def _start_the_others() -> None:
     """Become torchrun, which starts as many processes as were asked of accelerate, or say why there is one."""
+    from analyzers.scan.relaunch import parent_words, torchrun
+
     several = torchrun(parent_words(), sys.orig_argv[1:])
     if several is not None:
         print(
@@ -75,22 +103,18 @@ def _print(answer: str) -> None:
         raise InvalidRequest(f"The scan is finished, but its summary cannot be written to standard output ({reason}).") from None
 
 
-def _text(summary: Summary) -> str:
+def _text(summary: "Summary") -> str:
     lines = []
     if summary.scanned == 0:
         kept = "" if summary.written else ", and the tables are as they were"
-        lines.append(f"Nothing to do: {_checkpoints(summary.done_before)} done before{kept}.")
+        lines.append(f"Nothing to do: {plural(summary.done_before, 'checkpoint')} done before{kept}.")
     else:
         before = f", {summary.done_before:,} were done before" if summary.done_before else ""
         by = f" by {summary.processes:,} processes" if summary.processes > 1 else ""
-        lines.append(f"{_checkpoints(summary.scanned)} scanned in {summary.seconds:,.1f} s{by}{before}.")
+        lines.append(f"{plural(summary.scanned, 'checkpoint')} scanned in {summary.seconds:,.1f} s{by}{before}.")
     failed = sum(summary.errors.values())
     kinds = f" ({', '.join(f'{number:,} {kind}' for kind, number in summary.errors.items())})" if failed else ""
-    lines.append(f"{summary.checkpoints:,} in the list: {summary.ok:,} ok, {failed:,} error{'' if failed == 1 else 's'}{kinds}.")
+    lines.append(f"{summary.checkpoints:,} in the list: {summary.ok:,} ok, {plural(failed, 'error')}{kinds}.")
     if summary.passing:
         lines.append(f"Of the errors {summary.passing:,} may pass: run the same command again to try those.")
     return "\n".join([*lines, *summary.tables])
-
-
-def _checkpoints(number: int) -> str:
-    return f"{number:,} checkpoint{'' if number == 1 else 's'}"

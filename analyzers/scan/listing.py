@@ -12,6 +12,7 @@ from analyzers import limits
 from analyzers.checkpoints import parse_reference, quoted
 from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
 from analyzers.scan.request import DEFAULT_LIMIT
+from analyzers.terminal import printable
 
 # What a line may hold by mistake and must not be written anywhere: tokens, and passwords in addresses.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
@@ -102,4 +103,4 @@ def _listed(number: int | None, text: str) -> Listed:
 def _shown(text: str) -> str:
     """A line that is no reference, for the error's row: cut, without control characters and secrets."""
     cut = _SECRET.sub("***", text)[:_SHOWN]
-    return "".join(c if c.isprintable() else "?" for c in cut) + ("..." if len(text) > _SHOWN else "")
+    return printable(cut) + ("..." if len(text) > _SHOWN else "")

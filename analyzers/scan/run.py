@@ -20,6 +20,7 @@ from analyzers.scan.store import Launch
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
 from analyzers.scan.team import ACCESS, PAUSE, Alone, Team
 from analyzers.scan.worker import Workers
+from analyzers.terminal import plural
 
 if TYPE_CHECKING:
     from analyzers.scan.launched import Launched
@@ -181,7 +182,8 @@ class _Ticker:
     def show(self) -> None:
         """Time has passed."""
         if self._bar is None and time.monotonic() >= self._next:
-            print(f"{self._done:,} of {self._total:,} checkpoints, {self._errors:,} errors in this run", file=sys.stderr, flush=True)
+            errors = plural(self._errors, "error")
+            print(f"{self._done:,} of {plural(self._total, 'checkpoint')}, {errors} in this run", file=sys.stderr, flush=True)
             self._next = time.monotonic() + _LINE_SECONDS
 
     def __enter__(self) -> "_Ticker":

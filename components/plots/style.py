@@ -1,6 +1,6 @@
 """What all figures share: their layout, colours and markers. Colours of text, grid and limits come from the style sheet."""
 
-from components import plain_text
+from components import numbers, plain_text
 
 # Each has at least 3:1 against the light and the dark card, and traces differ by marker and dash as well as by colour.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
@@ -31,3 +31,8 @@ def layout(height: int) -> dict[str, object]:
 def text(words: str) -> str:
     """Text from outside for a figure: Plotly reads a small HTML in its texts, in which quotes are not escaped."""
     return plain_text.html(words, 60).replace("&quot;", '"').replace("&#x27;", "'")
+
+
+def exactly(share: float | None) -> str:
+    """A share as hovering tells it: in percent, with six digits."""
+    return numbers.NOTHING if share is None else f"{100 * share:.6g} %"

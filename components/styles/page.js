@@ -12,13 +12,15 @@
   document.addEventListener("keydown", (event) => {
     const input = event.target;
     // Escape closes an open list of suggestions first; then it stops.
-    const listed = input.closest?.("#m-model") && document.querySelector("#m-model .options");
+    const listed = input.closest?.(".m-picker") && document.querySelector(".m-picker .options");
     if (event.key === "Escape" && button("#m-stop") && !listed) button("#m-stop").click();
     if (!(input instanceof HTMLInputElement || input instanceof HTMLTextAreaElement)) return;
-    const picker = input.closest("#m-model");
-    if (!picker && !input.closest("#m-options")) return;
+    const picker = input.closest(".m-picker");
+    if (!picker && (!input.closest(".m-options") || input.closest("#m-pairs, #m-own, #m-text"))) return;
     if (event.key !== "Enter" || event.isComposing) {
       if (picker) chosen = event.key === "ArrowDown" || event.key === "ArrowUp" || (chosen && event.key === "Tab");
+      // Gradio's dropdown looks at a key only after the focus has moved on, and would open the list again that leaving it closed.
+      if (picker && event.key === "Tab") event.stopPropagation();
       return;
     }
     if (picker && !chosen) event.stopPropagation();
@@ -28,7 +30,7 @@
   }, true);
   document.addEventListener("paste", (event) => {
     const input = event.target;
-    if (!input.closest?.("#m-model")) return;
+    if (!input.closest?.(".m-picker")) return;
     // A list of models, one a line: a field of one line would join them.
     const text = event.clipboardData?.getData("text/plain") ?? "";
     if (/[\r\n]/.test(text.trim())) {

@@ -332,17 +332,18 @@ _STREAMS = {
     "copied_size": b"(" + b"N" * 100_000 + b"tq\x000" + called(named("torch", "Size"), b"h\x00") * 2_000 + b".",
 }  # fmt: skip
 
-# Nothing is wrong with them but their size: each opcode makes an object. All have more than a million opcodes.
+# Nothing is wrong with them but their size: each opcode makes an object, ``FLOOD`` of them at most.
+FLOOD = 400_000
 FLOODS = {
-    "lists": b"(" + b"]" * 2_000_000 + b"t.",
-    "mappings": b"(" + b"}" * 2_000_000 + b"t.",
-    "memos": b"N" + b"\x94" * 2_000_000 + b".",
-    "copies": b"(N" + b"2" * 2_000_000 + b"t.",
-    "nested_tuples": b")" + b"\x85" * 2_000_000 + b".",
-    "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * 2_000_000 + b"t.",
-    "texts": b"(" + b"\x8c\x01a" * 2_000_000 + b"t.",
-    "long_texts": b"(" + (b"X\x00\x01\x00\x00" + b"a" * 256) * 300_000 + b"t.",
-    "nested_lists": b"}" + text("a") + b"]" * 400_000 + b"a" * 399_999 + b"s.",
+    "lists": b"(" + b"]" * FLOOD + b"t.",
+    "mappings": b"(" + b"}" * FLOOD + b"t.",
+    "memos": b"N" + b"\x94" * FLOOD + b".",
+    "copies": b"(N" + b"2" * FLOOD + b"t.",
+    "nested_tuples": b")" + b"\x85" * FLOOD + b".",
+    "numbers": b"(" + b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" * FLOOD + b"t.",
+    "texts": b"(" + b"\x8c\x01a" * FLOOD + b"t.",
+    "long_texts": b"(" + (b"X\x00\x01\x00\x00" + b"a" * 256) * (FLOOD // 7) + b"t.",
+    "nested_lists": b"}" + text("a") + b"]" * (FLOOD // 5) + b"a" * (FLOOD // 5 - 1) + b"s.",
 }
 
 

@@ -10,13 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from .conflict import conflict
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .local_exact import local_exact
+from .pairs import pair_counting
 from .pickled import pickled
+from .precision import precision
 from .result import Result, table
 from .scan import scan_exact, scan_quick
+from .sparsity import sparsity_exact, sparsity_quick
+from .sparsity_intervals import sparsity_intervals
 from .start import sample_start
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
@@ -27,6 +32,12 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "large": large_quick,
     "mixture": mixture_quick,
     "intervals": interval_coverage,
+    "pairs": pair_counting,
+    "sparsity": sparsity_exact,
+    "sparsity-quick": sparsity_quick,
+    "sparsity-intervals": sparsity_intervals,
+    "conflict": conflict,
+    "precision": precision,
     "scan": scan_quick,
     "scan-exact": scan_exact,
 }

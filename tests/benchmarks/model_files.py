@@ -1,4 +1,4 @@
-"""Checkpoints on disk for benchmarks: ``python -m tests.benchmarks.model_files FOLDER LAYERS LINEAGE`` writes one.
+"""Checkpoints on disk for benchmarks: ``python -m tests.benchmarks.model_files FOLDER LAYERS LINEAGE UPDATE`` writes one.
 
 The shapes are those of a Llama of hidden width 2048 (22 layers: 1.1 billion parameters, 2.2 GB in bf16), the values
 normal. A program, and not a function, so that its memory is not counted as that of whatever is started next.
@@ -9,26 +9,32 @@ import os
 import sys
 from pathlib import Path
 
-from tests.hub.architectures import llama
+from tests.hub.architectures import Shapes, llama, llama_tensors
 from tests.hub.generated import LINEAGES
 
 from .child import run
 
 LAYERS = 22
+_WIDTH, _MLP_WIDTH, _VOCABULARY = 2048, 5632, 32000
 _PIECE = 8 << 20  # bytes
 _CONFIG_DTYPE = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
-def make(folder: Path, layers: int = LAYERS, lineage: str = "bf16") -> Path:
-    """Write a checkpoint into ``folder`` and return it. lineage: a key of `tests.hub.generated.LINEAGES`."""
-    run(["-m", "tests.benchmarks.model_files", str(folder), str(layers), lineage])
+def make(folder: Path, layers: int = LAYERS, lineage: str = "bf16", update: str = "none") -> Path:
+    """Write a checkpoint into ``folder`` and return it. lineage: a key of `generated.LINEAGES`; update: one of `updates.UPDATES`."""
+    run(["-m", "tests.benchmarks.model_files", str(folder), str(layers), lineage, update])
     return folder
 
 
-def write(folder: Path, layers: int, lineage: str) -> None:
+def tensors(layers: int) -> Shapes:
+    """Names and shapes of what `make` writes."""
+    return llama_tensors(layers, _WIDTH, _MLP_WIDTH, _VOCABULARY)
+
+
+def write(folder: Path, layers: int, lineage: str, update: str) -> None:
     """Write config.json and the weights, through to the disk: writing back must not go on while others are measured."""
     folder.mkdir()
-    for name, contents in llama(layers, 2048, 5632, 32000, 1, lineage).items():
+    for name, contents in llama(layers, _WIDTH, _MLP_WIDTH, _VOCABULARY, 1, lineage, update).items():
         with (folder / name).open("wb") as file:
             if isinstance(contents, bytes):
                 config = json.loads(contents)
@@ -42,4 +48,4 @@ def write(folder: Path, layers: int, lineage: str) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    write(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

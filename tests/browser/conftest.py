@@ -16,6 +16,7 @@ from urllib.error import URLError
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from analyzers.language_models.samples import sample_folder
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 
@@ -84,9 +85,11 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app whose Hub has ``org/large``: 141 GB that arrive slowly."""
+    """The address of an app whose Hub has ``org/large``, 141 GB that arrive slowly, and ``org/small``, half a GB with a tokenizer."""
+    tokenizer = {name: (sample_folder("tiny-bf16") / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")}
     with LocalHub(delay=0.02, rate=50e6) as hub:
         hub.add("org/large", llama(lineage="bf16"))
+        hub.add("org/small", {**llama(layers=16, hidden=1024, width=4096, vocabulary=8192, shards=4, lineage="bf16"), **tokenizer})
         with _app(tmp_path_factory.mktemp("online"), hub.url) as url:
             yield url
 

@@ -7,12 +7,18 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.update_sparsity import SparsityReport
 
 
 @pytest.fixture(scope="module")
 def client(offline: str) -> Client:
     """A client of an app that cannot reach the Hub."""
     return Client(offline, verbose=False)
+
+
+def _described(client: Client, endpoint: str) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = client.view_api(return_format="dict")["named_endpoints"][endpoint]["parameters"]
+    return parameters
 
 
 def test_inspect_returns_the_report_of_a_sample(client: Client) -> None:
@@ -41,13 +47,24 @@ def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any
 
 
 def test_the_endpoints_have_typed_names(client: Client) -> None:
-    described = client.view_api(return_format="dict")["named_endpoints"]
     for name, first in (("/inspect", "model"), ("/inspect_many", "models")):
-        parameters = {each["parameter_name"]: each["python_type"]["type"] for each in described[name]["parameters"]}
+        parameters = {each["parameter_name"]: each["python_type"]["type"] for each in _described(client, name)}
         assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed"]
         assert parameters["seed"] == "int"
         assert "quick" in parameters["mode"]
         assert "exact" in parameters["mode"]
+
+
+def test_sparsity_returns_the_report_of_a_pair_and_one_sentence_for_what_is_none(client: Client) -> None:
+    found = client.predict(base="sample:tiny-bf16", tuned=["sample:tiny-tuned"], mode="exact", api_name="/sparsity")
+    report = SparsityReport.model_validate(found)
+    assert report.num_changed + report.num_unchanged == report.total_parameters == 205_376
+    parameters = {each["parameter_name"]: each["python_type"]["type"] for each in _described(client, "/sparsity")}
+    options = ["mode", "budget", "include", "exclude", "subfolder", "seed", "eta", "spectral"]
+    assert list(parameters) == ["base", "tuned", *options]
+    assert (parameters["eta"], parameters["spectral"]) == ("float", "bool")
+    with pytest.raises(AppError, match="Eta must lie between 0 and 1"):
+        client.predict(base="sample:tiny-bf16", tuned=["sample:tiny-tuned"], eta=1.5, api_name="/sparsity")
 
 
 def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> None:

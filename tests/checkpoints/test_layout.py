@@ -95,7 +95,8 @@ def test_shards_of_an_index_are_one_group_and_plain_files_are_groups_of_their_ow
 def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
     found = select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8, "m-Q2.gguf": 2}, lambda _: b"")
     assert found.paths == ("m-Q8.gguf",)
-    assert "2 more GGUF files" in found.notes[0]
+    assert "2 more GGUF files," in found.notes[0]
+    assert "1 more GGUF file," in select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8}, lambda _: b"").notes[0]
 
 
 @pytest.mark.parametrize(

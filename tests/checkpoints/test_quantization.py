@@ -2,7 +2,9 @@
 
 import pytest
 
+from analyzers.checkpoints.names import is_buffer
 from analyzers.checkpoints.quantization import describe_quantization, quantization
+from analyzers.checkpoints.tensor import Tensor
 
 
 @pytest.mark.parametrize(
@@ -28,15 +30,24 @@ from analyzers.checkpoints.quantization import describe_quantization, quantizati
         ({"a.codes": "I16", "a.codebooks": "F16", "a.scales": "F16"}, "aqlm", "aqlm"),
         ({"blk.0.attn_q.weight": "Q4_K", "output_norm.weight": "F32"}, None, "gguf"),
         ({"a.weight": "I8"}, "x" * 1000, "integer"),
+        ({"a.fc": "I8", "a.norm.weight": "F32"}, None, "integer"),
+        ({"a.table": "I64", "a.mask": "U8", "a.weight": "F32"}, None, None),
         ({"a.weight": "I8"}, {"hostile": 1}, "integer"),
+        ({"a.weight": "BOOL"}, None, None),
     ],
 )
 def test_quantization(dtypes: dict[str, str], method: object, expected: str | None) -> None:
-    assert quantization(dtypes, {"quantization_config": {"quant_method": method}}) == expected
+    assert quantization(tensors(dtypes), {"quantization_config": {"quant_method": method}}) == expected
     if method is None:
-        assert quantization(dtypes, None) == expected
+        assert quantization(tensors(dtypes), None) == expected
+
+
+def tensors(dtypes: dict[str, str]) -> list[Tensor]:
+    """Matrices of these names and dtypes."""
+    return [Tensor(name, dtype, (8, 8), 0, 0, 64, "other", None, is_buffer(name, (8, 8), dtype)) for name, dtype in dtypes.items()]
 
 
 def test_compressed_tensors_are_not_always_packed() -> None:
-    assert quantization({"a.weight": "I8", "a.weight_scale": "BF16"}, {"quantization_config": {"quant_method": "compressed-tensors"}})
+    stored = tensors({"a.weight": "I8", "a.weight_scale": "BF16"})
+    assert quantization(stored, {"quantization_config": {"quant_method": "compressed-tensors"}}) == "compressed-tensors"
     assert "int8 codes (weight)" in describe_quantization("compressed-tensors", None)

@@ -49,7 +49,7 @@ def test_accepted(text: str, expected: Reference) -> None:
         ("a/../b", "too many '/'"),
         ("a..b", "'..'"),
         ("org/name with space", "space"),
-        ("org/\U0001f917", "no model id has"),
+        ("org/\U0001f917", "(U+1F917), which no model id does"),
         ("org/na\x00me", "control characters"),
         ("org/na\x1b[31mme", "control characters"),
         ("org\\name", "backslash"),

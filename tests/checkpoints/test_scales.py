@@ -95,6 +95,14 @@ _LAYOUTS = {
     "experts, per column": ((3, 20, 30), (3, 1, 30), (20, 1)),
     "layers of experts": ((2, 3, 130, 40), (2, 3, 2, 1), (128, 40)),
     "a vector": ((300,), (3,), (1, 128)),
+    "groups of 32, some": ((96, 96), (96, 3), (1, 32)),
+    "a vector of columns": ((64, 96), (96,), (64, 1)),
+    "columns, on the first axis": ((64, 96), (96, 1), (64, 1)),
+    "columns, half as many as rows": ((192, 96), (96, 1), (192, 1)),
+    "rows, on the last axis": ((196, 96), (1, 196), (1, 96)),
+    "experts, columns on the first axis": ((3, 40, 30), (3, 30, 1), (40, 1)),
+    "rows of a square": ((40, 40), (40,), (1, 40)),
+    "a grid of blocks of one row": ((64, 8192), (1, 64), (64, 128)),
 }
 
 
@@ -106,7 +114,9 @@ def test_fp8_with_scales(name: str, tmp_path: Path) -> None:
         tensor = checkpoint.tensors[0]
         assert tensor.scale is not None and tensor.scale.block == block and tensor.counted_as == "F32"
         assert checkpoint.tensors[1].holds_scales and checkpoint.parameters == weight.numel()
-        wide = expanded(scales.reshape(1, -1) if len(shape) == 1 else scales, (1, *shape)[-2:], block)
+        rows, columns = (1, *shape)[-2:]
+        blocks = scales.reshape(*shape[:-2], -(-rows // block[0]), -(-columns // block[1]))
+        wide = expanded(blocks, (rows, columns), block)
         same(values_of(checkpoint, "a.weight"), weight.float() * wide.reshape(shape))
 
 
@@ -146,6 +156,44 @@ def test_views_in_a_pickled_file(tmp_path: Path) -> None:
     torch.save({"a.weight": weight.t(), "a.weight_scale_inv": scales.t()}, tmp_path / "pytorch_model.bin")
     with open_checkpoint(str(tmp_path), Access(local=True)) as checkpoint:
         same(values_of(checkpoint, "a.weight"), (weight.float() * expanded(scales, (300, 200), (128, 128))).t().contiguous())
+
+
+def test_fbgemm_experts_as_transformers_reads_them(tmp_path: Path) -> None:
+    """Of Llama 4: (experts, in, out) times a scale per out, stored as (experts, 1, out) for one and (experts, out, 1) for the other."""
+    experts, hidden, inner = 3, 40, 56
+    up, up_scale = codes(experts, hidden, 2 * inner), positive(experts, 1, 2 * inner)
+    down, down_scale = codes(experts, inner, hidden), positive(experts, hidden, 1)
+    tensors = {"e.gate_up_proj": up, "e.gate_up_proj_scale": up_scale, "e.down_proj": down, "e.down_proj_scale": down_scale}
+    with opened(tmp_path, tensors) as checkpoint:
+        same(values_of(checkpoint, "e.gate_up_proj"), up.float() * up_scale)
+        same(values_of(checkpoint, "e.down_proj"), down.float() * down_scale.transpose(1, 2))
+
+
+def test_torchao_names(tmp_path: Path) -> None:
+    weight, scales = codes(96, 130), positive(96, 1)
+    name = "model.layers.0.self_attn.q_proj._weight"
+    with opened(tmp_path, {f"{name}_qdata": weight, f"{name}_scale": scales}) as checkpoint:
+        assert checkpoint.tensors[1].holds_scales and checkpoint.tensors[0].role == "attention"
+        same(values_of(checkpoint, f"{name}_qdata"), weight.float() * scales)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("group", [16, 32])
+def test_fp4_with_scales_that_are_floats(group: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Of the dtype F4 nothing else can be meant; bytes are fp4 where the configuration says so (DeepSeek), else integers."""
+    packed, scales = nbytes(3, 24, 48), positive(3, 24, 96 // group).to(dtype)
+    halves = np.stack([packed.numpy() & 15, packed.numpy() >> 4], axis=-1).reshape(3, 24, 96)
+    expected = torch.from_numpy(E2M1[halves]) * scales.float().repeat_interleave(group, -1)
+    as_bytes = {"e.up_proj": packed.view(torch.int8), "e.up_proj_scale_inv": scales}
+    with opened(tmp_path / "bytes", as_bytes, {"expert_dtype": "fp4"}) as checkpoint:
+        assert (checkpoint.tensors[0].dtype, checkpoint.tensors[0].shape, checkpoint.parameters) == ("F4", (3, 24, 96), 3 * 24 * 96)
+        same(values_of(checkpoint, "e.up_proj"), expected)
+    with opened(tmp_path / "integers", as_bytes) as checkpoint:
+        assert checkpoint.tensors[0].dtype == "I8" and checkpoint.tensors[0].scale is None
+    (tmp_path / "f4").mkdir()
+    save_file({"a.weight": packed.view(torch.float4_e2m1fn_x2), "a.weight_scale": scales}, tmp_path / "f4" / "model.safetensors")
+    with open_checkpoint(str(tmp_path / "f4"), Access(local=True)) as checkpoint:
+        same(values_of(checkpoint, "a.weight"), expected)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
@@ -245,6 +293,10 @@ _MISFITS = {
     "more axes": {"a.weight": codes(20, 20), "a.weight_scale": positive(2, 20, 1)},
     "scales of a wrong dtype": {"a.weight": codes(20, 20), "a.weight_scale": torch.ones(20, 1, dtype=torch.int64)},
     "no scales": {"a.weight": codes(20, 20), "a.weight_scale": torch.zeros(0, 1)},
+    "25 or 32 for each": {"a.weight": codes(20, 100), "a.weight_scale": positive(20, 4)},
+    "a grid turned over": {"a.weight": codes(96, 64), "a.weight_scale": positive(2, 96)},
+    "a vector of neither": {"a.weight": codes(96, 65), "a.weight_scale": positive(64)},
+    "thirds, which need not be equal": {"a.weight": codes(96, 65), "a.weight_scale": positive(3)},
     "blocks of another length": {"a_blocks": nbytes(4, 2, 8), "a_scales": nbytes(4, 2)},
     "other groups": {"a_blocks": nbytes(4, 2, 16), "a_scales": nbytes(4, 3)},
     "floats as exponents": {"a_blocks": nbytes(4, 2, 16), "a_scales": positive(4, 2)},
@@ -254,10 +306,21 @@ _MISFITS = {
 
 @pytest.mark.parametrize("name", _MISFITS)
 def test_what_does_not_fit_stays_as_it_is(name: str, tmp_path: Path) -> None:
+    """Scales are none of the parameters all the same."""
     with opened(tmp_path, _MISFITS[name]) as checkpoint:
         assert {t.name for t in checkpoint.tensors} == set(_MISFITS[name])
-        assert not any(t.scale or t.holds_scales for t in checkpoint.tensors)
-        assert any("do not fit" in note for note in checkpoint.notes)
+        assert not any(t.scale for t in checkpoint.tensors)
+        weight, scales = list(_MISFITS[name])[:2]
+        assert [t.name for t in checkpoint.tensors if t.holds_scales] == [scales]
+        assert checkpoint.notes == (f'"{weight}" has scales that do not fit it in shape or dtype: these are not applied.',)
+
+
+def test_several_misfits_are_one_note(tmp_path: Path) -> None:
+    misfits = {f"{i}.{name}": tensor.clone() for i in range(3) for name, tensor in _MISFITS["other grid"].items()}
+    with opened(tmp_path, misfits) as checkpoint:
+        assert checkpoint.notes == (
+            '"0.a.weight" and 2 more quantized tensors have scales that do not fit them in shape or dtype: these are not applied.',
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Windows show what the file holds, keep memory bounded, and turn a file cut off under them into an error."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -84,6 +85,44 @@ def test_a_file_cut_off_under_a_window_is_an_error(folder: Path, left: int) -> N
     file.close()
 
 
+@pytest.mark.parametrize("cut", range(3))
+def test_one_thread_looks_at_several_windows(folder: Path, cut: int) -> None:
+    """The one whose file is cut off is told so, the others show their bytes."""
+    paths = [folder / f"several-{cut}-{i}" for i in range(3)]
+    for i, path in enumerate(paths):
+        path.write_bytes(bytes([i + 1]) * SIZE)
+    files = [opened(path) for path in paths]
+    looks = [file.window(0, empty(SIZE), 2) for file in files]
+    found = [look.__enter__() for look in looks]
+    os.truncate(paths[cut], 4096)
+    assert [int(each.sum(dtype=np.int64)) for each in found] == [(i + 1) * (4096 if i == cut else SIZE) for i in range(3)]
+    for i, look in enumerate(looks):
+        if i == cut:
+            with pytest.raises(InvalidCheckpoint, match="cut off"):
+                look.__exit__(None, None, None)
+        else:
+            look.__exit__(None, None, None)
+    for file in files:
+        file.close()
+
+
+def test_windows_keep_no_file_open_and_are_given_back(folder: Path, whole: bytes) -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(str(folder / "whole"))
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    descriptor = os.open(folder / "whole", os.O_RDONLY)
+    several = [windows.Window(descriptor, 0, 1 << 16) for _ in range(40)]
+    os.close(descriptor)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    kept = several[7].codes
+    del several
+    gc.collect()
+    assert mapped() == 1 and kept.tobytes() == whole[: 1 << 16]
+    del kept
+    assert mapped() == 0
+
+
 def test_every_thread_is_told_of_its_own_window(folder: Path) -> None:
     told: list[str] = []
 
@@ -115,7 +154,7 @@ import numpy as np
 from pathlib import Path
 from analyzers.checkpoints.local import LocalFile
 file = LocalFile(Path({str(folder / "whole")!r}), "whole", {SIZE})
-with file.window(0, np.zeros(4096, np.uint8), 1) as found:
+with file.window(0, np.zeros(1 << 20, np.uint8), 1) as found:
     descriptor = os.open({str(folder / "other")!r}, os.O_RDWR | os.O_CREAT)
     os.ftruncate(descriptor, 1 << 20)
     other = mmap.mmap(descriptor, 1 << 20)

@@ -7,7 +7,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Progress
-from components.api import inspect, inspect_many, paced
+from components.api import inspect, inspect_many, paced, sparsity
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from components.api import inspect, inspect_many, paced
         ({"model": "a/b", "seed": 1.5}, "not a fraction"),
         ({"model": "a/b", "budget": {}}, "not an object"),
         ({"model": "a/b", "budget": "99GB"}, "^'?The budget must be from 1 byte"),
-        ({"model": "a/b", "mode": "evil"}, "'quick' or 'exact'"),
+        ({"model": "a/b", "mode": "evil"}, "Mode must be .*quick.* or .*exact"),
     ],
 )
 def test_what_can_be_no_request_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
@@ -44,6 +44,27 @@ def test_what_can_be_no_request_is_one_sentence(arguments: dict[str, Any], said:
 def test_what_can_be_no_list_of_models_is_one_sentence(models: Any, said: str) -> None:
     with pytest.raises(gr.Error, match=said):
         list(inspect_many(models))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "the base checkpoint"),
+        ({"base": "a/b", "tuned": None}, "the checkpoint it was tuned to"),
+        ({"base": ["a/b"], "tuned": ["c/d"]}, "base must be a text, not a list."),
+        ({"base": "a/b", "tuned": [1]}, "tuned must be a list of model ids"),
+        ({"base": "a/b", "tuned": ["c/d e/f"]}, "one id in each text"),
+        ({"base": "a/b", "tuned": ["c/d"] * (limits.TRAJECTORY + 1)}, "MANTISSA_TRAJECTORY"),
+        ({"base": "a/b", "tuned": ["c/d"], "eta": True}, "eta must be a text or a number, not true or false."),
+        ({"base": "a/b", "tuned": ["c/d"], "eta": 2}, "Eta must lie between"),
+        ({"base": "a/b", "tuned": ["c/d"], "spectral": "yes"}, "spectral must be true or false, not a text."),
+        ({"base": "a/b", "tuned": ["c/d"], "seed": 0.5}, "not a fraction"),
+        ({"base": "/etc/passwd", "tuned": ["sample:tiny-tuned"]}, "command line"),
+    ],
+)
+def test_what_can_be_no_comparison_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(gr.Error, match=said):
+        list(sparsity(**arguments))
 
 
 def test_many_are_a_report_or_a_sentence_each_in_order() -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -12,11 +13,13 @@ import pytest
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.comparison import comparison
 from components.downloads import Downloads
-from components.export import document
-from components.links import Form, command_of_several, form, models, permalink_of_several
-from components.outcomes import Outcome, kept
+from components.links import Reading
+from components.passport.comparison import comparison
+from components.passport.document import document
+from components.passport.files import write_several
+from components.passport.form import Form, command_of_several, form, models, permalink_of_several
+from components.passport.outcomes import Outcome, kept
 from tests.components.reports import HOSTILE, hostile_report, report
 
 
@@ -42,7 +45,7 @@ def test_too_many_models_are_one_sentence(text: str) -> None:
 
 
 def test_each_model_is_asked_with_the_same_options() -> None:
-    asked = Form("a/b, c/d", mode="exact", include="mlp").requests()
+    asked = Form("a/b, c/d", Reading(mode="exact", include="mlp")).requests()
     assert asked == [DtypeRequest(model=name, mode="exact", include="mlp") for name in ("a/b", "c/d")]
 
 
@@ -88,10 +91,13 @@ def test_names_and_errors_stay_text() -> None:
 
 
 def test_the_page_taken_along_links_to_each_report() -> None:
-    html = document([report(), report("org/b")], [("no/such", "There is no such model.")])
-    assert 'href="#report-0"' in html
-    assert '<article id="report-1">' in html
-    assert "There is no such model." in html
+    html = document(_outcomes())
+    assert re.findall(r'href="(#report-\d)"', html) == ["#report-1", "#report-3"]
+    assert re.findall(r'<article id="(report-\d)">', html) == ["report-1", "report-3"]
+    rows = [re.sub("<[^>]*>", " ", row).split()[:2] for row in html.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
+    assert rows == [["1", "sample:tiny-bf16-as-fp32"], ["2", "no/such"], ["3", "org/b"]]
+    figure = json.loads(html.split('id="among">')[1].split("</script>")[0])
+    assert figure["data"][-1]["text"] == ["1, 3", ""]
 
 
 def test_what_is_kept_for_a_visitor_is_light_and_the_file_is_whole(tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ def test_the_files_of_several_hold_all_of_them(tmp_path: Path) -> None:
         Outcome("no/such", error="=gone"),
         kept("org/b", report("org/b"), folder / "2.json"),
     ]
-    files = downloads.write_several(folder, outcomes)
+    files = write_several(folder, outcomes)
     listed = json.loads(Path(files.json).read_text(encoding="utf-8"))
     assert DtypeReport.model_validate(listed[0]) == report()
     assert listed[1] == {"model": "no/such", "error": "=gone"}

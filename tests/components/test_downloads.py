@@ -25,7 +25,7 @@ from tests.components.reports import hostile_report, report
     ],
 )
 def test_file_names(ref: str, name: str) -> None:
-    assert file_name(ref) == name
+    assert file_name([ref], "dtype") == name
 
 
 def test_no_cell_is_a_formula() -> None:

@@ -11,9 +11,11 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
 from components import jobs
-from components.links import Form
+from components.links import Reading
+from components.passport.form import Form
 from components.picker import UNREACHABLE, Suggestions, choices
 from components.progress import Meter
+from components.sparsity.form import Form as Pair
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "./", "../", "/proc/self/environ", "file:///etc/passwd", "sample:../../secret"])
@@ -35,20 +37,23 @@ def _endless(closed: list[str], seen: list[Any]) -> Any:
     return analyze
 
 
-def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "form", [Form("a/b", Reading(mode="exact")), Pair("a/b", ["c/d"], Reading(mode="exact"))], ids=["dtype", "sparsity"]
+)
+def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch, form: Form | Pair) -> None:
     closed: list[str] = []
     seen: list[Any] = []
-    monkeypatch.setattr(jobs, "analyze", _endless(closed, seen))
+    monkeypatch.setattr(jobs, "ANALYZE", dict.fromkeys(jobs.ANALYZE, _endless(closed, seen)))
     monkeypatch.setattr(limits, "JOB_SECONDS", 0)
     with pytest.raises(LimitExceeded, match="MANTISSA_JOB_SECONDS"):
-        list(jobs.job(Form("a/b", mode="exact").request()))
+        list(jobs.job(form.request()))
     assert closed == ["closed"]
     assert seen == [Access(), limits.WEB_EXACT_BYTES]
 
 
 def test_closing_a_job_closes_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
-    monkeypatch.setattr(jobs, "analyze", _endless(closed, []))
+    monkeypatch.setattr(jobs, "ANALYZE", dict.fromkeys(jobs.ANALYZE, _endless(closed, [])))
     job = jobs.job(Form("a/b").request())
     next(job)
     job.close()

@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from components.evidence import evidence, table
 from components.export import document
-from components.passport import passport, summary
+from components.markup import table
+from components.passport.evidence import evidence
+from components.passport.tiles import passport, summary
 from components.theme import DARK, LIGHT
 from tests.components.reports import HOSTILE, hostile_report, report
 
@@ -71,6 +72,16 @@ def test_one_of_a_kind_is_singular_and_unread_tensors_are_counted() -> None:
     html = evidence(report(lineage=plain | {"evidence": (one,), "parts": parts}))
     assert ">1 value<" in html
     assert '<td>not read</td><td class="m-n">35</td>' in html
+
+
+def test_the_stored_dtype_is_named_where_several_were_asked_about() -> None:
+    def html(*stored: str) -> str:
+        asked = [item.model_dump() | {"stored": dtype} for item, dtype in zip(report().lineage.evidence, stored, strict=True)]
+        return evidence(report(lineage=_lineage(evidence=asked)))
+
+    assert '<th scope="col">Stored</th>' in html("F32", "F16")
+    assert re.findall(r'<td data-title="Stored">(\w+)</td>', html("F32", "F16")) == ["F32", "F16"]
+    assert "Stored" not in html("F32", "F32")
 
 
 def test_training_names_its_basis() -> None:

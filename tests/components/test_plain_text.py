@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.comparison import comparison
-from components.evidence import evidence
-from components.export import document
-from components.outcomes import Outcome
-from components.passport import passport
+from components.passport.comparison import comparison
+from components.passport.document import document
+from components.passport.evidence import evidence
+from components.passport.outcomes import Outcome
+from components.passport.tensor_table import tensor_rows
+from components.passport.tiles import passport
 from components.plain_text import html, powers, shown
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
-from components.tensor_table import tensor_rows
 from tests.components.reports import report
 
 BIDI = "org/\u202egnp.exe\u2066\u200b"
@@ -79,7 +79,6 @@ def test_no_hidden_character_reaches_the_page() -> None:
         buffers=[{"name": BIDI, "dtype": BIDI, "shape": (1,)}],
         training=plain.training.model_dump() | {"basis": "label", "verdict": BIDI, "source": f"https://example.org/{BIDI}"},
     )
-    failed = [(BIDI, BIDI)]
     drawn = [
         passport(hostile),
         evidence(hostile),
@@ -87,7 +86,7 @@ def test_no_hidden_character_reaches_the_page() -> None:
         str(tensor_rows(hostile)),
         str(plots.layers(hostile).to_plotly_json()),
         str(among_models([hostile]).to_plotly_json()),
-        document([hostile], failed).split("<script>")[0],
+        document([Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]).split("<script>")[0],
     ]
     for text in drawn:
         assert "U+202E" in text
@@ -97,4 +96,4 @@ def test_no_hidden_character_reaches_the_page() -> None:
 def test_a_name_of_thousands_of_characters_stays_short_on_the_page_taken_along() -> None:
     long = "layers." + "x" * 3000
     tensor = report().tensors[0].model_dump() | {"name": long}
-    assert "x" * 200 not in document([report(tensors=[tensor])]).split("<script>")[0]
+    assert "x" * 200 not in document([Outcome("m", report(tensors=[tensor]))]).split("<script>")[0]

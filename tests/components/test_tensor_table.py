@@ -1,7 +1,7 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
-from components.representable import representable
-from components.tensor_table import about_tensors, tensor_rows
+from components.passport.representable import representable
+from components.passport.tensor_table import about_tensors, tensor_rows
 from tests.components.reports import hostile_report, report
 
 

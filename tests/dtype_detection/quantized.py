@@ -36,10 +36,9 @@ def fp8(values: Values, kind: torch.dtype, rows: int, columns: int, powers_of_tw
     """Through ``kind`` with one scale per block of ``rows`` x ``columns`` (0 for all there are), multiplied in fp32."""
     height, width = values.shape
     rows, columns = rows or height, columns or width
-    scales = np.empty(values.shape)
-    for i in range(0, height, rows):
-        for k in range(0, width, columns):
-            scales[i : i + rows, k : k + columns] = np.abs(values[i : i + rows, k : k + columns]).max() / LARGEST[kind]
+    whole = np.pad(np.abs(values), ((0, -height % rows), (0, -width % columns)))
+    largest = whole.reshape(whole.shape[0] // rows, rows, -1, columns).max(axis=(1, 3))
+    scales = largest.repeat(rows, 0).repeat(columns, 1)[:height, :width] / LARGEST[kind]
     if powers_of_two:
         scales = np.exp2(np.ceil(np.log2(scales)))
     scale = torch.from_numpy(scales.astype(np.float32))

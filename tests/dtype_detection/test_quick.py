@@ -70,7 +70,7 @@ def test_intervals_hold_the_exact_shares(tmp_path: Path) -> None:
     assert nonzero > 0
     inside = asked = 0
     for seed in range(12):
-        report = inspect(folder, budget=1_000_000, seed=seed)
+        report = inspect(folder, budget=500_000, seed=seed)
         for name, interval in report.intervals.items():
             assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
             share = truth[name]

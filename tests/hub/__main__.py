@@ -2,13 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .architectures import llama, mixture
 from .generated import LINEAGES
 from .repositories import Contents
 from .server import LocalHub
+from .updates import UPDATES
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,21 +22,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, metavar="BYTES_PER_SECOND", help="over all connections together")
     parser.add_argument("--cdn", action="store_true", help="redirect weights to signed URLs at a second origin")
     parser.add_argument("--folder", action="append", default=[], metavar="ID=PATH", help="a repository with the files of a folder")
-    parser.add_argument("--llama", action="append", default=[], metavar="ID[=LINEAGE]", help="a virtual model of 80 layers, 141 GB")
+    parser.add_argument(
+        "--llama", action="append", default=[], metavar="ID[=LINEAGE[+UPDATE]]", help="a virtual model of 80 layers, 141 GB"
+    )
     parser.add_argument("--mixture", action="append", default=[], metavar="ID[=LINEAGE]", help="a virtual mixture of 90,619 tensors")
     options = parser.parse_args(arguments)
     with LocalHub(port=options.port, delay=options.delay, rate=options.rate, cdn=options.cdn) as hub:
         for text in options.folder:
             repo_id, _, folder = text.partition("=")
             hub.add(repo_id, _files(Path(folder)))
-        for make, texts in ((llama, options.llama), (mixture, options.mixture)):
-            for text in texts:
-                repo_id, _, lineage = text.partition("=")
-                if lineage and lineage not in LINEAGES:
-                    parser.error(f"unknown lineage {lineage!r}; choose from {', '.join(LINEAGES)}")
-                hub.add(repo_id, make(lineage=lineage or "bf16"))
+        for text in options.llama:
+            repo_id, _, kind = text.partition("=")
+            lineage, _, update = kind.partition("+")
+            hub.add(repo_id, llama(lineage=_one_of(parser, lineage or "bf16", LINEAGES), update=_one_of(parser, update or "none", UPDATES)))
+        for text in options.mixture:
+            repo_id, _, lineage = text.partition("=")
+            hub.add(repo_id, mixture(lineage=_one_of(parser, lineage or "bf16", LINEAGES)))
         print(hub.url, flush=True)
         sys.stdin.read()
+
+
+def _one_of(parser: argparse.ArgumentParser, name: str, known: Iterable[str]) -> str:
+    if name not in known:
+        parser.error(f"unknown {name!r}; choose from {', '.join(known)}")
+    return name
 
 
 def _files(folder: Path) -> dict[str, bytes | Path | Contents]:

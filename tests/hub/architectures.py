@@ -1,9 +1,11 @@
 """The large models that benchmarks inspect: their tensors' names and shapes, and their configs, as virtual checkpoints."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from .generated import checkpoint
 from .repositories import Contents
+from .updates import updated_values
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -23,26 +25,32 @@ def _mlp(prefix: str, hidden: int, width: int) -> Shapes:
     yield f"{prefix}.down_proj.weight", (hidden, width)
 
 
+def llama_tensors(layers: int = 80, hidden: int = 8192, width: int = 28672, vocabulary: int = 128256) -> Shapes:
+    """Names and shapes of a Llama-like model; by default 80 layers, 70.6 billion parameters."""
+    yield "model.embed_tokens.weight", (vocabulary, hidden)
+    for layer in range(layers):
+        yield from _attention(f"model.layers.{layer}", hidden, hidden // 128, max(1, hidden // 1024), 128)
+        yield from _mlp(f"model.layers.{layer}.mlp", hidden, width)
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (vocabulary, hidden)
+
+
 def llama(
-    layers: int = 80, hidden: int = 8192, width: int = 28672, vocabulary: int = 128256, shards: int = 30, lineage: str = "bf16"
+    layers: int = 80,
+    hidden: int = 8192,
+    width: int = 28672,
+    vocabulary: int = 128256,
+    shards: int = 30,
+    lineage: str = "bf16",
+    update: str = "none",
 ) -> dict[str, bytes | Contents]:
-    """A Llama-like model; by default 80 layers, 70.6 billion parameters, 141 GB in bf16 over 30 shards."""
-    heads, key_heads = hidden // 128, max(1, hidden // 1024)
-
-    def tensors() -> Shapes:
-        yield "model.embed_tokens.weight", (vocabulary, hidden)
-        for layer in range(layers):
-            yield from _attention(f"model.layers.{layer}", hidden, heads, key_heads, 128)
-            yield from _mlp(f"model.layers.{layer}.mlp", hidden, width)
-        yield "model.norm.weight", (hidden,)
-        yield "lm_head.weight", (vocabulary, hidden)
-
+    """A Llama-like model; by default 141 GB in bf16 over 30 shards. update: a key of `updates.UPDATES`, what a fine-tune did to it."""
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": width,
-        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": key_heads, "vocab_size": vocabulary,
-        "tie_word_embeddings": False, "dtype": "bfloat16",
+        "num_hidden_layers": layers, "num_attention_heads": hidden // 128, "num_key_value_heads": max(1, hidden // 1024),
+        "vocab_size": vocabulary, "tie_word_embeddings": False, "dtype": "bfloat16",
     }  # fmt: skip
-    return checkpoint(tensors(), config, lineage, shards)
+    return checkpoint(llama_tensors(layers, hidden, width, vocabulary), config, lineage, shards, partial(updated_values, update))
 
 
 def mixture(

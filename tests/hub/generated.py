@@ -74,6 +74,11 @@ def normal_values(seed: int = 0) -> tuple[Floats, Floats]:
     return values * np.float32(0.02), 1 + values * np.float32(0.1)
 
 
+def phase(name: str) -> int:
+    """Where in the block of values a tensor of this name begins."""
+    return zlib.crc32(name.encode()) % BLOCK
+
+
 class Shard:
     """One virtual safetensors file. ``tensors``: names and shapes in file order."""
 
@@ -86,7 +91,7 @@ class Shard:
             start, end = end, end + prod(shape) * lineage.itemsize
             header[name] = {"dtype": lineage.dtype, "shape": shape, "data_offsets": [start, end]}
             self._ends.append(end)
-            self._sources.append((norms if len(shape) == 1 else matrices, zlib.crc32(name.encode()) * lineage.itemsize))
+            self._sources.append((norms if len(shape) == 1 else matrices, phase(name) * lineage.itemsize))
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         self._head = len(text).to_bytes(8, "little") + text
@@ -138,10 +143,11 @@ def checkpoint(
         filled += prod(shape) * how.itemsize
     files: dict[str, bytes | Contents] = {"config.json": json.dumps(config, indent=2).encode()}
     weight_map: dict[str, str] = {}
+    identity = f"{lineage} {total} {zlib.crc32(matrices.doubled):08x} {zlib.crc32(norms.doubled):08x}"
     for number, group in enumerate(groups, start=1):
         file_name = f"model-{number:05}-of-{len(groups):05}.safetensors" if len(groups) > 1 else "model.safetensors"
         shard = Shard(group, how, matrices, norms)
-        files[file_name] = Generated(shard.size, shard.read, f"{lineage} {file_name} {group[0]} {total}")
+        files[file_name] = Generated(shard.size, shard.read, f"{identity} {file_name} {group[0]}")
         weight_map.update((name, file_name) for name, _ in group)
     if len(groups) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}

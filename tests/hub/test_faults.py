@@ -108,10 +108,10 @@ def test_delays_and_trickles(hub: LocalHub) -> None:
     hub.fault(Fault("tiny", rate=50.0))
     start = time.perf_counter()
     get(hub)
-    assert 0.2 <= time.perf_counter() - start < 2
+    assert 0.2 <= time.perf_counter() - start < 20
     start = time.perf_counter()
     assert get(hub, Range="bytes=0-9").content == WEIGHTS[:10]
-    assert 0.2 <= time.perf_counter() - start < 2
+    assert 0.2 <= time.perf_counter() - start < 20
     hub.delay = 0.2
     start = time.perf_counter()
     get(hub)
@@ -126,7 +126,7 @@ def test_the_throttle_is_shared_by_all_connections(hub: LocalHub) -> None:
         urls = [f"{hub.url}/org/large/resolve/main/model.safetensors"] * 4
         sizes = list(pool.map(lambda url: len(get_session().get(url).content), urls))
     assert sizes == [2_000_000] * 4
-    assert 0.5 < time.perf_counter() - start < 4  # 8 MB at 10 MB/s, less 0.1 s that may be caught up with
+    assert 0.5 < time.perf_counter() - start < 40  # 8 MB at 10 MB/s, less 0.1 s that may be caught up with
 
 
 def test_a_client_that_leaves_harms_nobody(hub: LocalHub) -> None:

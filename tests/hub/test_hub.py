@@ -18,10 +18,12 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from . import Contents, Generated, HubProcess, LocalHub
-from .architectures import llama
+from .architectures import llama, llama_tensors
 from .generated import checkpoint
+from .updates import changed_counts
 
 WEIGHTS = bytes(range(256)) * 40
 
@@ -208,6 +210,19 @@ def test_virtual_checkpoints_are_safetensors(hub: LocalHub, lineage: str) -> Non
                 if lineage == "bf16-as-fp32":
                     assert not (values.view(np.uint32) & 0xFFFF).any()
     assert len(names) == 2 * 9 + 3 and "model.layers.0.self_attn.q_proj.weight" in names
+
+
+@pytest.mark.parametrize(("update", "low", "high"), [("none", 0, 0), ("scattered-0.01", 0.009, 0.011), ("small-steps", 0.15, 0.35)])
+def test_an_update_changes_as_many_elements_as_it_says(hub: LocalHub, update: str, low: float, high: float) -> None:
+    pair = []
+    for name, files in (("org/base", llama(1, 1024, 1500, 5000, shards=2)), ("org/tuned", llama(1, 1024, 1500, 5000, 3, update=update))):
+        hub.add(name, files)
+        folder = Path(snapshot_download(name))
+        pair.append({key: values for path in folder.glob("*.safetensors") for key, values in load_file(path).items()})
+    expected = changed_counts(llama_tensors(1, 1024, 1500, 5000), update)
+    base, tuned = pair
+    assert {name: int((base[name] != tuned[name]).sum()) for name in base} == expected
+    assert low <= sum(expected.values()) / sum(values.numel() for values in base.values()) <= high
 
 
 def test_any_range_of_a_virtual_checkpoint_is_a_slice_of_the_whole() -> None:

@@ -1,6 +1,7 @@
 """The builder, on a few updates: every sample is written, training is what its name says, and nothing is left to chance."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,47 +10,69 @@ import torch
 from torch.nn import functional
 
 from analyzers.language_models import build_samples
-from analyzers.language_models.sample_training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, train
+from analyzers.language_models.sample_training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, Outcome, train
 from analyzers.language_models.samples import SAMPLES
 
 
-@pytest.fixture(autouse=True)
-def _short_runs_and_torch_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(build_samples, "UPDATES", 6)
-    monkeypatch.setattr(build_samples, "TUNING_UPDATES", 5)
-    monkeypatch.setattr(build_samples, "TUNING_STEP", 1)
+@pytest.fixture(scope="module", autouse=True)
+def _short_runs_and_torch_as_before() -> Iterator[None]:
+    """Six updates on the three batches of the shortest texts."""
+    batches = build_samples._batches
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_samples, "UPDATES", 6)
+        patch.setattr(build_samples, "TUNING_UPDATES", 5)
+        patch.setattr(build_samples, "TUNING_STEP", 1)
+        patch.setattr(build_samples, "_batches", lambda *text, **options: batches(*text, **options)[:3])
+        yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
 
 
-def test_every_sample_is_written_and_every_loss_falls(tmp_path: Path) -> None:
-    runs = [build_samples.build(regime, tmp_path) for regime in DTYPES]
-    assert {folder.name for folder in tmp_path.iterdir()} == set(SAMPLES)
-    losses = [(run.loss_before, run.loss_after) for results in runs for name, run in results.items() if "tuned" not in name]
+@dataclass(frozen=True)
+class Built:
+    """What the builder wrote and returned, regime by regime, and the optimizers it used."""
+
+    folder: Path
+    runs: dict[str, dict[str, Outcome]]
+    optimizers: dict[str, list[torch.optim.AdamW]]
+
+
+@pytest.fixture(scope="module")
+def built(_short_runs_and_torch_as_before: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Every sample, built once for all tests."""
+    made = Built(tmp_path_factory.mktemp("samples"), {}, {regime: [] for regime in DTYPES})
+    for regime in DTYPES:
+
+        class Recorded(torch.optim.AdamW):
+            used = made.optimizers[regime]
+
+            def __init__(self, *args: Any, **settings: Any) -> None:
+                super().__init__(*args, **settings)
+                self.used.append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.optim, "AdamW", Recorded)
+            made.runs[regime] = build_samples.build(regime, made.folder)
+    return made
+
+
+def test_every_sample_is_written_and_every_loss_falls(built: Built) -> None:
+    assert {folder.name for folder in built.folder.iterdir()} == set(SAMPLES)
+    losses = [(run.loss_before, run.loss_after) for results in built.runs.values() for name, run in results.items() if "tuned" not in name]
     assert len(losses) == 3
     assert all(after < before - 0.05 for before, after in losses)
 
 
-def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    for folder in ("first", "second"):
-        build_samples.build("bf16", tmp_path / folder)
-    files = [file.relative_to(tmp_path / "first") for file in (tmp_path / "first").rglob("*") if file.is_file()]
-    assert len(files) > 30
-    assert all((tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes() for file in files)
-
-
-def test_pure_bf16_keeps_nothing_wider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    optimizers: list[torch.optim.AdamW] = []
-
-    class Recorded(torch.optim.AdamW):
-        def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, **settings)
-            optimizers.append(self)
-
-    monkeypatch.setattr(torch.optim, "AdamW", Recorded)
+def test_building_again_gives_the_same_bytes(built: Built, tmp_path: Path) -> None:
     build_samples.build("bf16", tmp_path)
+    files = [file.relative_to(tmp_path) for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(files) > 30
+    assert all((built.folder / file).read_bytes() == (tmp_path / file).read_bytes() for file in files)
+
+
+def test_pure_bf16_keeps_nothing_wider(built: Built) -> None:
+    optimizers = built.optimizers["bf16"]
     assert len(optimizers) == 2
     for optimizer in optimizers:
         moments = [value for values in optimizer.state.values() for key, value in values.items() if key != "step"]

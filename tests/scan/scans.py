@@ -80,21 +80,7 @@ def launcher(processes: int, port: int, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def launch(
-    processes: int, *arguments: str, limit: float = 100, environ: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """The command in so many processes, as accelerate starts them on this machine."""
-    return start([*launcher(processes, free_port()), *arguments], limit, environ)
-
-
-def start(arguments: Sequence[str], limit: float = 100, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def start(arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """A command line in a process of its own."""
-    return subprocess.run(
-        arguments,
-        cwd=ROOT,
-        env=os.environ | dict(environ or {}),
-        capture_output=True,
-        text=True,
-        timeout=limit,
-        check=False,
-    )
+    told = os.environ | dict(environ)
+    return subprocess.run(arguments, cwd=ROOT, env=told, capture_output=True, text=True, timeout=110, check=False)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from analyzers import limits
 from analyzers.checkpoints.elements import normal_strides
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
+from analyzers.terminal import plural
 
 _OVERFLOW = 1 << 63
 
@@ -114,7 +115,7 @@ def _is_plain(metadata: Any) -> None:
 
 def _count(args: tuple[Any, ...], *allowed: int) -> None:
     if len(args) not in allowed:
-        raise Damaged(f"a constructor is given {len(args):,} arguments")
+        raise Damaged(f"a constructor is given {plural(len(args), 'argument')}")
 
 
 def _rebuild_tensor(args: tuple[Any, ...]) -> Stored:

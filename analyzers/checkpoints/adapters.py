@@ -1,0 +1,26 @@
+"""Adapters (LoRA and the like): parameters that stand beside the weights they change, and are no model by themselves."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.tensor import Tensor
+
+# Parameters of peft's adapters: low-rank factors, scaling vectors, soft prompts.
+_PARAMETERS = re.compile(
+    r"(^|\.)(lora_(A|B|embedding_A|embedding_B|magnitude_vector)|lora_[ab]|ia3_l|hada_w[12]_[ab]|prompt_embeddings)(\.|$)"
+)
+
+
+def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
+    """Whether weight files are an adapter: by their names, or because most of their tensors have names of an adapter's parameters."""
+    named = sum(bool(_PARAMETERS.search(tensor.name)) for tensor in tensors)
+    return 2 * named > len(tensors) or all(path.rpartition("/")[2].startswith("adapter_model.") for path in paths)
+
+
+def adapter_note(config: Mapping[str, Any] | None) -> str:
+    """What a reader must know of an adapter. config: adapter_config.json, its contents unchecked."""
+    base = (config or {}).get("base_model_name_or_path")
+    of = f" of {quoted(base, 100)}, as its adapter_config.json says" if isinstance(base, str) and base else ""
+    return f"This is an adapter (LoRA or the like){of}: all that is said here is said of its own parameters, not of the model they change."

@@ -1,0 +1,221 @@
+"""Which tensors of several checkpoints are the same parameters: a base's against each tuned checkpoint's.
+
+By name; then by what is left of a name without what programs put before it or around its modules (`renames`). Of embeddings and
+heads with another number of rows the rows both have are compared. What is not, or not simply, compared is listed (`Unmatched`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.decode import stored_bytes
+from analyzers.checkpoints.elements import normal_strides
+from analyzers.checkpoints.filters import passing, select
+from analyzers.checkpoints.renames import renamed
+from analyzers.checkpoints.tensor import Tensor
+from analyzers.checkpoints.ties import tied_heads
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One parameter of the base and of every tuned checkpoint, None where that has none to compare.
+
+    base: cut to the rows (first axis) that some tuned checkpoint has too; tuned: cut to rows of the base; of fewer rows than
+    ``base`` they cover its first elements. All in row-major order of their shapes.
+    """
+
+    base: Tensor
+    tuned: tuple[Tensor | None, ...]
+
+    @property
+    def sides(self) -> tuple[Tensor | None, ...]:
+        """Base and tuned."""
+        return (self.base, *self.tuned)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor of the base and its counterpart, both as stored."""
+
+    base: Tensor
+    tuned: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Misshapen(Pair):
+    """Of different shapes. transposed: the same but for the order of the axes."""
+
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resized(Pair):
+    """An embedding or a head with another number of rows: the first ``rows`` were compared."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """What is not, or not simply, compared between the base and one tuned checkpoint, in the base's order, then the tuned one's.
+
+    missing: only in the base; extra: only in the tuned checkpoint; misshapen; renamed, resized: compared all the same; integers: of
+    parameters both have, the tensor without float values, the base's where neither has any; tied: heads that repeat the input embedding on
+    every side that stores them.
+    """
+
+    missing: tuple[Tensor, ...] = ()
+    extra: tuple[Tensor, ...] = ()
+    misshapen: tuple[Misshapen, ...] = ()
+    renamed: tuple[Pair, ...] = ()
+    resized: tuple[Resized, ...] = ()
+    integers: tuple[Tensor, ...] = ()
+    tied: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSpan:
+    """``count`` consecutive elements of group number ``group`` of an alignment, from element ``start`` on.
+
+    in_memory: they are consecutive in the order in which all sides store them, which is not row-major.
+    """
+
+    group: int
+    start: int
+    count: int
+    in_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """groups: what is compared, in the base's order; unmatched: of each tuned checkpoint."""
+
+    groups: tuple[Group, ...]
+    unmatched: tuple[Unmatched, ...]
+
+    def nbytes(self, spans: Iterable[PairedSpan]) -> int:
+        """Bytes to read for ``spans``, of all checkpoints together, those of scales included."""
+        return sum(
+            stored_bytes(side, span.start, min(span.count, side.elements - span.start))
+            for span in spans
+            for side in self.groups[span.group].sides
+            if side is not None and side.elements > span.start
+        )
+
+
+def align(
+    base: Checkpoint,
+    tuned: Sequence[Checkpoint],
+    include: str | None = None,
+    exclude: str | None = None,
+    distinct: Sequence[Set[str]] = (),
+) -> Alignment:
+    """Find the counterparts of the base's parameters in each of ``tuned``.
+
+    Buffers and scales of other tensors are no parameters and not listed. include, exclude: as in `filters.select`, by the name in the
+    base; of what is extra by its own name. distinct: of the base and each tuned checkpoint, the heads that are known to hold other
+    values than the embedding (`ties.distinct_heads`) and so are not tied, whatever configurations say.
+
+    Takes time in proportion to the tensors. Raises InvalidFilter; nothing where no two tensors match: then ``groups`` is empty.
+    """
+    parameters = _parameters(base)
+    chosen = {tensor.name for tensor in select(parameters, include, exclude)}
+    known = [*distinct, *[frozenset()] * (1 + len(tuned) - len(distinct))]
+    tied = tied_heads(base, tuned) - known[0]
+    columns: list[list[Tensor | None]] = []
+    unmatched: list[Unmatched] = []
+    for checkpoint, untied in zip(tuned, known[1:], strict=True):
+        matching = _Matching(parameters, _parameters(checkpoint), tied, tied_heads(checkpoint, (base,)) - untied)
+        columns.append(matching.take(chosen))
+        unmatched.append(matching.unmatched(lambda extra: passing(extra, include, exclude)))
+    return Alignment(tuple(_groups(parameters, columns)), tuple(unmatched))
+
+
+def _parameters(checkpoint: Checkpoint) -> list[Tensor]:
+    return [tensor for tensor in checkpoint.tensors if not tensor.buffer and not tensor.holds_scales]
+
+
+def _groups(parameters: Sequence[Tensor], columns: Sequence[Sequence[Tensor | None]]) -> Iterator[Group]:
+    for base, *tuned in zip(parameters, *columns, strict=True):
+        shapes = {tensor.shape for tensor in tuned if tensor is not None}
+        if shapes:
+            alike = base.shape in shapes
+            yield Group(base if alike else _first_rows(base, max(shape[0] for shape in shapes)), tuple(tuned))
+
+
+def _first_rows(tensor: Tensor, rows: int) -> Tensor:
+    """The first ``rows`` of a tensor; all of it where it has no more, or no axes."""
+    if not tensor.shape or tensor.shape[0] <= rows:
+        return tensor
+    shape = (rows, *tensor.shape[1:])
+    strides = None if tensor.strides is None else normal_strides(shape, tensor.strides)
+    cut = replace(tensor, shape=shape, strides=strides)
+    return replace(cut, nbytes=cut.elements * cut.bits // 8)
+
+
+class _Matching:
+    """The parameters of the base and those of one tuned checkpoint, with the names of those that are tied on each side."""
+
+    def __init__(self, base: Sequence[Tensor], tuned: Sequence[Tensor], base_tied: frozenset[str], tuned_tied: frozenset[str]) -> None:
+        names = {tensor.name for tensor in base}
+        self._base = base
+        self._partners = {tensor.name: tensor for tensor in tuned if tensor.name in names}
+        self._extra = [tensor for tensor in tuned if tensor.name not in names]
+        if self._extra and len(self._partners) < len(base):
+            found = renamed([tensor for tensor in base if tensor.name not in self._partners], self._extra, _fit)
+            self._partners |= {ours.name: theirs for ours, theirs in found}
+            taken = {theirs.name for _, theirs in found}
+            self._extra = [tensor for tensor in self._extra if tensor.name not in taken]
+        self._base_tied, self._tuned_tied = base_tied, tuned_tied
+        self._missing: list[Tensor] = []
+        self._misshapen: list[Misshapen] = []
+        self._renamed: list[Pair] = []
+        self._resized: list[Resized] = []
+        self._integers: list[Tensor] = []
+        self._tied: list[Tensor] = []
+
+    def take(self, chosen: Set[str]) -> list[Tensor | None]:
+        """The counterpart of each of the base's parameters, of no more rows; None where there is none to compare, or it is not chosen."""
+        return [self._counterpart(tensor) if tensor.name in chosen else None for tensor in self._base]
+
+    def unmatched(self, passing: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Unmatched:
+        """What there is to tell of what was taken, and of the tuned parameters beside that are ``passing``."""
+        extra = passing(self._extra)
+        return Unmatched(
+            missing=tuple(self._missing),
+            extra=tuple(tensor for tensor in extra if tensor.name not in self._tuned_tied),
+            misshapen=tuple(self._misshapen),
+            renamed=tuple(self._renamed),
+            resized=tuple(self._resized),
+            integers=tuple(self._integers),
+            tied=(*self._tied, *(tensor for tensor in extra if tensor.name in self._tuned_tied)),
+        )
+
+    def _counterpart(self, base: Tensor) -> Tensor | None:
+        tuned = self._partners.get(base.name)
+        if base.name in self._base_tied and (tuned is None or tuned.name in self._tuned_tied):
+            self._tied.append(base)
+            return None
+        if tuned is None:
+            self._missing.append(base)
+            return None
+        if not (base.has_values and tuned.has_values):
+            self._integers.append(tuned if base.has_values else base)
+            return None
+        if not _fit(base, tuned):
+            self._misshapen.append(Misshapen(base, tuned, sorted(base.shape) == sorted(tuned.shape)))
+            return None
+        if base.name != tuned.name:
+            self._renamed.append(Pair(base, tuned))
+        if base.shape != tuned.shape:
+            self._resized.append(Resized(base, tuned, min(base.shape[0], tuned.shape[0])))
+            return _first_rows(tuned, base.shape[0])
+        return tuned
+
+
+def _fit(base: Tensor, tuned: Tensor) -> bool:
+    """Whether the shapes allow to compare the two, or their first rows."""
+    if base.shape == tuned.shape:
+        return True
+    resizable = base.role in ("embedding", "head") and len(base.shape) == len(tuned.shape) in (1, 2)
+    return resizable and base.shape[1:] == tuned.shape[1:]

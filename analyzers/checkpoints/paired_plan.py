@@ -1,0 +1,136 @@
+"""What a paired stream reads: all of it, or a sample, as spans of the groups of an alignment."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers import limits
+from analyzers.checkpoints.align import Alignment, Group, PairedSpan
+from analyzers.checkpoints.decode import scale_reads
+from analyzers.checkpoints.elements import memory_order, read_bytes
+from analyzers.checkpoints.sample import RUN, Block, IntArray, plan_sample
+from analyzers.checkpoints.side import width
+from analyzers.checkpoints.stream import SPAN_BYTES, row_length, whole_rows
+from analyzers.checkpoints.tensor import Tensor
+
+# Where the parts of the sides in a buffer begin: at multiples of so many bytes.
+ALIGNED = 64
+
+# A block of a sample that takes more than so many times its bytes to read, because of how a file stores it, is read sparingly.
+_COSTLY = 8
+
+
+class PairedSample(NamedTuple):
+    """What to read of all sides, and what it stands for: as `sample.Sample`, of the groups of an alignment.
+
+    spans: in the base's file order; strata: (groups,) the stratum of each; population: (strata,) elements of each, of the base.
+    """
+
+    spans: list[PairedSpan]
+    strata: IntArray
+    population: IntArray
+
+
+def whole_paired_spans(alignment: Alignment) -> list[PairedSpan]:
+    """Spans that cover every group entirely, in the base's file order.
+
+    Each is a whole number of chunks, whose length depends on the group and on how many checkpoints there are, not on where they
+    lie: what is summed by chunks is the same whatever the threads and sources.
+    """
+    spans = []
+    for number in _in_file_order(alignment):
+        group = alignment.groups[number]
+        elements, chunk = group.base.elements, chunk_elements(group)
+        step = max(SPAN_BYTES * 8 // widest_bits(group) // chunk, 1) * chunk
+        spans += [PairedSpan(number, start, min(step, elements - start)) for start in range(0, elements, step)]
+    return spans
+
+
+def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: int) -> PairedSample:
+    """Choose what to read of each checkpoint with at most ``budget`` bytes and ``requests`` reads of any one of them.
+
+    As `sample.plan_sample`, over the groups: the same elements of every side. Bytes are those of the widest side, with its
+    scales. Views that all sides store alike are read in the order of the memory. Of groups whose blocks are scattered
+    over the file of a side, such as a matrix that one side stores transposed, short runs are read, as many as ``budget`` bytes
+    of that reach; they make a stratum of their own. Raises InvalidRequest for a budget or a number of requests below 1.
+    """
+    groups = alignment.groups
+    reads = 1 + max((scale_reads(side) for group in groups for side in group.sides if side is not None), default=0)
+    left = budget
+    if reads > 1:  # a request or two more for the scales of each block, and an eighth more bytes for NVFP4, which has most
+        requests, left = max(1, requests // reads), max(1, budget * 8 // 9)
+    sample = plan_sample([_as_planned(group) for group in groups], left, requests, seed)
+    blocks, scattered = _within_reach(groups, sample.blocks, budget, seed)
+    by_group: list[list[PairedSpan]] = [[] for _ in groups]
+    for block in sorted(blocks, key=lambda block: (block.tensor, block.start)):
+        by_group[block.tensor].append(PairedSpan(block.tensor, block.start, block.count, _stored_alike(groups[block.tensor])))
+    strata = np.where(np.isin(np.arange(len(groups)), list(scattered)), len(sample.population), sample.strata)
+    _, strata = np.unique(strata, return_inverse=True)
+    population = np.zeros(int(strata.max(initial=-1)) + 1, np.int64)
+    np.add.at(population, strata, [group.base.elements for group in groups])
+    return PairedSample([span for number in _in_file_order(alignment) for span in by_group[number]], strata.astype(np.int64), population)
+
+
+def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
+    """The blocks to read, and which groups are scattered: of their blocks a short part each, as many as ``budget`` bytes reach."""
+    scattered = {
+        block.tensor
+        for block in blocks
+        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor]) // 8)
+    }
+    kept = [block for block in blocks if block.tensor not in scattered]
+    costly = [block for block in blocks if block.tensor in scattered]
+    rng = np.random.Generator(np.random.PCG64(seed))
+    for number in rng.permutation(len(costly)).tolist():
+        whole = costly[number]
+        skipped = int(rng.integers(-(-whole.count // RUN))) * RUN
+        block = replace(whole, start=whole.start + skipped, count=min(RUN, whole.count - skipped), whole=False)
+        nbytes = _read_bytes(groups[block.tensor], block)
+        if nbytes <= budget:
+            kept.append(block)
+            budget -= nbytes
+    return kept, scattered
+
+
+def chunk_bytes(checkpoints: int) -> int:
+    """Bytes of a chunk, of each of ``checkpoints``: such that at least two threads have room for their chunks."""
+    return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (2 * checkpoints)) // ALIGNED * ALIGNED, ALIGNED)
+
+
+def chunk_elements(group: Group) -> int:
+    """Elements of a chunk of ``group``: whole rows where a row fits."""
+    return whole_rows(chunk_bytes(len(group.sides)) * 8 // widest_bits(group), row_length(group.base))
+
+
+def widest_bits(group: Group) -> int:
+    """Bits that an element takes in the buffer of the side where it takes most."""
+    return max(width(side) for side in group.sides if side is not None)
+
+
+def _as_planned(group: Group) -> Tensor:
+    """The side with most bits to an element, the base if it is one of them; with the shape and role of the base."""
+    widest = max((side for side in group.sides if side is not None), key=lambda side: side.bits)
+    return group.base if widest is group.base else replace(widest, shape=group.base.shape, role=group.base.role)
+
+
+def _in_file_order(alignment: Alignment) -> list[int]:
+    groups = alignment.groups
+    return sorted(range(len(groups)), key=lambda i: (groups[i].base.file, groups[i].base.offset))
+
+
+def _stored_alike(group: Group) -> bool:
+    """Whether all sides are views of the same kind, so that the same place in memory holds the same element."""
+    kinds = {(side.shape, side.strides, side.scale is None) for side in group.sides if side is not None}
+    return kinds == {(group.base.shape, group.base.strides, True)} and group.base.strides is not None
+
+
+def _read_bytes(group: Group, block: Block) -> int:
+    """Bytes that are read for a block, of the side where that is most."""
+    alike = _stored_alike(group)
+    return max(
+        read_bytes(memory_order(side) if alike else side, block.start, max(0, min(block.count, side.elements - block.start)))
+        for side in group.sides
+        if side is not None
+    )

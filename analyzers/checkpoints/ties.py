@@ -1,0 +1,78 @@
+"""Heads that are the input embedding once more: stored as a copy, and used as one matrix."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analyzers.checkpoints.checkpoint import Checkpoint
+from analyzers.checkpoints.repository import read_range
+from analyzers.checkpoints.tensor import Tensor
+
+# Models whose configuration says nothing where they tie the two, by ``model_type``.
+TIED_UNLESS_SAID = frozenset(
+    {
+        "albert", "bart", "bert", "bloom", "cohere", "cohere2", "deberta", "deberta-v2", "distilbert", "electra", "falcon", "gemma",
+        "gemma2", "gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gpt2", "gpt_bigcode", "gpt_neo", "m2m_100", "mamba", "marian",
+        "mbart", "modernbert", "mpt", "openai-gpt", "opt", "pegasus", "recurrent_gemma", "roberta", "smollm3", "starcoder2", "t5",
+        "whisper", "xlm-roberta",
+    }
+)  # fmt: skip
+_KEY = "tie_word_embeddings"
+
+# Where a stored head is compared with the embedding it is said to repeat: at so many places, so many bytes each.
+_PLACES = 4
+_PLACE_BYTES = 16 << 10
+
+
+def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint]) -> frozenset[str]:
+    """Names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
+
+    A checkpoint whose configuration does not tell is taken to do as those of ``others`` that tell, if they agree.
+    """
+    said = _ties(checkpoint.config)
+    if said is None:
+        told = {_ties(other.config) for other in others} - {None}
+        said = told == {True}
+    if not said:
+        return frozenset()
+    shapes = {tensor.shape for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2}
+    return frozenset(tensor.name for tensor in checkpoint.tensors if tensor.role == "head" and tensor.shape in shapes)
+
+
+def distinct_heads(checkpoint: Checkpoint) -> frozenset[str]:
+    """Names of the heads of an input embedding's shape that hold other values: what a configuration says of them is not so.
+
+    Looks at a few places of both, a head that is stored in another dtype or order than the embedding is left out. Raises what reads raise.
+    """
+    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    found = set()
+    for head in checkpoint.tensors:
+        alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" else []
+        if alike and not any(_same_bytes(checkpoint, tensor, head) for tensor in alike):
+            found.add(head.name)
+    return frozenset(found)
+
+
+def _stored_alike(one: Tensor, other: Tensor) -> bool:
+    plain = one.strides is other.strides is None and one.scale is other.scale is None
+    return plain and one.shape == other.shape and one.dtype == other.dtype
+
+
+def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
+    size = min(_PLACE_BYTES, one.nbytes)
+    last = one.nbytes - size
+    return all(
+        read_range(checkpoint.files[one.file], one.offset + at, size) == read_range(checkpoint.files[other.file], other.offset + at, size)
+        for at in dict.fromkeys(last * i // (_PLACES - 1) for i in range(_PLACES))
+    )
+
+
+def _ties(config: Mapping[str, Any] | None) -> bool | None:
+    """Whether the configuration ties them; None where it does not tell."""
+    if config is None:
+        return None
+    text = config.get("text_config")
+    parts = [config, text] if isinstance(text, dict) else [config]
+    for part in parts:
+        if isinstance(part.get(_KEY), bool):
+            return bool(part[_KEY])
+    return True if any(isinstance(kind := part.get("model_type"), str) and kind in TIED_UNLESS_SAID for part in parts) else None

@@ -1,0 +1,48 @@
+"""``python -m analyzers dtype MODEL [MODEL ...]``."""
+
+import argparse
+import sys
+
+from pydantic import ValidationError
+
+from analyzers.base import request_error
+from analyzers.checkpoints import Access
+from analyzers.command_line import Parser, add_outputs, add_reading, check_outputs, reading, with_progress, write
+from analyzers.errors import MantissaError
+from analyzers.terminal import printable
+
+
+def add_options(parser: Parser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Was this checkpoint trained in fp16, bf16 or fp32? What formats have its weights passed through? Will it fit fp16?"
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
+    add_reading(parser)
+    add_outputs(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Inspect every model; returns 2 where one could not be read, after the answers for the others."""
+    from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze, text
+
+    try:
+        asked = reading(options)
+        requests = [DtypeRequest(model=model, **asked) for model in options.models]
+    except ValidationError as error:
+        raise request_error(error) from None
+    check_outputs(options)
+    reports: list[DtypeReport] = []
+    failed = False
+    for request in requests:
+        try:
+            for item in with_progress(analyze(request, Access(token=True, local=True)), request.model):
+                if isinstance(item, DtypeReport):
+                    reports.append(item)
+        except MantissaError as error:
+            failed = True
+            where = f"{printable(request.model[:80])}: " if len(requests) > 1 else ""
+            print(f"error: {where}{printable(str(error))}", file=sys.stderr)
+    if reports:
+        write(options, reports, len(requests) > 1, lambda: text.several(reports) if len(requests) > 1 else text.one(reports[0]))
+    return 2 if failed else 0

@@ -1,0 +1,53 @@
+"""What a reader of the report must know: what was left out, and how the rest is described."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzers import limits
+from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.dtype_detection.chosen import Chosen
+from analyzers.terminal import plural
+
+# Of 32- and 64-bit floats below twice this the bins of a histogram do not tell the exponent.
+LEAST_EXPONENT = -134
+
+
+def _tensors(tensors: Sequence[Tensor]) -> str:
+    """How many, and of which dtypes."""
+    return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"
+
+
+def unread(chosen: Chosen) -> tuple[str, float]:
+    """The weights whose values are not decoded, in words, empty where there are none; and their share of the elements."""
+    others = [t for t in chosen.parameters if not t.has_values and t.elements]
+    share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
+    return (f"{_tensors(others)[:-1]}; {100 * share:.3g} % of the elements)" if others else ""), share
+
+
+def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int) -> Iterator[str]:
+    """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1)."""
+    yield from checkpoint.notes
+    if not exact:
+        yield (
+            "Quick mode read a sample: extremes and counts are what was seen in it, norms of tensors read in part are scaled up, "
+            "shares are estimates with 95 % intervals."
+        )
+    left_out, _ = unread(chosen)
+    if left_out:
+        yield f"No plain floats, and left out of all statistics: {left_out}. What is said here is said of the others."
+    scaled = [t for t in chosen.floats if t.scale is not None]
+    if scaled:
+        yield (
+            f"Described by decoded values, code times scale in float32, as they are used: {_tensors(scaled)}. "
+            f"{plural(len(chosen.scales), 'tensor')} of scales {'counts' if len(chosen.scales) == 1 else 'count'} for storage alone."
+        )
+    unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
+    if unscaled:
+        yield f"Described by stored values, for no scales that fit stand beside them: {_tensors(unscaled)}."
+    if chosen.buffers:
+        are = "stored tensor is a buffer, no parameter", "stored tensors are buffers, not parameters"
+        yield f"{plural(len(chosen.buffers), *are)}: listed by name and left out of everything else."
+    if tiny:
+        are = "nonzero value is", "nonzero values are"
+        yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."
+    if aggregated:
+        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

@@ -1,0 +1,233 @@
+"""Gradient conflict: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
+
+import hashlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from torch import nn
+
+from analyzers import limits
+from analyzers.base import Progress, Timing, content_id, environment
+from analyzers.checkpoints import Access, parse_reference
+from analyzers.errors import InvalidData
+from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
+from analyzers.gradient_conflict.cost import Cost
+from analyzers.gradient_conflict.jackknife import pair_share
+from analyzers.gradient_conflict.measure import differences, measurement
+from analyzers.gradient_conflict.pairs import Thresholds
+from analyzers.gradient_conflict.rates import TAU
+from analyzers.gradient_conflict.report import ConflictReport, ConflictRequest, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
+from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
+from analyzers.gradient_conflict.words import notes, statement
+from analyzers.language_models.builtin_text import Pair
+from analyzers.language_models.capture import run
+from analyzers.language_models.data import Instructions, digest, instruction_pairs
+from analyzers.language_models.experts import Mask
+from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
+from analyzers.language_models.layer_capture import Places
+from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.work import check_work
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 1
+
+# A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
+GPU_CHUNKS = 32
+
+_TOPK_OPTIONS = {"topk", "topk_share", "topk_layers", "select"}
+_OPTIONS = {"samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}
+
+
+def analyze(request: ConflictRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ConflictReport]:
+    """Measure one model on one text; yields progress in bytes while the model is fetched and then in layers, at last the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run (padding
+    included, both FFNs counted), as of `check_work`. Raises MantissaError, of which LimitExceeded for more. Closing the
+    generator ends the work after the layer it is at, and frees the model.
+    """
+    start = perf_counter()
+    access = access or Access()
+    yield Progress(done=0, total=0, unit="layers", note="reading model and text")
+    text = _text(request, access)
+    with open_model(request.model, access, dtype=request.dtype, device=request.device, attention=request.attention) as opened:
+        work = _Work.of(request, opened, text)
+        opened.check(work.batch, checkpointing=request.checkpointing, beside=3 * work.settings.chunk_bytes)
+        passes = 1 if request.ffn == "original" else 2
+        check_work(opened, passes * work.batch.token_ids.numel(), largest, "fewer or shorter samples, a smaller model")
+        yield from opened.fetch()
+        model = opened.load()
+        reading = perf_counter()
+        original = yield from work.measure(model, {}, 0)
+        topk = None
+        if request.ffn == "topk":
+            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers)
+        del model
+        now = perf_counter()
+        timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
+        yield work.report(opened, text, original, topk, timing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    collected: Collector
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be run. layers: of the model; converted: those with a top-k FFN, ``mask`` what they get."""
+
+    request: ConflictRequest
+    encoded: Sequence[Encoded]
+    batch: Batch
+    settings: Settings
+    layers: int
+    experts: int | None
+    converted: tuple[int, ...]
+    mask: TopKMask
+
+    @classmethod
+    def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
+        """Raises InvalidData for fewer than two samples."""
+        encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length))
+        if len(encoded) < 2:
+            raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
+        ffns = ffn_layers(opened.outline)
+        layers = 1 + max(ffn.layer for ffn in ffns)
+        experts = max((1 + ffn.expert for ffn in ffns if ffn.expert is not None), default=None)
+        settings = Settings(
+            thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
+            order=order(encoded, request.seed),
+            floor=request.floor,
+            seed=request.seed,
+            weights=request.weights,
+            chunk_bytes=limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if opened.device == "cuda" else 1),
+        )
+        chosen = converted(request, layers) if request.ffn == "topk" else ()
+        batch = collate(encoded, opened.device)
+        return cls(request, encoded, batch, settings, layers, experts, chosen, mask_of(request, Places(batch).real(batch.token_ids.device)))
+
+    def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
+        """One forward and one backward pass. done: layers before it."""
+        request = self.request
+        units: Sequence[FFN | Attention] = ffn_layers(model) if request.unit == "ffn" else attention_projections(model)
+        total = self.layers * (1 if request.ffn == "original" else 2)
+        what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
+        yield Progress(done=done, total=total, unit="layers", note=f"{what}: running the model")
+        collected = Collector(len(self.encoded), self.settings)
+        passed = run(model, self.batch, units, checkpointing=request.checkpointing, loss=request.loss, masks=masks)
+        for capture in passed:
+            before = len(collected.layers)
+            collected.add(capture)
+            note = f"{what}: layer {capture.layer}"
+            del capture  # or it would live on while the next layer runs
+            if len(collected.layers) > before:
+                rates = _rates(collected.layers[:before])
+                yield MeasuredProgress(done=done + before, total=total, unit="layers", note=note, rates=rates)
+        collected.finish()
+        rates = _rates(collected.layers)
+        yield MeasuredProgress(done=done + len(rates), total=total, unit="layers", note=f"{what}: done", rates=rates)
+        return _Measured(collected, tuple(passed.losses.double().tolist()))
+
+    def report(self, opened: OpenModel, text: Instructions, original: _Measured, topk: _Measured | None, timing: Timing) -> ConflictReport:
+        """Everything that was found."""
+        request, asked = self.request, topk or original
+        found = measurement(asked.collected, self.settings)
+        units = self._units(asked.collected)
+        data = DataFacts(
+            source=text.source,
+            commit=text.commit,
+            samples=len(self.encoded),
+            truncated=sum(each.truncated for each in self.encoded),
+            tokens=sum(len(each.token_ids) for each in self.encoded),
+            answer_tokens=sum(len(each.token_ids) - each.answer_start for each in self.encoded),
+        )
+        of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
+        revision = parse_reference(request.model, local=True).revision
+        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
+        canonical |= {} if request.pairs else {"data": text.source}
+        return ConflictReport(
+            id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.model_copy(update=canonical),
+            checkpoint=opened.facts,
+            data=data,
+            ffn=units,
+            dtype=opened.dtype,
+            attention=opened.attention,
+            tau=self.settings.thresholds.tau,
+            samples=tuple(self._sample(each, loss) for each, loss in zip(self.encoded, asked.losses, strict=True)),
+            **dict(found),
+            original=measurement(original.collected, self.settings) if topk is not None else None,
+            differences=of_topk,
+            work=_work([each.collected for each in (original, topk) if each is not None]),
+            statement=statement(request, found, units, of_topk),
+            notes=tuple(notes(request, found, data, opened)),
+            timing=timing,
+            environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
+        )
+
+    def _units(self, collected: Collector) -> Units:
+        request = self.request
+        topk = described(request, self.converted, self.mask) if request.ffn == "topk" else None
+        return Units(
+            variant=request.ffn,
+            unit=request.unit,
+            blocks=tuple(name for name in collected.layers[0].sums if name != ALL),
+            layers=len(collected.layers),
+            neurons=sum(layer.neurons for layer in collected.layers),
+            experts=self.experts if request.unit == "ffn" else None,
+            topk=topk,
+        )
+
+    @staticmethod
+    def _sample(encoded: Encoded, loss: float) -> Sample:
+        return Sample(
+            text=encoded.text,
+            token_ids=encoded.token_ids,
+            answer_start=encoded.answer_start,
+            truncated=encoded.truncated,
+            loss=loss,
+        )
+
+    def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
+        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        options = _OPTIONS | (_TOPK_OPTIONS if self.request.ffn == "topk" else set())
+        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
+        resolved |= self.request.model_dump(include=options, exclude_defaults=True)
+        resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
+        return resolved | ({"device": opened.device} if opened.device != "cpu" else {})
+
+
+def _rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
+    return tuple(LayerRate(layer=each.layer, conflict_rate=pair_share(each.sums[ALL].below, each.sums[ALL].valid)) for each in layers)
+
+
+def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
+    """A random order of the samples that depends on what they are and the seed, not on where they stand."""
+
+    def key(number: int) -> tuple[str, int]:
+        each = encoded[number]
+        return hashlib.sha256(f"{seed} {each.answer_start} {each.token_ids}".encode()).hexdigest(), number
+
+    return tuple(sorted(range(len(encoded)), key=key))
+
+
+def _text(request: ConflictRequest, access: Access) -> Instructions:
+    if not request.pairs:
+        return instruction_pairs(request.data, access, request.samples)
+    pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs[: request.samples])
+    return Instructions(pairs, "pairs", digest(pairs))
+
+
+def _work(collected: Sequence[Collector]) -> Work:
+    cost = sum((each.cost for each in collected), Cost())
+    return Work(
+        flops=cost.flops,
+        bytes=cost.bytes,
+        direct=sum(each.routes["direct"] for each in collected),
+        tokens=sum(each.routes["tokens"] for each in collected),
+    )

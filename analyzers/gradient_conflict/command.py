@@ -1,0 +1,63 @@
+"""``python -m analyzers conflict MODEL``."""
+
+import argparse
+from typing import Any
+
+from pydantic import ValidationError
+
+from analyzers.base import request_error
+from analyzers.checkpoints import Access
+from analyzers.command_line import Parser, add_outputs, check_outputs, with_progress, write
+
+# Options whose name on the command line is that of the field.
+_FIELDS = (
+    "data", "samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "attention",
+    "checkpointing", "dtype", "device", "seed",
+)  # fmt: skip
+
+
+def add_options(parser: Parser) -> None:
+    """What the command takes. An option that is not given is left to the request's default."""
+    parser.description = (
+        "Do training samples pull the same neuron in opposite directions? Does one of them dominate? What does a top-k FFN change?"
+    )
+
+    def option(name: str, **settings: Any) -> None:
+        parser.add_argument(name, default=None, **settings)
+
+    parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder")
+    option("--data", metavar="DATA", help="builtin (default), FILE.jsonl, or the id of a dataset on the Hub")
+    option("--samples", type=int, metavar="N", help="how many samples (default 50)")
+    option("--max-length", type=int, metavar="TOKENS", help="cut samples off after so many tokens (default 512)")
+    option("--loss", choices=("mean", "sum"), help="of a sample, over its answer tokens (default mean)")
+    option("--gamma", type=float, metavar="COSINE", help="a pair conflicts where its cosine is below this (default 0)")
+    option("--floor", type=float, metavar="X", help="leave out gradients shorter than X times the median of the layer's (default 0)")
+    option("--unit", choices=("ffn", "attention"), help="neurons of the FFN (default) or rows of attention projections")
+    option("--ffn", choices=("original", "topk"), help="topk: a top-k FFN beside the original, on the same samples")
+    option("--topk", type=float, metavar="SHARE", help="share of its neurons that a token keeps (default 0.125)")
+    option("--topk-share", type=float, metavar="SHARE", help="instead as few as hold this share of the sum of |score|")
+    option("--topk-layers", metavar="LAYERS", help="last (default), all, N or A-B, counted from 0")
+    option("--select", choices=("gate", "up", "abs-up", "product", "abs-product"), help="the score by which they are kept (default gate)")
+    parser.add_argument("--no-weights", dest="weights", action="store_false", help="do not look at each single weight: faster")
+    option("--attention", choices=("sdpa", "eager"), help="implementation of attention (default sdpa)")
+    option("--checkpointing", action="store_const", const=True, help="recompute activations: less memory, more time")
+    option("--dtype", choices=("auto", "float32", "bfloat16", "float16"), help="run the model in this (auto: float32 on the CPU)")
+    option("--device", choices=("auto", "cpu", "cuda"), help="where to run (default: a GPU if there is one)")
+    option("--seed", type=int, help="seed of the halves and batches of samples (default 0)")
+    add_outputs(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, and write the one report."""
+    from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze, text
+
+    asked = {name: getattr(options, name) for name in _FIELDS if getattr(options, name) is not None}
+    try:
+        request = ConflictRequest(model=options.model, weights=options.weights, **asked)
+    except ValidationError as error:
+        raise request_error(error) from None
+    check_outputs(options)
+    items = with_progress(analyze(request, Access(token=True, local=True)), request.model)
+    reports = [item for item in items if isinstance(item, ConflictReport)]
+    write(options, reports, False, lambda: text.one(reports[0]))
+    return 0

@@ -1,0 +1,71 @@
+"""95 % intervals over samples by the delete-one jackknife.
+
+What is measured between pairs of samples has no independent parts but the samples: each is left out in turn, with all pairs it is in.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzers.base import Interval
+
+FloatArray = npt.NDArray[np.float64]
+
+_Z = 1.959963984540054  # two-sided 95 % of the normal distribution
+FEWEST = 4  # samples; with 3 each rate without one of them would be that of a single pair
+
+
+def pair_share(found: FloatArray, counted: FloatArray) -> float | None:
+    """Sum of ``found`` over sum of ``counted``, both (S, S) and symmetric, over distinct pairs; None of no pairs."""
+    pairs = _off_diagonal(counted)
+    return float(_off_diagonal(found).sum() / pairs.sum()) if pairs.sum() > 0 else None
+
+
+def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
+    """The interval of `pair_share`, within [low, high]; None with fewer than 4 samples, or if one of them is in all pairs."""
+    estimate, without = pair_share(found, counted), _without_each(found, counted)
+    if estimate is None or without is None:
+        return None
+    half = half_width(without)
+    return Interval(estimate=estimate, low=max(low, estimate - half), high=min(high, estimate + half))
+
+
+def difference_interval(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray]) -> Interval | None:
+    """Of the first `pair_share` less the second, on the same samples: each is left out of both."""
+    estimates = pair_share(*first), pair_share(*second)
+    without = _without_each(*first), _without_each(*second)
+    if estimates[0] is None or estimates[1] is None or without[0] is None or without[1] is None:
+        return None
+    estimate, half = estimates[0] - estimates[1], half_width(without[0] - without[1])
+    return Interval(estimate=estimate, low=max(-1.0, estimate - half), high=min(1.0, estimate + half))
+
+
+def half_width(without: FloatArray) -> float:
+    """(S,) estimates, each without one sample: Student's t times sqrt((S-1)/S sum (estimate - mean)^2)."""
+    number = len(without)
+    variance = (number - 1) / number * np.square(without - without.mean()).sum()
+    return float(student(number - 1) * np.sqrt(variance))
+
+
+def student(freedom: int) -> float:
+    """Two-sided 95 % of Student's t: Cornish and Fisher's expansion, within 0.1 % from 3 degrees of freedom on."""
+    z, n = _Z, freedom
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4)
+    )
+
+
+def _without_each(found: FloatArray, counted: FloatArray) -> FloatArray | None:
+    """(S,): `pair_share` without one sample; None with fewer than 4 of them, or where nothing would be left."""
+    found, counted = _off_diagonal(found), _off_diagonal(counted)
+    left = counted.sum() - 2 * counted.sum(1)
+    if len(counted) < FEWEST or not (left > 0).all():
+        return None
+    return np.asarray((found.sum() - 2 * found.sum(1)) / left)
+
+
+def _off_diagonal(matrix: FloatArray) -> FloatArray:
+    return np.asarray(matrix - np.diag(np.diag(matrix)))

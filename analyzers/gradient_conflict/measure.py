@@ -1,0 +1,114 @@
+"""From the sums over a model's layers to a `Measurement`, and from two of them to what a top-k FFN changes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from analyzers import limits
+from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums, together
+from analyzers.gradient_conflict.jackknife import FloatArray, difference_interval, pair_share
+from analyzers.gradient_conflict.pairs import PairSums, Thresholds
+from analyzers.gradient_conflict.rates import rates
+from analyzers.gradient_conflict.report import (
+    Cosines,
+    Difference,
+    Dominance,
+    LayerCosines,
+    LayerRow,
+    LayerWeights,
+    Measurement,
+    ModelRow,
+    Weights,
+)
+from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.gradient_conflict.whole import cosines, dominance, whole
+
+Values = tuple[tuple[float | None, ...], ...]
+
+
+def measurement(collected: Collector, settings: Settings) -> Measurement:
+    """Everything the report says about one kind of FFN."""
+    layers, thresholds = collected.layers, settings.thresholds
+    model = model_sums(layers)
+    gram = model.sums[ALL].gram
+    return Measurement(
+        layers=tuple(LayerRow(layer=each.layer, **dict(_row(each, thresholds))) for each in layers),
+        model=_row(model, thresholds),
+        dominance=_dominance(gram, model.units),
+        batch_curve=collected.batches.rows(gram),
+        deciles=collected.deciles.rows() if collected.deciles is not None else (),
+        weights=_weights(layers, model.weights, len(gram)) if settings.weights else None,
+        cosines=_cosines(gram, layers),
+    )
+
+
+def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
+    """All layers as one; its number means nothing."""
+    units, weights = UnitSums.none(len(layers[0].units.leading)), WeightSums()
+    for layer in layers:
+        units.merge(layer.units)
+        weights.merge(layer.weights)
+    names = dict.fromkeys(name for layer in layers for name in layer.sums)
+    sums = {name: together([layer.sums[name] for layer in layers if name in layer.sums]) for name in names}
+    return LayerSums(-1, sum(layer.neurons for layer in layers), units, weights, sums)
+
+
+def differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
+    """First less second, of the same samples: the model (layer null), then each layer, the last first."""
+    sides: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(first), model_sums(second))]
+    sides += [(one.layer, one, other) for one, other in zip(first, second, strict=True)]
+    return tuple(_difference(layer, one.sums[ALL], other.sums[ALL]) for layer, one, other in sides)
+
+
+def _difference(layer: int | None, first: PairSums, second: PairSums) -> Difference:
+    conflict = [pair_share(each.below, each.valid) for each in (first, second)]
+    similarity = [pair_share(each.similarity, each.valid) for each in (first, second)]
+    return Difference(
+        layer=layer,
+        conflict_rate=_less(conflict),
+        interval=difference_interval((first.below, first.valid), (second.below, second.valid)),
+        magnitude_similarity=_less(similarity),
+    )
+
+
+def _less(values: Sequence[float | None]) -> float | None:
+    first, second = values
+    return None if first is None or second is None else first - second
+
+
+def _row(sums: LayerSums, thresholds: Thresholds) -> ModelRow:
+    blocks: dict[str, Any] = {name: rates(each) for name, each in sums.sums.items() if name != ALL}
+    every = sums.sums[ALL]
+    return ModelRow(**dict(rates(every)), **blocks, neurons=sums.neurons, dead=sums.units.dead, whole=whole(every.gram, thresholds))
+
+
+def _dominance(gram: FloatArray, units: UnitSums) -> Dominance:
+    leading = units.leading / units.live if units.live else np.full(len(gram), np.nan)
+    of_whole = whole(gram, Thresholds(0.0, 0.0))
+    return Dominance(
+        top_sample=int(np.argmax(np.diag(gram))) if of_whole.top_share is not None else None,
+        top_share=of_whole.top_share,
+        effective_samples=of_whole.effective_samples,
+        diversity=of_whole.diversity,
+        neuron_top_share=units.top_share / units.live if units.live else None,
+        neuron_effective_samples=units.effective / units.live if units.live else None,
+        samples=dominance(gram, leading),
+    )
+
+
+def _weights(layers: Sequence[LayerSums], model: WeightSums, samples: int) -> Weights:
+    each = tuple(LayerWeights(layer=layer.layer, **dict(layer.weights.rates(samples))) for layer in layers)
+    return Weights(**dict(model.rates(samples)), layers=each)
+
+
+def _cosines(gram: FloatArray, layers: Sequence[LayerSums]) -> Cosines:
+    few = len(layers) * gram.size <= limits.REPORT_COSINES
+    return Cosines(
+        model=_values(cosines(gram)),
+        layers=tuple(LayerCosines(layer=each.layer, values=_values(cosines(each.sums[ALL].gram))) for each in layers) if few else (),
+    )
+
+
+def _values(matrix: FloatArray) -> Values:
+    return tuple(tuple(round(float(value), 6) if np.isfinite(value) else None for value in row) for row in matrix)

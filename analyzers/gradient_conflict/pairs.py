@@ -1,0 +1,138 @@
+"""What the Gram matrices of units say about each pair of samples, summed over the units: every rate is taken of such sums.
+
+Axes: n units of a chunk, S samples.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Matrix = npt.NDArray[np.float64]
+
+# Smaller norms than 2^-50 (of gradients as `scaling` makes them) have squares that float32 holds with few digits or not at all: they count
+# as no gradient.
+SMALLEST_SQUARE = 2.0**-100
+
+
+class Pairs:
+    """The pairs of samples in the units of a chunk. gram: (n, S, S), symmetric.
+
+    floor: the smallest norm that counts, 0 for all that are not 0. A pair counts where both norms do.
+    """
+
+    def __init__(self, gram: Tensor, floor: float = 0.0) -> None:
+        self.gram = gram
+        self.squares = gram.diagonal(dim1=1, dim2=2)
+        self.norms = self.squares.clamp(min=0).sqrt()
+        self.counted = (self.squares > SMALLEST_SQUARE) & (self.norms >= floor)
+
+    @cached_property
+    def _inverse(self) -> Tensor:
+        return torch.where(self.counted, 1 / self.norms.where(self.counted, 1), 0)
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """(S, S): in how many units each pair counts."""
+        counted = self.counted.to(self.gram.dtype)
+        return counted.t() @ counted
+
+    @cached_property
+    def cosines(self) -> Tensor:
+        """(n, S, S); 0 where a pair does not count."""
+        return (self.gram * self._inverse[:, :, None]).mul_(self._inverse[:, None, :])
+
+    def below(self, threshold: float) -> Tensor:
+        """(n, S, S): 1 where two samples' pair counts and has cos < threshold."""
+        found = self._less(threshold)
+        if threshold > 0:  # else neither a missing cosine, which is 0, nor that of a sample with itself is below it
+            found *= self.counted[:, :, None] & self.counted[:, None, :]
+            found.diagonal(dim1=1, dim2=2).zero_()
+        return found
+
+    def count_below(self, threshold: float) -> Tensor:
+        """(S, S): in how many units `below` is 1; means nothing on the diagonal."""
+        found = self._less(threshold).sum(0)
+        return found - (len(self.gram) - self.valid) if threshold > 0 else found
+
+    def _less(self, threshold: float) -> Tensor:
+        return torch.lt(self.cosines, threshold, out=torch.empty_like(self.cosines))
+
+    def similarity(self) -> Tensor:
+        """(n, S, S): 2|g||h| / (|g|^2 + |h|^2); 0 where a pair does not count."""
+        norms = self.norms * self.counted
+        ratio = norms[:, :, None] * self._inverse[:, None, :]
+        return ratio.div_(ratio.square().add_(1)).mul_(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """gamma: a pair conflicts below it; tau: how far a cosine may be off."""
+
+    gamma: float
+    tau: float
+
+    @property
+    def low(self) -> float:
+        """What is below it conflicts for certain."""
+        return self.gamma - self.tau
+
+    @property
+    def high(self) -> float:
+        """What is not below it does not conflict for certain."""
+        return self.gamma + self.tau
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PairSums:
+    """Sums over units, (S, S) each, symmetric. units: how many. gram: of the Gram matrices.
+
+    valid: units in which the pair counts; of those below, below_low, below_high: with a cosine below gamma, gamma - tau, gamma + tau;
+    cosine, similarity: sums. historic: units with cos < 0, whatever the floor. zeros: units and samples without a gradient.
+    """
+
+    units: int
+    zeros: int
+    gram: Matrix
+    valid: Matrix
+    below: Matrix
+    below_low: Matrix
+    below_high: Matrix
+    cosine: Matrix
+    similarity: Matrix
+    historic: Matrix
+    similarity_of_all: Matrix
+
+    @classmethod
+    def none(cls, samples: int) -> Self:
+        """Of no units."""
+        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(9)))
+
+    @classmethod
+    def of(cls, pairs: Pairs, thresholds: Thresholds, floor: float = 0.0, exponent: int = 0) -> Self:
+        """Of one chunk. floor: the one that ``pairs`` were made with; exponent: theirs are gradients times 2^exponent."""
+        every = Pairs(pairs.gram) if floor else pairs
+        below = pairs.count_below(thresholds.gamma)
+        similarity = pairs.similarity().sum(0)
+        sums = (
+            pairs.gram.sum(0),
+            pairs.valid,
+            below,
+            pairs.count_below(thresholds.low),
+            pairs.count_below(thresholds.high),
+            pairs.cosines.sum(0),
+            similarity,
+            below if thresholds.gamma == 0 and not floor else every.count_below(0.0),
+            every.similarity().sum(0) if floor else similarity,
+        )
+        zeros = int(every.counted.numel() - every.counted.sum())
+        lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
+        lower[0] *= 4.0**-exponent
+        return cls(len(pairs.gram), zeros, *(lower + np.tril(lower, -1).swapaxes(1, 2)))
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))

@@ -1,0 +1,155 @@
+"""The report as pandas tables."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzers.gradient_conflict.published import PublishedRow, comparable, published
+from analyzers.gradient_conflict.report import (
+    ATTENTION_BLOCKS,
+    FFN_BLOCKS,
+    BatchRow,
+    ConflictReport,
+    DecileRow,
+    LayerWeights,
+    Measurement,
+    ModelRow,
+    Rates,
+    SampleDominance,
+    Whole,
+)
+from analyzers.tables import frame
+
+if TYPE_CHECKING:
+    import pandas
+
+_RATES = (
+    "pairs", "conflict_rate", "low", "high", "undecided_low", "undecided_high", "conflict_rate_historic", "magnitude_similarity",
+    "magnitude_similarity_historic", "mean_cosine",
+)  # fmt: skip
+_BLOCKS = (*FFN_BLOCKS, *ATTENTION_BLOCKS)
+
+
+def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
+    """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``differences``,
+    ``published``.
+    """
+    import pandas
+
+    def rows(lines: Iterator[dict[str, Any]], columns: Sequence[str]) -> "pandas.DataFrame":
+        return pandas.DataFrame(list(lines), columns=list(columns))
+
+    def each(name: str) -> Iterator[dict[str, Any]]:
+        for ffn, found in _sides(report):
+            yield from ({"ffn": ffn, **row.model_dump()} for row in getattr(found, name))
+
+    whole = tuple(f"whole_{name}" for name in Whole.model_fields if name not in ("pairs", "interval", "undecided"))
+    sample = tuple(SampleDominance.model_fields)
+    return {
+        "summary": pandas.DataFrame([summary_row(report)]),
+        "layers": rows(_layers(report), ("ffn", "layer", "neurons", "dead", *_RATES, *whole)),
+        "blocks": rows(_blocks(report), ("ffn", "layer", "block", *_RATES)),
+        "samples": rows(_samples(report), ("ffn", *sample, "loss", "tokens", "answer_start", "truncated", "text")),
+        "batches": rows(each("batch_curve"), ("ffn", *BatchRow.model_fields)),
+        "deciles": rows(_deciles(report), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")),
+        "weights": rows(_weights(report), ("ffn", *LayerWeights.model_fields)),
+        "cosines": rows(_cosines(report), ("ffn", "layer", "sample", "other", "cosine")),
+        "differences": rows(_differences(report), ("layer", "conflict_rate", "low", "high", "magnitude_similarity")),
+        "published": frame(published() if comparable(report.checkpoint.ref) and report.request.unit == "ffn" else (), PublishedRow),
+    }
+
+
+def summary_row(report: ConflictReport) -> dict[str, Any]:
+    """One row per report."""
+    interval, topk = report.model.interval, report.ffn.topk
+    return {
+        "model": report.checkpoint.ref,
+        "commit": report.checkpoint.commit[:12],
+        "ffn": report.ffn.variant,
+        "topk": None
+        if topk is None
+        else f"{topk.select} {topk.share_of_width or topk.share_of_sum:g} layers {topk.layers[0]}-{topk.layers[-1]}",
+        "unit": report.ffn.unit,
+        "data": report.data.source,
+        "samples": report.data.samples,
+        "tokens": report.data.tokens,
+        "neurons": report.ffn.neurons,
+        "conflict_rate": report.model.conflict_rate,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "undecided_low": report.model.undecided.low,
+        "undecided_high": report.model.undecided.high,
+        "conflict_rate_historic": report.model.conflict_rate_historic,
+        "magnitude_similarity": report.model.magnitude_similarity,
+        "whole_conflict_rate": report.model.whole.conflict_rate,
+        "noise_scale": report.model.whole.noise_scale,
+        "effective_samples": report.dominance.effective_samples,
+        "top_share": report.dominance.top_share,
+        "dtype": report.dtype,
+        "statement": report.statement,
+    }
+
+
+def _sides(report: ConflictReport) -> Iterator[tuple[str, Measurement]]:
+    yield report.ffn.variant, report
+    if report.original is not None:
+        yield "original", report.original
+
+
+def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, found in _sides(report):
+        models: list[tuple[int | None, ModelRow]] = [(None, found.model), *((row.layer, row) for row in found.layers)]
+        for layer, row in models:
+            whole = {f"whole_{name}": value for name, value in row.whole.model_dump(exclude={"pairs", "interval", "undecided"}).items()}
+            yield {"ffn": ffn, "layer": layer, "neurons": row.neurons, "dead": row.dead, **_rates(row), **whole}
+
+
+def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, found in _sides(report):
+        for layer, row in [(None, found.model), *((row.layer, row) for row in found.layers)]:
+            for block in _BLOCKS:
+                rates: Rates | None = getattr(row, block)
+                if rates is not None:
+                    yield {"ffn": ffn, "layer": layer, "block": block, **_rates(rates)}
+
+
+def _rates(row: Rates) -> dict[str, Any]:
+    line = row.model_dump(include=set(_RATES))
+    line |= {"low": row.interval.low if row.interval else None, "high": row.interval.high if row.interval else None}
+    return line | {"undecided_low": row.undecided.low, "undecided_high": row.undecided.high}
+
+
+def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, found in _sides(report):
+        for row in found.dominance.samples:
+            sample = report.samples[row.sample]
+            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start}
+            loss = sample.loss if ffn == report.ffn.variant else None
+            yield line | {"loss": loss, "truncated": sample.truncated, "text": sample.text}
+
+
+def _deciles(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, found in _sides(report):
+        for row in found.deciles:
+            low, high = (row.interval.low, row.interval.high) if row.interval else (None, None)
+            yield {"ffn": ffn, **row.model_dump(exclude={"interval"}), "low": low, "high": high}
+
+
+def _weights(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, found in _sides(report):
+        if found.weights is not None:
+            yield {"ffn": ffn, "layer": None, **found.weights.model_dump(exclude={"layers"})}
+            yield from ({"ffn": ffn, **row.model_dump()} for row in found.weights.layers)
+
+
+def _cosines(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    """Each pair once, of the whole model only: the report has the layers."""
+    for ffn, found in _sides(report):
+        for sample, row in enumerate(found.cosines.model):
+            for other, cosine in enumerate(row[:sample]):
+                yield {"ffn": ffn, "layer": None, "sample": sample, "other": other, "cosine": cosine}
+
+
+def _differences(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for row in report.differences:
+        low, high = (row.interval.low, row.interval.high) if row.interval else (None, None)
+        yield {**row.model_dump(exclude={"interval"}), "low": low, "high": high}

@@ -1,0 +1,92 @@
+"""The report as text for a terminal."""
+
+from collections.abc import Iterator
+
+from analyzers.base import Interval
+from analyzers.gradient_conflict.report import ATTENTION_BLOCKS, FFN_BLOCKS, ConflictReport, Measurement
+from analyzers.terminal import clean, columns, number, percent, plural
+
+# Samples that are listed: those with the largest gradients.
+_SHOWN = 5
+
+
+def one(report: ConflictReport) -> str:
+    """The statement, then the layers, the samples that weigh most, batches, deciles, weights and notes."""
+    data, ffn = report.data, report.ffn
+    units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
+    lines = [
+        f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
+        f"{plural(data.samples, 'sample')} of {data.source}, {plural(data.tokens, 'token')}, {report.dtype}; {report.timing.seconds:.3g} s",
+        "",
+        report.statement,
+        "",
+        *columns(list(_layers(report)), right=tuple(range(1, 12))),
+        "",
+        *columns(list(_samples(report)), right=(0, 1, 2, 3, 4)),
+    ]
+    for table in (_batches(report), _deciles(report), _weights(report)):
+        rows = list(table)
+        if len(rows) > 1:
+            lines += ["", *columns(rows, right=tuple(range(len(rows[0]))))]
+    return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
+
+
+def _layers(report: ConflictReport) -> Iterator[tuple[str, ...]]:
+    blocks = [name for name in (*FFN_BLOCKS, *ATTENTION_BLOCKS) if name in report.ffn.blocks]
+    beside = ("Original", "Difference") if report.original is not None else ()
+    yield ("Layer", "Conflict", "95 %", "Undecided", "Historic", "Similarity", *blocks, "Whole layer", *beside)
+    rows = [("model", report.model, None if report.original is None else report.original.model)]
+    originals = report.original.layers if report.original is not None else [None] * len(report.layers)
+    rows += [(str(row.layer), row, original) for row, original in zip(report.layers, originals, strict=True)]
+    for (name, row, original), difference in zip(rows, report.differences or [None] * len(rows), strict=True):
+        each = (getattr(row, block) for block in blocks)
+        open_range = f"{percent(row.undecided.low)} - {percent(row.undecided.high)}"
+        cells: tuple[str, ...] = (name, percent(row.conflict_rate), _interval(row.interval), open_range)
+        cells += (percent(row.conflict_rate_historic), number(row.magnitude_similarity))
+        cells += (*(percent(rates.conflict_rate if rates else None) for rates in each), percent(row.whole.conflict_rate))
+        if original is not None and difference is not None:
+            cells += (percent(original.conflict_rate), percent(difference.conflict_rate))
+        yield cells
+
+
+def _samples(report: ConflictReport) -> Iterator[tuple[str, ...]]:
+    yield ("Sample", "Share", "Cosine to the others", "Leads units", "Loss", "Text")
+    ranked = sorted(report.dominance.samples, key=lambda row: -row.norm)
+    for row in ranked[:_SHOWN]:
+        sample = report.samples[row.sample]
+        text = " ".join(sample.text.split())
+        short = text if len(text) <= 60 else f"{text[:57]}..."
+        yield (str(row.sample), percent(row.share), number(row.cosine_to_rest), percent(row.neurons_led), number(sample.loss), short)
+
+
+def _batches(found: Measurement) -> Iterator[tuple[str, ...]]:
+    yield ("Batch size", "Conflict", "Mean cosine", "Whole gradient: conflict", "Mean cosine")
+    model = found.model
+    yield (
+        "1",
+        percent(model.conflict_rate),
+        number(model.mean_cosine),
+        percent(model.whole.conflict_rate),
+        number(model.whole.mean_cosine),
+    )
+    for row in found.batch_curve:
+        whole = percent(row.whole_conflict_rate), number(row.whole_mean_cosine)
+        yield (str(row.batch_size), percent(row.conflict_rate), number(row.mean_cosine), *whole)
+
+
+def _deciles(found: Measurement) -> Iterator[tuple[str, ...]]:
+    yield ("Decile by activation", "Mean |activation|", "Conflict", "95 %", "Similarity")
+    for row in found.deciles:
+        conflict = percent(row.conflict_rate), _interval(row.interval)
+        yield (str(row.decile), number(row.mean_activation), *conflict, number(row.magnitude_similarity))
+
+
+def _weights(found: Measurement) -> Iterator[tuple[str, ...]]:
+    yield ("Weights", "Opposite signs", "Agreement", "Signal to noise", "Without a signal")
+    if found.weights is not None:
+        row = found.weights
+        yield (f"{row.weights:,}", percent(row.conflict), number(row.agreement), number(row.snr), number(row.noise_floor))
+
+
+def _interval(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{percent(interval.low)} - {percent(interval.high)}"

@@ -1,0 +1,165 @@
+"""What a backward pass brings to every neuron: inputs, activations and gradients, layer by layer.
+
+The model runs once over a batch. Its layers are cut apart: each starts from a leaf of its own, and the backward pass goes from leaf to
+leaf, the last layer first. So it is a plain generator, which can be left between layers; what a layer held is free when the next begins;
+and with checkpointing a layer is simply run again from its leaf, in evaluation mode as before.
+
+Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from analyzers.errors import InvalidCheckpoint
+from analyzers.language_models.allocator import given_back
+from analyzers.language_models.experts import Mask
+from analyzers.language_models.ffn import FFN, decoder_layers
+from analyzers.language_models.head import losses_and_gradient
+from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts
+from analyzers.language_models.prompts import Batch
+from analyzers.language_models.recording import Recording, Units
+
+Loss = Literal["mean", "sum"]
+_NO_MASKS: Mapping[int, Mask] = {}
+
+
+@dataclass(slots=True)
+class _Stage:
+    """One layer of the pass. came: what came to it, with the way back; leaf: the same, cut off; gone: what went on from it, cut off.
+
+    output: its result, None with checkpointing, where ``again`` computes it.
+    """
+
+    came: Tensor
+    leaf: Tensor
+    gone: Tensor
+    output: Tensor | None
+    again: Callable[[], Tensor]
+
+
+class Run:
+    """A forward pass whose backward pass is still to come; made by `run`. ``losses`` (S,) is what is differentiated."""
+
+    def __init__(self, model: nn.Module, batch: Batch, recording: Recording, checkpointing: bool, loss: Loss) -> None:
+        self._recording = recording
+        self._checkpointing = checkpointing
+        self._places = Places(batch)
+        self._stages: list[_Stage] = []
+        with given_back() if checkpointing else nullcontext():
+            self.losses, self._gradient = self._forward(model, batch, checkpointing, loss)
+
+    def _forward(self, model: nn.Module, batch: Batch, checkpointing: bool, loss: Loss) -> tuple[Tensor, Tensor]:
+        """The losses, and the gradient of their sum that comes to the last layer."""
+        recording = self._recording
+        decoder = cast(Any, model).get_decoder()
+        layers = decoder_layers(model)
+        with torch.enable_grad(), ExitStack() as stack:
+            stack.enter_context(recording.attached(range(len(layers))))
+            for layer in layers:
+                stack.enter_context(self._cut(layer, checkpointing))
+            # No attention mask: nothing real looks at padding on the right, and a row of which all is masked can become NaN.
+            # The last column predicts nothing.
+            final = decoder(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
+        losses, gradient = losses_and_gradient(model, final, batch.labels, loss)
+        if not torch.isfinite(losses).all():
+            kind = str(final.dtype).removeprefix("torch.")
+            raise InvalidCheckpoint(f"The model's losses are not finite when it runs in {kind}: choose another --dtype, or another model.")
+        (arrived,) = torch.autograd.grad(final, self._stages[-1].gone, gradient)
+        return losses, arrived
+
+    def __iter__(self) -> Iterator[LayerCapture]:
+        """Backward, the last layer first: one capture for each unit, in their order within a layer. Can be done once."""
+        with given_back() if self._checkpointing else nullcontext():
+            while self._stages:
+                yield from self._backward()
+
+    def _backward(self) -> Iterator[LayerCapture]:
+        """Through the last of the stages that are left."""
+        stage = self._stages.pop()
+        layer = len(self._stages)
+        if stage.output is None:
+            with torch.enable_grad(), self._recording.attached((layer,)):
+                stage.output = stage.again()
+        passed, routed = self._recording.take(layer)
+        edges: list[GradientEdge] = [each.output for each in passed.values()]
+        edges += [edge for each in routed.values() for edge in (each.preactivation, each.output)]
+        # What came to the first layer is of no interest: the way there ends at its units.
+        wanted = [*edges, stage.leaf] if self._stages else edges
+        arrived = list(torch.autograd.grad(stage.output, cast(Any, wanted), self._gradient)) if wanted else []
+        if self._stages:
+            self._gradient = arrived.pop()
+            if stage.came is not self._stages[-1].gone:
+                (self._gradient,) = torch.autograd.grad(stage.came, self._stages[-1].gone, self._gradient)
+        del stage, edges, wanted
+        units = self._recording.layers.get(layer, ())
+        of_modules = dict(zip(passed, arrived, strict=False))
+        of_experts = arrived[len(passed) :]
+        for (module, each), before, after in zip(routed.items(), of_experts[::2], of_experts[1::2], strict=True):
+            members = [unit for unit in units if isinstance(unit, FFN) and unit.experts is module]
+            yield from capture_experts(members, each, before, after, self._places)
+        for unit in units:
+            if unit.maps:
+                yield capture_dense(unit, passed, of_modules, self._places)
+
+    @contextmanager
+    def _cut(self, layer: nn.Module, checkpointing: bool) -> Iterator[None]:
+        """Inside, the layer starts from a leaf of its own and gives one to what follows."""
+        forward, own = layer.forward, layer.__dict__.get("forward")
+
+        def cut(*given: Any, **named: Any) -> Any:
+            came: Tensor = given[0] if given else named["hidden_states"]
+            leaf = came.detach().requires_grad_()
+
+            def result() -> Any:
+                return forward(leaf, *given[1:], **named) if given else forward(**{**named, "hidden_states": leaf})
+
+            def again() -> Tensor:
+                return _first(result())
+
+            with torch.set_grad_enabled(not checkpointing):
+                results = result()
+            output = _first(results)
+            gone = output.detach().requires_grad_()
+            self._stages.append(_Stage(came, leaf, gone, None if checkpointing else output, again))
+            return (gone, *results[1:]) if isinstance(results, tuple) else gone
+
+        layer.forward = cut
+        try:
+            yield
+        finally:
+            if own is None:
+                del layer.forward
+            else:
+                layer.forward = own
+
+
+def run(
+    model: nn.Module,
+    batch: Batch,
+    units: Sequence[Units],
+    *,
+    checkpointing: bool = False,
+    loss: Loss = "mean",
+    masks: Mapping[int, Mask] = _NO_MASKS,
+) -> Run:
+    """Run a frozen causal language model over a batch; iterate the result for what the backward pass brings to each of ``units``.
+
+    The loss is the sum over samples of the "mean" or the "sum" of the cross-entropy of their answer tokens. Padding enters nothing.
+    units: of `ffn_layers` or `attention_projections`. checkpointing: keep only what enters each layer, and run it again in its turn.
+    masks: by layer, of its FFNs: called with gate, up and their product, (.., F) each, and returns what is to enter down; gate after its
+    activation, up what it is multiplied with, as the map gives it. Without a gate it is None, and product the activation of up. At last
+    comes None: rows are tokens in order. Called once for all experts of a layer, with their rows and the token of each; with checkpointing
+    a second time.
+    Raises InvalidCheckpoint if a loss is not finite.
+    """
+    return Run(model, batch, Recording(units, masks), checkpointing, loss)
+
+
+def _first(results: Any) -> Tensor:
+    return cast(Tensor, results[0] if isinstance(results, tuple) else results)

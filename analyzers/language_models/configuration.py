@@ -1,0 +1,114 @@
+"""From config.json to the outline of a model: what it is, whether it can be run here, and how large it will be.
+
+config.json comes from outside. What in it could fetch or run code, or name files, is taken out before transformers sees it, and numbers
+of layers are compared with the weights that are there: an outline takes no memory for weights, but time for every layer.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from analyzers.checkpoints import Checkpoint, quoted
+from analyzers.errors import InvalidCheckpoint, UnknownArchitecture, UnsupportedWeights
+from analyzers.language_models.families import FAMILIES
+from analyzers.language_models.ffn import ffn_layers, unknown_family
+
+_LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
+_REMOVED = re.compile(
+    r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
+    r"|distributed_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact"
+)
+_FIELD = re.compile(r"field '(\w{1,80})'", re.IGNORECASE)
+_HEADS = re.compile(r"\w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)")
+_MXFP4_FAMILIES = ("gpt_oss",)
+
+
+def outline(checkpoint: Checkpoint, attention: str) -> PreTrainedModel:
+    """The checkpoint's model without any weights (on the device "meta"), as transformers itself defines it.
+
+    attention: "sdpa" or "eager"; a family that has no sdpa gets eager, as its ``config._attn_implementation`` then says.
+    Raises UnknownArchitecture for what is no causal language model, needs code of its repository or is of a family that is not known;
+    UnsupportedWeights for weights that are no safetensors, or quantized; InvalidCheckpoint for a config.json that cannot be used.
+    """
+    stated = _stated(checkpoint)
+    kind = CONFIG_MAPPING[stated["model_type"]]
+    _check_kind(kind)
+    _check_weights(checkpoint, stated["model_type"])
+    _check_layers(stated, len(checkpoint.tensors))
+    model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
+    try:
+        config: PreTrainedConfig = kind.from_dict(_cleaned(stated))
+        with torch.device("meta"):
+            chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
+            model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
+    except Exception as error:  # as with every library that is given values from outside
+        raise InvalidCheckpoint(f"config.json describes no model that can be built: {_refused(error)}.") from None
+    if not ffn_layers(model):
+        raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
+    return model
+
+
+def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """config.json, if it is that of a causal language model of a type that transformers has."""
+    stated = checkpoint.config
+    if stated is None:
+        raise InvalidCheckpoint("The checkpoint has no config.json that can be read, which says what model it is.")
+    kind = stated.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        name = quoted(kind) if isinstance(kind, str) else "none"
+        if "auto_map" in stated:
+            raise UnknownArchitecture(f"This model (of the type {name}) needs code from its repository to run, and such code is never run.")
+        raise UnknownArchitecture(f"config.json names a type of model that is not known: {name}.")
+    architectures = stated.get("architectures")
+    if isinstance(architectures, list) and architectures and not any(_HEADS.fullmatch(str(name)) for name in architectures):
+        name = quoted(str(architectures[0]))
+        raise UnknownArchitecture(f"This is no causal language model but a {name}: it has no head that predicts tokens.")
+    return stated
+
+
+def _check_kind(kind: type[PreTrainedConfig]) -> None:
+    """Raise UnknownArchitecture for what is no causal language model of a known family."""
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnknownArchitecture(f"Models of the type {quoted(kind.model_type)} have no causal language modelling head.")
+    name = getattr(kind.sub_configs.get("text_config", kind), "model_type", "")
+    if name and name not in FAMILIES:  # with no name it is config.json that says what reads text
+        raise unknown_family(kind.model_type)
+
+
+def _refused(error: Exception) -> str:
+    """What is wrong with config.json, as far as a library's error tells."""
+    field = _FIELD.search(str(error))
+    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+        return f"{quoted(error.args[0], 80)} is not known"
+    return f"its {quoted(field[1])} is not what such a model takes" if field else f"its values do not fit together ({type(error).__name__})"
+
+
+def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
+    other = next((file.path for file in checkpoint.files if not file.path.endswith(".safetensors")), None)
+    if other is not None:
+        raise UnsupportedWeights(f"Only safetensors are loaded to run a model, and this one has {quoted(other)}: convert it first.")
+    if len({file.path.rpartition("/")[0] for file in checkpoint.files}) > 1:
+        raise UnsupportedWeights("The weights of this checkpoint lie in several folders, so that it is no single language model.")
+    method = checkpoint.quantization
+    if method is not None and not (method == "mxfp4" and kind in _MXFP4_FAMILIES):
+        raise UnsupportedWeights(f"The weights are quantized ({method}), and gradients need plain ones: name the original model.")
+
+
+def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
+    """Raise InvalidCheckpoint for more layers than there are tensors, at any depth of config.json."""
+    for name, value in stated.items():
+        if isinstance(value, dict):
+            _check_layers(value, tensors)
+        elif isinstance(value, int) and _LAYERS.fullmatch(name) and value > tensors:
+            raise InvalidCheckpoint(f"config.json speaks of {value:,} layers ({name}), but there are only {tensors:,} tensors.")
+
+
+def _cleaned(stated: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _cleaned(value) if isinstance(value, dict) else value for name, value in stated.items() if not _REMOVED.fullmatch(str(name))
+    }

@@ -1,0 +1,146 @@
+"""Instruction data: the built-in text, a file on the command line, or a dataset on the Hub at one commit.
+
+A row has ``instruction``, perhaps ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``, of which the first question
+and its answer are taken, what a system says standing before the question.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from analyzers import limits
+from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
+from analyzers.errors import InvalidData, InvalidReference, LimitExceeded
+from analyzers.language_models.builtin_text import Pair, builtin_pairs
+from analyzers.language_models.rows import ENDINGS, read_rows
+
+_COLUMNS = ("instruction", "input", "output", "prompt", "completion", "messages")
+_NEEDED = "needed are instruction and output (and perhaps input), prompt and completion, or messages"
+_MANY_FILES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Pairs and where they are from. source: "builtin", the name of a file or a dataset's id; commit: a dataset's, else `digest`."""
+
+    pairs: tuple[Pair, ...]
+    source: str
+    commit: str | None
+
+
+def instruction_pairs(source: str, access: Access, limit: int, choices: str = "builtin, a FILE.jsonl (command line)") -> Instructions:
+    """The first ``limit`` pairs of ``source``: "builtin"; a file (.jsonl, .json, .parquet) where local files may be read; or org/dataset,
+    perhaps @revision, on the Hub, of which the files of the training split are read, as far as needed. choices: what the error for what is
+    none of these names beside a dataset.
+
+    Raises InvalidData for what is none of these, for no rows, and, naming its line, for a row that is no pair; LimitExceeded; the
+    HubError family, CheckpointNotFound, AccessDenied.
+    """
+    if source == "builtin":
+        return Instructions(tuple(builtin_pairs()[:limit]), source, None)
+    if source.endswith(ENDINGS):
+        if not access.local:
+            raise InvalidData(f"{quoted(source)} is a file, which works on the command line only: paste its pairs, or name a dataset.")
+        repository: Repository = LocalRepository(source)
+        pairs = _pairs(repository, limit)
+        return Instructions(pairs, source.rpartition("/")[2], digest(pairs))
+    repository = _dataset(source, access, choices)
+    try:
+        return Instructions(_pairs(repository, limit), repository.ref, repository.commit)
+    finally:
+        repository.close()
+
+
+def digest(pairs: Iterable[Pair]) -> str:
+    """SHA-256 (hex) of pairs: the same text has the same."""
+    content = json.dumps([(pair.instruction, pair.input, pair.output) for pair in pairs], ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _dataset(source: str, access: Access, choices: str) -> Repository:
+    try:
+        reference = parse_reference(source, local=False)
+    except InvalidReference:
+        reference = None
+    if reference is None or reference.kind != "hub":
+        raise InvalidData(f"{quoted(source)} is no data: give {choices} or the id of a dataset, org/name.")
+    from analyzers.checkpoints.hub import open_hub
+
+    return open_hub(reference.name, reference.revision, access, kind="datasets")
+
+
+def _pairs(repository: Repository, limit: int) -> tuple[Pair, ...]:
+    found = tuple(islice(_every_pair(repository), limit))
+    if not found:
+        raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
+    return found
+
+
+def _every_pair(repository: Repository) -> Iterator[Pair]:
+    for path in _files(repository.files):
+        file = repository.open(path)
+        try:
+            for where, row in read_rows(file, _COLUMNS):
+                yield pair_of(row, where)
+        finally:
+            file.close()
+
+
+def _files(files: Mapping[str, int]) -> list[str]:
+    """Those with the rows: of one folder and one kind, of the training split if there is one."""
+    for ending in ENDINGS:
+        found = sorted(path for path in files if path.endswith(ending) and not path.rpartition("/")[2].startswith(("dataset_info", ".")))
+        found = [path for path in found if "train" in path] or found
+        folder = found[0].rpartition("/")[0] if found else ""
+        if found:
+            return [path for path in found if path.rpartition("/")[0] == folder][:_MANY_FILES]
+    raise InvalidData("The dataset has no file of JSON lines, JSON or Parquet.")
+
+
+def pair_of(row: Any, where: str) -> Pair:
+    """The pair that a row stands for; where: what errors call it. Raises InvalidData, LimitExceeded."""
+    if not isinstance(row, dict):
+        raise InvalidData(f"{_capital(where)} is no JSON object; {_NEEDED}.")
+    row = {name: value for name, value in row.items() if value is not None}  # in a table every row has every column
+    if "messages" in row:
+        instruction, given, output = _first_exchange(row["messages"], where)
+    elif "instruction" in row and "output" in row:
+        instruction, given, output = row["instruction"], row.get("input", ""), row["output"]
+    elif "prompt" in row and "completion" in row:
+        instruction, given, output = row["prompt"], "", row["completion"]
+    else:
+        raise InvalidData(f"{_capital(where)} has {', '.join(quoted(str(name)) for name in list(row)[:8]) or 'nothing'}; {_NEEDED}.")
+    return Pair(_text(instruction, "question", where), _text(given, "input", where, empty=True), _text(output, "answer", where), where)
+
+
+def _first_exchange(messages: Any, where: str) -> tuple[Any, str, Any]:
+    said: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
+    for message in messages if isinstance(messages, list) else ():
+        if not isinstance(message, dict) or message.get("role") not in said or not isinstance(message.get("content"), str):
+            break
+        said[message["role"]].append(message["content"])
+        if message["role"] == "assistant":
+            break
+    if not said["user"] or not said["assistant"]:
+        raise InvalidData(f"{_capital(where)} has messages that begin with no question of a user and its answer.")
+    return "\n\n".join([*said["system"], *said["user"]]), "", said["assistant"][0]
+
+
+def _text(value: Any, name: str, where: str, empty: bool = False) -> str:
+    if not isinstance(value, str) or not (value.strip() or empty):
+        raise InvalidData(f"{_capital(where)} has no text for its {name}.")
+    if len(value) > limits.PAIR_CHARACTERS:
+        most = f"{limits.PAIR_CHARACTERS:,} (MANTISSA_PAIR_CHARACTERS)"
+        raise LimitExceeded(f"{_capital(where)} has {len(value):,} characters for its {name}, more than {most}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidData(f"{_capital(where)} has half a character (a lone surrogate) in its {name}.") from None
+    return value
+
+
+def _capital(where: str) -> str:
+    return where[:1].upper() + where[1:]

@@ -1,0 +1,157 @@
+"""Where the neurons of a model are: its FFNs, its experts and its attention projections, found by the names of `families`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from analyzers.checkpoints import quoted
+from analyzers.errors import UnknownArchitecture
+from analyzers.language_models.families import FAMILIES, AttentionNames, Family, FFNNames, Rows
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Linear:
+    """A linear map: the outputs ``rows`` of ``module``, ``width`` of them; None for all."""
+
+    module: nn.Module
+    width: int
+    rows: Rows | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FFN:
+    """A feed-forward network of ``width`` neurons, or one expert of a layer that has several.
+
+    layer: counted from 0; expert: its number, None for a network that every token goes through (beside experts: the shared one).
+    hidden: width of its input and output. maps: "gate" (if ``gated``), "up", "down"; empty for an expert, whose weights are slices of
+    the parameters of ``experts``. activation: what gate, or without a gate up, goes through.
+    """
+
+    layer: int
+    expert: int | None
+    width: int
+    hidden: int
+    gated: bool
+    maps: Mapping[str, Linear]
+    activation: Callable[[Tensor], Tensor]
+    experts: nn.Module | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Attention:
+    """The projections "q", "k", "v" and "o" of one layer's attention, which are in ``module``. A unit is one of their rows."""
+
+    layer: int
+    maps: Mapping[str, Linear]
+    module: nn.Module
+
+
+def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
+    """Every FFN of a causal language model, the first layer first; within a layer its experts, then what every token goes through.
+
+    Raises UnknownArchitecture, naming the model type, for a family that is not known.
+    """
+    family = _family(model)
+    return tuple(ffn for layer, block in enumerate(decoder_layers(model)) for ffn in _ffns(layer, block, family))
+
+
+def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
+    """The attention projections of every layer, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
+    names, config = _family(model).attention, text_config(model)
+    return tuple(
+        Attention(layer, _projections(block, names, config), block.get_submodule(names.where))
+        for layer, block in enumerate(decoder_layers(model))
+    )
+
+
+def text_config(model: nn.Module) -> Any:
+    """The configuration of the part that reads text."""
+    return cast(Any, model).config.get_text_config()
+
+
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """The decoder's layers, in order."""
+    decoder = cast(Any, model).get_decoder()
+    return cast(nn.ModuleList, decoder.layers if hasattr(decoder, "layers") else decoder.h)
+
+
+def unknown_family(kind: str) -> UnknownArchitecture:
+    """The error for models of a type that no family of `families` is."""
+    return UnknownArchitecture(f"Where models of the type {quoted(kind)} have their neurons is not known; known are {', '.join(FAMILIES)}.")
+
+
+def _family(model: nn.Module) -> Family:
+    kind = str(text_config(model).model_type)
+    if kind not in FAMILIES:
+        raise unknown_family(kind)
+    return FAMILIES[kind]
+
+
+def _ffns(layer: int, block: nn.Module, family: Family) -> Iterator[FFN]:
+    experts = _find(block, family.experts)
+    if experts is None:
+        yield _dense(layer, block, family.ffn)
+        return
+    for expert in range(cast(int, experts.num_experts)):
+        yield _expert(layer, expert, experts)
+    if family.shared is not None and _find(block, family.shared.where) is not None:
+        yield _dense(layer, block, family.shared)
+
+
+def _dense(layer: int, block: nn.Module, names: FFNNames) -> FFN:
+    within = block.get_submodule(names.where)
+    up, down = within.get_submodule(names.up), within.get_submodule(names.down)
+    width, hidden = _shape(down)
+    maps = {"up": Linear(up, width), "down": Linear(down, hidden)}
+    if names.gate == names.up:
+        maps = {"gate": Linear(up, width, slice(0, width)), "up": Linear(up, width, slice(width, 2 * width)), "down": maps["down"]}
+    elif names.gate is not None:
+        maps = {"gate": Linear(within.get_submodule(names.gate), width), **maps}
+    return FFN(layer, None, width, hidden, names.gate is not None, maps, within.get_submodule(names.activation))
+
+
+def _expert(layer: int, expert: int, experts: nn.Module) -> FFN:
+    parameter = cast(Tensor, experts.down_proj)
+    width, hidden = parameter.shape[1:] if experts.is_transposed else parameter.shape[:0:-1]
+    return FFN(layer, expert, width, hidden, True, {}, expert_activation(experts), experts)
+
+
+def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
+    """What the gate of experts goes through before it is multiplied with up."""
+    if hasattr(experts, "act_fn"):
+        return cast(Callable[[Tensor], Tensor], experts.act_fn)
+    limit, alpha = cast(float, experts.limit), cast(float, experts.alpha)
+
+    def clamped(gate: Tensor) -> Tensor:
+        gate = gate.clamp(max=limit)
+        return gate * torch.sigmoid(alpha * gate)
+
+    return clamped
+
+
+def _projections(block: nn.Module, names: AttentionNames, config: Any) -> dict[str, Linear]:
+    within = block.get_submodule(names.where)
+    rows = {} if names.fused is None else names.fused(config)
+    return {key: _part(within.get_submodule(getattr(names, key)), rows.get(key)) for key in "qkvo"}
+
+
+def _part(module: nn.Module, rows: Rows | None) -> Linear:
+    width = _shape(module)[1]
+    return Linear(module, width if rows is None else torch.arange(width)[rows].numel(), rows)
+
+
+def _shape(module: nn.Module) -> tuple[int, int]:
+    """Inputs and outputs of a linear map; Conv1D stores its weight transposed."""
+    first, second = cast(Tensor, module.weight).shape
+    return (second, first) if isinstance(module, nn.Linear) else (first, second)
+
+
+def _find(block: nn.Module, path: str | None) -> nn.Module | None:
+    for step in path.split(".") if path is not None else ():
+        if not hasattr(block, step):
+            return None
+        block = cast(nn.Module, getattr(block, step))
+    return block if path is not None else None

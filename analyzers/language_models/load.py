@@ -1,0 +1,236 @@
+"""Opening a language model to run it: outline and tokenizer first, weights when it is certain that they fit.
+
+Everything is read at one commit, with the visitor's token or none. transformers sees a folder that holds links to the weights, an index
+made from their headers, and tokenizer files: no code, no adapter, no file of another name, and nothing to ask the Hub for.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+
+import torch
+from torch import nn
+from transformers.utils import logging
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference, quoted
+from analyzers.errors import InvalidCheckpoint, InvalidRequest
+from analyzers.language_models.configuration import outline
+from analyzers.language_models.ffn import text_config
+from analyzers.language_models.memory import activation_bytes, available_bytes, weight_bytes
+from analyzers.language_models.placement import place, too_large
+from analyzers.language_models.prompts import Batch
+from analyzers.language_models.samples import sample_folder
+from analyzers.language_models.tokenizer import load_tokenizer
+from analyzers.language_models.weight_folder import WeightFolder
+
+Device = Literal["cpu", "cuda"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
+
+
+class OpenModel:
+    """A language model that can be loaded; made by `open_model`. Close it when the run is over, or use it in a ``with`` statement.
+
+    ref, commit, facts: of the checkpoint. tokenizer: of transformers; outline: the model without weights. device: "cpu" or "cuda".
+    dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family that has no sdpa gets eager. context: the most tokens
+    that it takes in a row, None where config.json sets no end. unused: stored tensors that are not the model's, once it is loaded.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder, device: Device, dtype: str, attention: str) -> None:
+        self.ref = checkpoint.ref
+        self.commit = checkpoint.commit
+        self.facts = checkpoint.facts()
+        self.outline = outline(checkpoint, attention)
+        self.attention: str = self.outline.config._attn_implementation
+        context = getattr(text_config(self.outline), "max_position_embeddings", None)
+        self.context: int | None = context if isinstance(context, int) else None
+        self.tokenizer = load_tokenizer(checkpoint.repository, self.outline.config, folder)
+        self.device = device
+        self.dtype = dtype
+        self.unused = 0
+        self._packed = checkpoint.quantization == "mxfp4"
+        self._folder = folder
+        self._weights = weights
+        self._needs = 0
+        self._stack = ExitStack()
+
+    def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
+        """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on the disk. Reads nothing.
+
+        beside: bytes that the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
+        InvalidCheckpoint for tokens that the model has no embedding of.
+        """
+        dtype = _DTYPES[self.dtype]
+        samples, length = batch.token_ids.shape
+        if self.context is not None and length > self.context:
+            raise InvalidRequest(
+                f"The model takes at most {self.context:,} tokens in a row, and a sample has {length:,}: cut samples off there."
+            )
+        activations = activation_bytes(self.outline, dtype, samples, length, checkpointing)
+        self._needs = weight_bytes(self.outline, dtype) + activations + beside
+        self._places()
+        self._weights.check_disk()
+        largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
+        if largest >= embedded:
+            raise InvalidCheckpoint(
+                f"The tokenizer gives token {largest:,}, and the model has embeddings of {embedded:,} only: they do not belong together."
+            )
+
+    def fetch(self) -> Iterator[Progress]:
+        """Bring the weights to this machine; nothing to do for samples and local folders.
+
+        Raises ModelTooLarge for more than the disk holds; the HubError family, AccessDenied.
+        """
+        self._weights.check_disk()
+        yield from self._weights.fetch()
+
+    def load(self) -> nn.Module:
+        """The model, in evaluation mode, its weights frozen, on its device or devices; after `check` and `fetch`.
+
+        Raises ModelTooLarge; InvalidCheckpoint for weights that are not those of the architecture, naming a tensor where one is to blame.
+        """
+        options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "attn_implementation": self.attention, "device_map": self._places()}
+        config = self.outline.config
+        if self._packed:
+            config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
+        try:
+            with _quiet():
+                model, found = cast(Any, type(self.outline)).from_pretrained(
+                    self._folder,
+                    config=config,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,
+                    **options,
+                )
+        except (MemoryError, torch.OutOfMemoryError):
+            raise too_large(self._needs, sum(available_bytes(self.device))) from None
+        except Exception as error:  # what transformers says of weights that do not fit names our files
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise InvalidCheckpoint(
+                f"The weights cannot be loaded ({reason}): they are damaged, or not those that config.json describes."
+            ) from None
+        if found["mismatched_keys"]:
+            name, stored, described = min(found["mismatched_keys"])
+            raise InvalidCheckpoint(f"{quoted(name)} is stored as {tuple(stored)}, and config.json describes {tuple(described)}.")
+        missing = sorted(found["missing_keys"])
+        if missing:
+            raise InvalidCheckpoint(f"{len(missing):,} of the tensors that config.json describes are missing, {quoted(missing[0])} first.")
+        self.unused = len(found["unexpected_keys"])
+        return cast(nn.Module, model.eval().requires_grad_(False))
+
+    def initialize(self, seed: int) -> nn.Module:
+        """The model with weights as its architecture draws them, otherwise as from `load`; after `check`. The same on every device."""
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: nn.Module = cast(Any, type(self.outline))._from_config(
+                self.outline.config, dtype=_DTYPES[self.dtype], attn_implementation=self.attention
+            )
+        places = self._places()
+        if len(places) == 1:
+            (place,) = places.values()
+            model = model.to(place)
+        else:
+            from accelerate import dispatch_model
+
+            model = cast(nn.Module, dispatch_model(model, cast(Any, places)))
+        return model.eval().requires_grad_(False)
+
+    def notes(self) -> Iterator[str]:
+        """What of the stored weights is no part of what ran."""
+        if self.unused:
+            tensors = "tensor is" if self.unused == 1 else "tensors are"
+            yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
+
+    def close(self) -> None:
+        """Close the checkpoint and remove what was kept of it for this run. Idempotent."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _places(self) -> dict[str, int | str]:
+        """Where the modules go. Raises ModelTooLarge."""
+        free = available_bytes(self.device)
+        if self.device == "cuda":
+            return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
+        if self._needs > free[0]:
+            raise too_large(self._needs, free[0])
+        return {"": "cpu"}
+
+
+def open_model(
+    text: str,
+    access: Access,
+    *,
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    attention: Literal["sdpa", "eager"] = "sdpa",
+) -> OpenModel:
+    """Open the language model that ``text`` names: its configuration and tokenizer, and the headers of its weights.
+
+    dtype: "auto" is float32 on the CPU, and on a GPU what most of the weights are stored in. device: "auto" is a GPU where there is one
+    (on ZeroGPU, which lends them, only where it is asked for). attention: see `OpenModel`.
+    Raises InvalidReference; InvalidRequest for a device that is not there; the CheckpointError family, of which UnknownArchitecture for
+    what is no causal language model, of an unknown family or in need of code; the HubError family; LimitExceeded.
+    """
+    with ExitStack() as stack:
+        chosen = _device(device)
+        checkpoint = stack.enter_context(open_checkpoint(text, access))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
+        weights = WeightFolder(checkpoint, folder, _local(text, access), access.token)
+        with _quiet():
+            opened = OpenModel(checkpoint, folder, weights, chosen, _dtype(dtype, chosen, checkpoint), attention)
+        opened._stack = stack.pop_all()
+        return opened
+
+
+def _local(text: str, access: Access) -> Path | None:
+    """The folder that a sample or local checkpoint lies in, None for a Hub repository."""
+    reference = parse_reference(text, access.local)
+    if reference.kind == "hub":
+        return None
+    return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()
+
+
+def _device(requested: Literal["auto", "cpu", "cuda"]) -> Device:
+    if requested == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequest("There is no CUDA device here: leave out the device, or choose cpu.")
+    if requested == "auto":
+        return "cuda" if torch.cuda.is_available() and "SPACES_ZERO_GPU" not in os.environ else "cpu"
+    return requested
+
+
+def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
+    if requested != "auto":
+        return requested
+    if device == "cpu":
+        return "float32"
+    stored: dict[str, int] = {}
+    for tensor in checkpoint.tensors:
+        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.nbytes
+    return _STORED.get(max(stored, key=stored.__getitem__), "bfloat16")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the bars and remarks that transformers writes to stderr, which is ours."""
+    transformers: Any = logging
+    level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
+    transformers.set_verbosity_error()
+    transformers.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.set_verbosity(level)
+        if bars:
+            transformers.enable_progress_bar()

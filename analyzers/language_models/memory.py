@@ -1,0 +1,75 @@
+"""What running a model takes, and what this machine has. Bytes throughout."""
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from torch import nn
+
+from analyzers.language_models.ffn import ffn_layers, text_config
+from analyzers.language_models.head import logits_bytes
+
+# A container's limit is not in /proc/meminfo: what it allows, and what it has taken.
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+_AVAILABLE = re.compile(r"MemAvailable: +([0-9]+) kB")
+
+# Numbers that one layer keeps of one token, as multiples of the hidden width, of the FFN's width and of heads times length. 16-bit models
+# compute norms, and eager attention its softmax, in float32.
+_HIDDEN, _HIDDEN_NARROW = 10, 20
+_FFN, _EXPERT = 4, 8
+_SCORES, _SCORES_NARROW = 2, 4
+
+
+def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
+    """What the weights and buffers of a model or its outline take once they are loaded as ``dtype``; tied weights once."""
+    buffers = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
+    return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize + buffers
+
+
+def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length: int, checkpointing: bool) -> int:
+    """At most what a `capture.run` over (samples, length) tokens keeps beside the weights, when most is kept; from counts per token.
+
+    Per layer and token 10 hidden widths, 4 FFN widths (8 for each expert a token goes to) and with eager attention 2 scores per head and
+    token looked at; more in 16 bits. With checkpointing one hidden width. Two layers beside, whose gradients are there.
+    """
+    config, ffns = text_config(model), ffn_layers(model)
+    narrow = dtype.itemsize < torch.float32.itemsize
+    layers = 1 + max(ffn.layer for ffn in ffns)
+    chosen = cast(int, getattr(config, "num_experts_per_tok", 1))
+    widths = [_EXPERT * chosen * ffn.width if ffn.expert == 0 else _FFN * ffn.width for ffn in ffns if not ffn.expert]
+    hidden = ffns[0].hidden
+    scores = config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)
+    layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
+    layer += scores if config._attn_implementation == "eager" else 0
+    kept = layers * hidden if checkpointing else layers * layer
+    return samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + logits_bytes(model, dtype)
+
+
+def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
+    """Free memory: of each CUDA device, or (a list of one) of the host, as the system or the container's limit says."""
+    if device == "cuda":
+        return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
+    try:
+        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    host = int(found[1]) * 1024 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return [min(host, *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS))]
+
+
+def _left(most: Path, taken: Path) -> int:
+    """What a control group still allows; a great deal where it sets no limit, or is none."""
+    try:
+        return max(0, int(most.read_text()) - int(taken.read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return 1 << 62
+
+
+def gigabytes(count: int) -> str:
+    """For a message: 3.2 GB, 1,200 GB; with enough digits below 0.1 GB to tell them apart."""
+    return f"{count / 1e9:,.0f} GB" if count >= 1e11 else f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e9:.2g} GB"

@@ -1,0 +1,93 @@
+"""A folder in which transformers finds the weights of a checkpoint, and nothing else.
+
+Weights of local checkpoints are linked. Those of public repositories come through huggingface_hub's cache and are linked too. Those that
+not everybody may read are copied into the folder itself, and gone with it.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Checkpoint, RangeFile
+from analyzers.errors import ModelTooLarge
+from analyzers.language_models.memory import gigabytes
+
+_PIECE = 8 << 20
+_SPARE = 1 << 30  # of the disk, which other programs use too
+
+
+class WeightFolder:
+    """The weights of ``checkpoint`` in ``folder``. local: where its files are, None for a Hub repository; token: to read it with."""
+
+    def __init__(self, checkpoint: Checkpoint, folder: Path, local: Path | None, token: str | bool | None) -> None:
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._local = local
+        self._token = token
+
+    def check_disk(self) -> None:
+        """Raise ModelTooLarge if what is to be fetched does not fit on the disk."""
+        if self._local is not None:
+            return
+        sizes = {file.path: file.size for file in self._checkpoint.files}
+        place = self._folder
+        if self._checkpoint.public:
+            from analyzers.checkpoints.hub_download import cache_folder, cached
+
+            place = cache_folder()
+            sizes = {path: size for path, size in sizes.items() if cached(self._checkpoint.ref, self._checkpoint.commit, path) is None}
+        needs, has = sum(sizes.values()), max(0, shutil.disk_usage(place).free - _SPARE)
+        if needs > has:
+            raise ModelTooLarge(f"The weights need {gigabytes(needs)} of disk and this machine has {gigabytes(has)} left.")
+
+    def fetch(self) -> Iterator[Progress]:
+        """Bring what is not on this machine yet. Raises AccessDenied, LimitExceeded, the HubError family."""
+        if self._local is None:
+            total = sum(file.size for file in self._checkpoint.files)
+            for done in self._download() if self._checkpoint.public else self._copy():
+                yield Progress(done=done, total=total, unit="bytes", note="downloading the weights")
+        self._link()
+
+    def _download(self) -> Iterator[int]:
+        from analyzers.checkpoints.hub_download import download
+
+        sizes = {file.path: file.size for file in self._checkpoint.files}
+        yield from download(self._checkpoint.ref, self._checkpoint.commit, sizes, self._token)
+
+    def _copy(self) -> Iterator[int]:
+        done = 0
+        buffer = memoryview(bytearray(_PIECE))
+        for number, file in enumerate(self._checkpoint.files):
+            with (self._folder / self._name(number)).open("wb") as copy:
+                for offset in range(0, file.size, _PIECE):
+                    piece = buffer[: min(_PIECE, file.size - offset)]
+                    file.read_into(offset, piece)
+                    copy.write(piece)
+                    done += len(piece)
+                    yield done
+
+    def _link(self) -> None:
+        (self._folder / "generation_config.json").write_text("{}")  # transformers looks for it elsewhere otherwise
+        for number, file in enumerate(self._checkpoint.files):
+            place = self._folder / self._name(number)
+            if not place.exists():
+                place.symlink_to(self._source(file))
+        if len(self._checkpoint.files) > 1:
+            # The headers' word, not the repository's index: transformers opens whatever files an index names.
+            places = {tensor.name: self._name(tensor.file) for tensor in self._checkpoint.tensors}
+            index = {"metadata": {"total_size": self._checkpoint.nbytes}, "weight_map": places}
+            (self._folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+    def _source(self, file: RangeFile) -> Path:
+        if self._local is not None:
+            return self._local / file.path
+        from analyzers.checkpoints.hub_download import cached
+
+        found = cached(self._checkpoint.ref, self._checkpoint.commit, file.path)
+        assert found is not None
+        return found
+
+    def _name(self, number: int) -> str:
+        return "model.safetensors" if len(self._checkpoint.files) == 1 else f"model-{number + 1:05}.safetensors"

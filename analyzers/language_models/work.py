@@ -1,0 +1,20 @@
+"""How much a model is run for: bounded where it is run on behalf of others."""
+
+from analyzers.errors import LimitExceeded
+from analyzers.language_models.load import OpenModel
+
+# Times as much may be run on a GPU in the same time, at least.
+GPU_SPEED = 1000
+
+
+def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -> None:
+    """Raise LimitExceeded where ``tokens`` times the model's parameters are more than ``largest``; on a GPU `GPU_SPEED` times as much.
+
+    tokens: of all passes together. less: what else to ask for.
+    """
+    parameters = opened.facts.parameters
+    if largest is not None and parameters * tokens > largest * (GPU_SPEED if opened.device == "cuda" else 1):
+        raise LimitExceeded(
+            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than may be run at once here "
+            f"(MANTISSA_WEB_MODEL_WORK): take {less} or the command line."
+        )

@@ -1,0 +1,214 @@
+"""The counting of pairs by the loops of `pair_kernels`: which loop for which dtypes, and what they need."""
+
+import threading
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics import pair_blocks, pair_kernels, pair_vectors, place_kernels, plain_pairs
+from analyzers.numerics.pair_cells import (
+    ALL,
+    BASE_SQUARE,
+    CHANGED,
+    COUNTS,
+    DIFFER,
+    JOINT_CELLS,
+    LARGEST,
+    MOVED,
+    NONFINITE,
+    NONFINITE_DIFFER,
+    PROBE,
+    REACH,
+    SQUARE,
+    SUMS,
+    UPDATE_MAX,
+    UPDATE_SQUARE,
+)
+from analyzers.numerics.pair_kernels import REST
+from analyzers.numerics.pair_tables import PairCounts, PairTables
+from analyzers.numerics.pair_vectors import GROUP
+
+# Number of the first pair, and patterns of the two sides.
+Piece = tuple[int, NDArray[Any], NDArray[Any]]
+
+# Pairs widened to fp32 at a time: what they are widened to stays in cache.
+PIECE = 1 << 16
+
+# Fewer pairs of bf16 are widened too: looking through the joint cells would take longer than counting them.
+FEW = 1 << 14
+
+_NO_CELLS = np.zeros(0, dtype=np.uint32)
+
+
+class _Scratch(threading.local):
+    """What counting needs for a moment, kept for the next time: one for each thread."""
+
+    def __init__(self) -> None:
+        self.joint = np.zeros(JOINT_CELLS, dtype=np.uint32)
+        self.rest = np.empty((2, REST), dtype=np.uint32)
+        self.wide = np.empty((2, PIECE), dtype=np.uint32)
+
+
+_scratch = _Scratch()
+
+
+def _bf16_values() -> NDArray[np.float64]:
+    """The values of bf16 patterns from -REACH on, those before 0 the negative ones; 0 for infinities and NaN."""
+    magnitudes = np.arange(1 << 15, dtype=np.uint32) << np.uint32(16)
+    values = np.where(magnitudes < 0x7F800000, magnitudes, 0).astype(np.uint32).view(np.float32).astype(np.float64)
+    return np.concatenate([-values[REACH:0:-1], values, np.zeros(REACH)])
+
+
+_VALUES = _bf16_values()
+
+
+def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None) -> PairCounts:
+    """See `plain_pairs.count_pairs`."""
+    if "F64" in dtypes:
+        return plain_pairs.count_pairs(base, tuned, dtypes, eta, tables)
+    cells = _NO_CELLS if tables is None else tables.cells(base.size)
+    counts, sums = np.zeros(COUNTS, dtype=np.int64), np.zeros(SUMS)
+    base, tuned = _plain(base), _plain(tuned)
+    whole = base.size // GROUP * GROUP
+    if dtypes == ("BF16", "BF16") and base.size > FEW:
+        _count16(base[:whole], tuned[:whole], eta, cells, counts, sums)
+    else:
+        for w, v in _countable(base[:whole], tuned[:whole], dtypes):
+            pair_blocks.count32(w, v, True, eta, cells, counts, sums)
+    if whole < base.size:
+        last = np.zeros((2, GROUP), dtype=np.uint32)  # filled up with pairs of zeros, which count nowhere
+        for _, w, v in _pieces(base[whole:], tuned[whole:], dtypes, PIECE):
+            last[0, : w.size], last[1, : w.size] = w, v
+        pair_blocks.count32(last[0], last[1], True, eta, cells, counts, sums)
+    changed, probe, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
+    every, moved = sums[ALL:MOVED].tolist(), sums[MOVED:].tolist()
+    if tables is not None:
+        tables.add_others(base.size - nonfinite - (differ - nonfinite_differ), nonfinite)
+        for changed_only, (total, square, relative, relative_square, largest, relative_largest) in ((False, every), (True, moved)):
+            tables.add_sums(changed_only, (total, square, largest), (relative, relative_square, relative_largest))
+    return PairCounts(
+        base.size,
+        changed,
+        probe,
+        differ,
+        nonfinite,
+        max(float(sums[UPDATE_MAX]), every[LARGEST]),
+        Fraction(float(sums[UPDATE_SQUARE])) + Fraction(every[SQUARE]),
+        Fraction(float(sums[BASE_SQUARE])),
+    )
+
+
+def _count16(
+    base: NDArray[np.uint16], tuned: NDArray[np.uint16], eta: float, cells: NDArray[np.uint32], counts: NDArray[np.int64],
+    sums: NDArray[np.float64],
+) -> None:  # fmt: skip
+    joint, rest = _scratch.joint, _scratch.rest
+    span = np.array([1 << 16, 0])
+    start = 0
+    while start < base.size:
+        start, sent = pair_kernels.count16(base, tuned, start, joint, rest, counts, sums, span)
+        if sent:
+            sent = pair_vectors.fill_group(rest, sent)
+            pair_blocks.count32(rest[0, :sent], rest[1, :sent], False, eta, cells, counts, sums)
+    pair_kernels.fold(joint, _VALUES, span, eta, cells, counts, sums)
+
+
+def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]:
+    """See `plain_pairs.changed_mask`."""
+    if "F64" in dtypes:
+        return plain_pairs.changed_mask(base, tuned, dtypes)
+    mask = np.zeros(-(-base.size // GROUP), dtype=np.uint64)
+    found = np.zeros(PIECE, dtype=np.uint8)
+    for first, a, b in _comparable(base, tuned, dtypes, PIECE):
+        place_kernels.flags(a, b, found[: a.size])
+        found[a.size :] = 0
+        words = mask[first // GROUP : -(-(first + a.size) // GROUP)]
+        place_kernels.pack(found[: GROUP * words.size], words)
+    return mask.astype("<u8", copy=False).view(np.uint8)[: -(-base.size // 8)]
+
+
+def changed_rows(
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], columns: NDArray[np.bool_] | None, rows: NDArray[np.bool_]
+) -> None:
+    """See `plain_pairs.changed_rows`."""
+    if "F64" in dtypes or base.size == 0:
+        plain_pairs.changed_rows(base, tuned, dtypes, columns, rows)
+        return
+    length = base.size // rows.size
+    marked, none = rows.view(np.uint8), np.zeros(0, dtype=np.uint8)
+    if length <= PIECE:
+        for first, a, b in _comparable(base, tuned, dtypes, PIECE // length * length):
+            here = marked[first // length : (first + a.size) // length]
+            place_kernels.mark(a, b, none if columns is None else columns.view(np.uint8), here)
+        return
+    for row in range(rows.size):
+        part = slice(row * length, (row + 1) * length)
+        for first, a, b in _comparable(base[part], tuned[part], dtypes, PIECE):
+            here = none if columns is None else columns.view(np.uint8)[first : first + a.size]
+            place_kernels.mark(a, b, here, marked[row : row + 1])
+
+
+def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """See `plain_pairs.intersections`."""
+    words = np.zeros((len(masks), -(-masks.shape[1] // 8)), dtype=np.uint64)
+    words.view(np.uint8)[:, : masks.shape[1]] = masks
+    shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
+    place_kernels.intersections(words, shared)
+    return shared
+
+
+def _comparable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
+    """`_pieces`, but for bf16 and bf16 the patterns themselves."""
+    base, tuned = _plain(base), _plain(tuned)
+    if dtypes != ("BF16", "BF16"):
+        yield from _pieces(base, tuned, dtypes, step)
+        return
+    for first in range(0, base.size, step):
+        yield first, base[first : first + step], tuned[first : first + step]
+
+
+def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
+    """Numbers of first pairs, and the fp32 patterns of ``step`` pairs from there on: at most `PIECE`. Valid until the next piece."""
+    for first in range(0, base.size, step):
+        part = slice(first, first + step)
+        yield first, _wide(base[part], dtypes[0], 0), _wide(tuned[part], dtypes[1], 1)
+
+
+def _countable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Patterns of bf16 and fp32 as they are, all at once; others in pieces of fp32."""
+    if set(dtypes) <= {"BF16", "F32"}:
+        yield base, tuned
+    else:
+        yield from ((w, v) for _, w, v in _pieces(base, tuned, dtypes, PIECE))
+
+
+def _plain(codes: NDArray[Any]) -> NDArray[Any]:
+    """The same, copied if need be: arrays that are read-only, or do not lie as usual, would have loops of their own compiled."""
+    return np.require(codes, requirements=("C", "A", "W"))
+
+
+def _wide(codes: NDArray[Any], dtype: str, side: int) -> NDArray[np.uint32]:
+    """fp32 patterns of a piece; ``side`` tells which memory to use for it."""
+    if dtype == "F32":
+        return codes
+    wide = _scratch.wide[side, : codes.size]
+    if dtype == "BF16":
+        pair_vectors.widen(codes, wide)
+    else:
+        pair_kernels.look_up(codes, plain_pairs.fp32_table(dtype), wide)
+    return wide
+
+
+def warm() -> None:
+    """Compile every loop over pairs, or load it from numba's cache."""
+    for dtype, code_type in (("BF16", np.uint16), ("F32", np.uint32)):
+        codes, both = np.arange(FEW + 1, dtype=code_type), (dtype, dtype)
+        count_pairs(codes, codes, both, 0.5, PairTables())
+        changed_mask(codes, codes, both)
+        changed_rows(codes, codes, both, None, np.zeros(1, dtype=np.bool_))
+    for dtype, width in (("BF16", 2), ("F16", 2), ("F8_E4M3", 1)):
+        _wide(np.zeros(1, dtype=f"u{width}"), dtype, 0)
+    intersections(np.zeros((1, 8), dtype=np.uint8))

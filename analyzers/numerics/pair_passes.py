@@ -1,0 +1,222 @@
+"""Passes over pairs of patterns as loops of explicit vectors (`vector_code`): what numba would do in several passes, or pair by pair.
+
+Arrays come as addresses, and in whole groups of `GROUP` pairs.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import float64, int64, uint64
+
+from analyzers.numerics.pair_cells import REACH, RELATIVE_FIRST, RELATIVE_PLANE
+from analyzers.numerics.pair_vectors import GROUP
+from analyzers.numerics.vector_code import (
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    SQUEEZES,
+    VECTOR_BYTES,
+    Code,
+    intrinsic,
+    types,
+    word,
+    zeros,
+)
+
+# Bytes beyond what is looked at that are asked for meanwhile: the machine itself does not look beyond a page of 4 KiB.
+_AHEAD = 2048
+
+_LANES16, _LANES32 = VECTOR_BYTES // 2, VECTOR_BYTES // 4
+_MAGNITUDE, _NORMAL, _INFINITY = 0x7FFFFFFF, 0x00800000, 0x7F800000
+
+
+def _survey(bits: int) -> Any:
+    """`survey16` or `survey32`."""
+    kind, lanes = ir.IntType(bits), 8 * VECTOR_BYTES // bits
+
+    @intrinsic
+    def survey(context: Any, base: Any, tuned: Any, groups: Any, masks: Any) -> Any:
+        """(largest |pattern| of either side, how many patterns differ, sum of squares of the base's values in float64).
+
+        masks: the address of a word for each group, bit i of which is set where its pair i differs. The sum means nothing where a
+        value is not finite.
+        """
+
+        def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            base, tuned, groups, masks = arguments
+            code = Code(builder)
+            squares = [code.kept(zeros(FLOAT64, VECTOR_BYTES // 8)) for _ in range(4)]
+            largest, differing = code.kept(zeros(kind, lanes)), code.kept(word(0))
+            with code.each(groups) as loop:
+                mask = word(0)
+                for part in range(GROUP // lanes):
+                    offset = builder.add(builder.mul(loop.index, word(GROUP * bits // 8)), word(part * VECTOR_BYTES))
+                    for side in (base, tuned):
+                        code.prefetch(side, builder.add(offset, word(_AHEAD)))
+                    w, v = code.load(base, offset, kind), code.load(tuned, offset, kind)
+                    differs = code.mask(builder.icmp_unsigned("!=", w, v))
+                    mask = builder.or_(mask, builder.shl(differs, word(part * lanes)))
+                    magnitudes = [builder.and_(each, code.like(each, (1 << (bits - 1)) - 1)) for each in (w, v)]
+                    largest.value = code.larger(largest.value, code.larger(*magnitudes))
+                    wide = [w]
+                    if bits == 16:
+                        wide = [code.widened(each, INT32) for each in code.parts(w, 2)]
+                        wide = [builder.shl(each, code.like(each, 16)) for each in wide]
+                    for number, half in enumerate(half for each in wide for half in code.parts(code.bits_as(each, FLOAT32), 2)):
+                        value, square = code.float64(half), squares[(2 * part + number) % 4]
+                        square.value = code.multiply_add(value, value, square.value)
+                code.store(mask, masks, builder.mul(loop.index, word(8)))
+                differing.value = builder.add(differing.value, builder.ctpop(mask))
+            found = [code.largest(largest.value), differing.value, code.total([each.value for each in squares])]
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return types.Tuple((int64, int64, float64))(uint64, uint64, int64, uint64), write
+
+    return survey
+
+
+survey16, survey32 = _survey(16), _survey(32)
+
+
+@intrinsic
+def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, masks: Any) -> Any:
+    """(n, how many of them are far apart, largest |pattern| of the base, the smallest but for zeros; 65,536 where all are zeros).
+
+    Sets ``places``, the address of uint32, to the `JOINT` cells of n pairs of bf16 patterns: those that differ, in order, or, on a
+    machine that cannot squeeze, all. The difference of two patterns of one sign is the step; that of two signs is far from any, modulo
+    2^16. masks: as in `survey16`, of pairs that are far apart.
+    """
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base, tuned, groups, places, masks = arguments
+        code = Code(builder)
+        end, far = code.kept(places), code.kept(word(0))
+        most, least = code.kept(zeros(INT16, _LANES16)), code.kept(code.like(zeros(INT16, _LANES16), 0xFFFF))
+        with code.each(groups) as loop:
+            mask = word(0)
+            for part in range(GROUP // _LANES16):
+                offset = builder.add(builder.mul(loop.index, word(2 * GROUP)), word(part * VECTOR_BYTES))
+                w, v = code.load(base, offset, INT16), code.load(tuned, offset, INT16)
+                pattern = builder.and_(w, code.like(w, 0x7FFF))
+                row = code.smaller(builder.add(builder.sub(v, w), code.like(w, REACH)), code.like(w, 15))
+                differs = builder.icmp_unsigned("!=", w, v)
+                most.value = code.larger(most.value, pattern)
+                least.value = code.smaller(least.value, builder.sub(pattern, code.like(w, 1)))
+                here = code.mask(builder.icmp_unsigned("==", row, code.like(row, 15)))
+                mask = builder.or_(mask, builder.shl(here, word(part * _LANES16)))
+                for half in range(2):
+                    rows, patterns, chosen = (code.parts(each, 2)[half] for each in (row, pattern, differs))
+                    rows = builder.shl(code.widened(rows, INT32), code.like(zeros(INT32, _LANES32), 15))
+                    cells = builder.or_(rows, code.widened(patterns, INT32))
+                    if SQUEEZES:
+                        end.value = code.squeeze(cells, chosen, end.value)
+                    else:
+                        code.store(cells, end.value, word(0))
+                        end.value = builder.add(end.value, word(VECTOR_BYTES))
+            code.store(mask, masks, builder.mul(loop.index, word(8)))
+            far.value = builder.add(far.value, builder.ctpop(mask))
+        count = builder.lshr(builder.sub(end.value, places), word(2))
+        smallest = builder.add(code.smallest(least.value), word(1))
+        return context.make_tuple(builder, signature.return_type, [count, far.value, code.largest(most.value), smallest])
+
+    return types.UniTuple(int64, 4)(uint64, uint64, int64, uint64, uint64), write
+
+
+@intrinsic
+def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed: Any, peaks: Any, sums: Any) -> Any:
+    """(how many pairs of finite fp32 values changed, differ, pass the probe, whether one is odd): the updates of all of them.
+
+    Sets ``packed``, the address of uint32, to the ABSOLUTE cell of each pair and, in the high half, the RELATIVE one. peaks: the address
+    of 4 uint32, set to the largest fp32 patterns of the updates and the relative updates, of all pairs and of those that changed.
+    sums: of 8 float64, to TOTAL, SQUARE, RELATIVE_TOTAL and RELATIVE_SQUARE of all pairs, and of those that changed. A pair is odd where
+    its float32 update is subnormal or overflows: then float64 is called for, and nothing of this means anything.
+
+    A relative update is taken times the reciprocal of float32, bettered by one step of Newton's: to 2^-44, without a division of float64.
+    """
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base, tuned, groups, eta, packed, peaks, sums = arguments
+        code = Code(builder)
+        none = zeros(INT32, _LANES32)
+        changed, differ, probe, odd = (code.kept(word(0)) for _ in range(4))
+        largest = [code.kept(none) for _ in range(4)]
+        totals = [code.kept(zeros(FLOAT64, VECTOR_BYTES // 8)) for _ in range(8)]
+        limit = _repeated(builder, eta, VECTOR_BYTES // 8)
+        with code.each(builder.mul(groups, word(GROUP // _LANES32))) as loop:
+            offset = builder.mul(loop.index, word(VECTOR_BYTES))
+            w, v = code.load(base, offset, INT32), code.load(tuned, offset, INT32)
+            magnitudes = [builder.and_(each, code.like(each, _MAGNITUDE)) for each in (w, v)]
+            larger = code.bits_as(code.larger(code.larger(*magnitudes), code.like(w, _NORMAL)), FLOAT32)
+            a, b = (code.bits_as(each, FLOAT32) for each in (w, v))
+            update = builder.and_(code.bits_as(builder.fsub(b, a), INT32), code.like(w, _MAGNITUDE))
+            share = code.bits_as(builder.fdiv(code.bits_as(update, FLOAT32), larger), INT32)
+
+            distance = builder.sub(*(_order(code, each, magnitude) for each, magnitude in zip((w, v), magnitudes, strict=True)))
+            step = code.smaller(distance, builder.sub(none, distance))
+            moved = builder.icmp_unsigned("!=", step, none)
+            octave = code.bits_as(builder.sitofp(step, ir.VectorType(FLOAT32, _LANES32)), INT32)
+            octave = builder.sub(builder.lshr(octave, code.like(w, 23)), code.like(w, 125))
+            plane = builder.select(builder.icmp_unsigned(">", step, code.like(w, 3)), octave, step)
+            inside = code.larger(builder.lshr(share, code.like(w, 16)), code.like(w, RELATIVE_FIRST))
+            place = builder.add(builder.mul(plane, code.like(w, RELATIVE_PLANE)), builder.sub(inside, code.like(w, RELATIVE_FIRST)))
+            flag = builder.select(moved, code.like(w, 1 << 15), none)
+            cell = builder.or_(builder.shl(place, code.like(w, 16)), builder.or_(flag, builder.lshr(update, code.like(w, 16))))
+            code.store(cell, packed, offset)
+
+            nonzero = builder.icmp_unsigned("!=", builder.or_(*magnitudes), none)
+            changed.value = builder.add(changed.value, builder.ctpop(code.mask(moved)))
+            differs = builder.and_(builder.icmp_unsigned("!=", w, v), nonzero)
+            differ.value = builder.add(differ.value, builder.ctpop(code.mask(differs)))
+            subnormal = builder.icmp_unsigned("<", builder.sub(update, code.like(w, 1)), code.like(w, _NORMAL - 1))
+            beyond = builder.icmp_unsigned(">=", update, code.like(w, _INFINITY))
+            odd.value = builder.or_(odd.value, code.mask(builder.or_(subnormal, beyond)))
+            peak = [update, share, *(builder.select(moved, each, none) for each in (update, share))]
+            for held, each in zip(largest, peak, strict=True):
+                held.value = code.larger(held.value, each)
+
+            reciprocal = builder.fdiv(code.like(larger, 1.0), larger)
+            halves = [code.parts(each, 2) for each in (a, b, larger, reciprocal)]
+            for half in range(2):
+                one, other, larger_one, inverse = (code.float64(each[half]) for each in halves)
+                x = code.bits_as(builder.fsub(other, one), INT64)
+                x = code.bits_as(builder.and_(x, code.like(x, (1 << 63) - 1)), FLOAT64)
+                better = builder.fsub(code.like(x, 2.0), builder.fmul(larger_one, inverse, flags=("contract",)), flags=("contract",))
+                y = builder.fmul(x, builder.fmul(inverse, better))
+                passes = builder.fcmp_ordered(">", x, builder.fmul(limit, larger_one))
+                probe.value = builder.add(probe.value, builder.ctpop(code.mask(passes)))
+                here = code.parts(moved, 2)[half]
+                for first, (absolute, relative) in ((0, (x, y)), (4, (_where(code, here, x), _where(code, here, y)))):
+                    for number, value in enumerate((absolute, relative)):
+                        total, square = totals[first + 2 * number], totals[first + 2 * number + 1]
+                        total.value = code.add(total.value, value)
+                        square.value = code.multiply_add(value, value, square.value)
+        for number, each in enumerate(largest):
+            code.store(builder.trunc(code.largest(each.value), INT32), peaks, word(4 * number))
+        for number, each in enumerate(totals):
+            code.store(code.total([each.value]), sums, word(8 * number))
+        return context.make_tuple(builder, signature.return_type, [changed.value, differ.value, probe.value, odd.value])
+
+    return types.UniTuple(int64, 4)(uint64, uint64, int64, float64, uint64, uint64, uint64), write
+
+
+def _order(code: Code, pattern: Any, magnitude: Any) -> Any:
+    """`pair_vectors.order` of fp32 patterns."""
+    builder = code.builder
+    sign = builder.ashr(pattern, code.like(pattern, 31))
+    place = builder.sub(builder.xor(magnitude, sign), sign)
+    odd = builder.and_(builder.ashr(place, code.like(place, 16)), code.like(place, 1))
+    return builder.ashr(builder.add(builder.add(place, code.like(place, 0x7FFF)), odd), code.like(place, 16))
+
+
+def _where(code: Code, flags: Any, values: Any) -> Any:
+    """``values``, or 0.0 where there is no flag."""
+    return code.builder.select(flags, values, code.like(values, 0.0))
+
+
+def _repeated(builder: Any, value: Any, lanes: int) -> Any:
+    """``value`` in every lane."""
+    kind = ir.VectorType(value.type, lanes)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(one, one, zeros(INT32, lanes))

@@ -1,0 +1,241 @@
+"""What is known of the updates of all pairs seen so far: magnitudes, steps of bf16, sums. Small, mergeable, exact but for binning."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics import pair_cells
+from analyzers.numerics.histogram import FP64_LARGEST
+from analyzers.numerics.sketches import Bin, Distribution, Summary, bin_of
+
+Quantity = Literal["absolute", "relative"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Sum, sum of squares, and maximum.
+Sums = tuple[Fraction | float, Fraction | float, float]
+
+_FP32_NORMAL = np.float32(2.0**-126)
+
+
+@dataclass(slots=True)
+class PairCounts:
+    """What was counted of pairs (w, v), w of the base and v of the tuned checkpoint.
+
+    values: how many pairs. differ: other numbers as stored (+0 is -0, a NaN any NaN); changed: other numbers in bf16, both rounded to
+    nearest even; probe: |v - w| > eta * max(|w|, |v|) in float64, or differ where one is no finite number. nonfinite: pairs with such
+    a one. absolute_max: largest |v - w|; update_square, base_square: sums of (v - w)^2 and w^2, these three over pairs of finite values,
+    float64 within a chunk and exact from chunk to chunk.
+    """
+
+    values: int = 0
+    changed: int = 0
+    probe: int = 0
+    differ: int = 0
+    nonfinite: int = 0
+    absolute_max: float = 0.0
+    update_square: Fraction = Fraction(0)
+    base_square: Fraction = Fraction(0)
+
+    @property
+    def swallowed(self) -> int:
+        """Pairs that differ and whose bf16 values do not."""
+        return self.differ - self.changed
+
+    def add(self, other: "PairCounts") -> None:
+        """Count the other's pairs too."""
+        self.values += other.values
+        self.changed += other.changed
+        self.probe += other.probe
+        self.differ += other.differ
+        self.nonfinite += other.nonfinite
+        self.absolute_max = max(self.absolute_max, other.absolute_max)
+        self.update_square += other.update_square
+        self.base_square += other.base_square
+
+
+@dataclass(frozen=True, slots=True)
+class UlpBin:
+    """``count`` pairs that are ``low`` to ``high`` (inclusive) steps of bf16 apart."""
+
+    low: int
+    high: int
+    count: int
+
+
+def _no_steps() -> NDArray[np.int64]:
+    return np.zeros(pair_cells.STEP_BINS, dtype=np.int64)
+
+
+@dataclass(slots=True, eq=False)
+class PairTables:
+    """How large the updates v - w of pairs (w, v) of finite values are; all of it symmetric in w and v.
+
+    Absolute updates are |v - w|, relative ones |v - w| / max(|w|, |v|). Steps are those of bf16: |ord(bf16(w)) - ord(bf16(v))|, where
+    ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. One thread's:
+    several are merged when all is counted.
+
+    zeros: pairs of equal values. nonfinite: pairs left out, with a NaN or an infinity on either side.
+    """
+
+    zeros: int = 0
+    nonfinite: int = 0
+    _absolute: Distribution = field(default_factory=Distribution)
+    _relative: Distribution = field(default_factory=Distribution)
+    _steps: Ints = field(default_factory=_no_steps)
+    _cells: NDArray[np.uint32] | None = field(default=None, repr=False)
+    _room: int = 0
+
+    def add(self, w: Floats, v: Floats, steps: Ints, times: Ints) -> None:
+        """Take in differing pairs of finite values: (n,) values, steps between them, and how often each pair occurs.
+
+        The bin of an update is that of its float32 result where both values are exact in fp32 and the difference is normal there, and
+        of its float64 result else: a rule for each pair alone, so that every way of counting finds the same. Powers of two are told
+        exactly: where the relative update is small the difference is exact, and no quotient below a power of two rounds to it.
+        """
+        short_update, short_relative, short = _short_updates(w, v)
+        exact = updates(w, v)
+        for distribution, values, rounded in zip((self._absolute, self._relative), exact, (short_update, short_relative), strict=True):
+            bins = bin_of(np.where(short, rounded, values))
+            moved = steps != 0
+            for plane, chosen in enumerate((~moved, moved)):
+                distribution.count(plane, bins[chosen], times[chosen])
+            distribution.accumulate(False, *_sums(values, times))
+            distribution.accumulate(True, *_sums(values[moved], times[moved]))
+        np.add.at(self._steps, pair_cells.step_bin(steps), times)
+
+    def add_others(self, zeros: int, nonfinite: int) -> None:
+        """Take in pairs of equal values, and pairs to leave out."""
+        self.zeros += zeros
+        self.nonfinite += nonfinite
+        self._steps[0] += zeros
+
+    def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
+        """Take in the sums of updates whose bins are told otherwise: of all pairs that differ, and of the changed ones of them."""
+        for distribution, (total, square, largest) in ((self._absolute, absolute), (self._relative, relative)):
+            distribution.accumulate(changed_only, Fraction(total), Fraction(square), largest)
+
+    def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
+        """Take in bins of updates and their counts, of pairs that did not change (0) or did (1)."""
+        self._absolute.count(plane, *absolute)
+        self._relative.count(plane, *relative)
+
+    def add_steps(self, counts: Ints) -> None:
+        """Take in how many pairs there are in each bin of steps (see `pair_cells.step_bin`), (18,)."""
+        self._steps += counts
+
+    def cells(self, pairs: int) -> NDArray[np.uint32]:
+        """The counters of the compiled loops (see `pair_cells`), with room for so many ``pairs`` more."""
+        if self._cells is None:
+            self._cells = np.zeros(pair_cells.CELLS, dtype=np.uint32)
+            self._room = pair_cells.MOST
+        elif pairs > self._room:
+            self._settle()
+        self._room -= pairs
+        return self._cells
+
+    def _settle(self) -> None:
+        """Move what the compiled loops counted to where it is asked for."""
+        cells = self._cells
+        if cells is None or self._room == pair_cells.MOST:
+            return
+        for plane in range(2):
+            self._absolute.count(plane, *pair_cells.absolute_bins(cells, plane))
+        for steps in range(pair_cells.STEP_BINS):
+            bins, counts = pair_cells.relative_bins(cells, steps)
+            self._relative.count(min(steps, 1), bins, counts)
+            self._steps[steps] += counts.sum()
+        w, v, times = pair_cells.joint_pairs(cells)
+        if times.size:
+            self.add(_bf16_values(w), _bf16_values(v), np.abs(v - w), times)
+        cells[:] = 0
+        self._room = pair_cells.MOST
+
+    def merge(self, other: "PairTables") -> None:
+        """Add what the other holds. Associative and commutative; empty tables are the identity."""
+        self._settle()
+        other._settle()
+        self._absolute.merge(other._absolute)
+        self._relative.merge(other._relative)
+        self.zeros += other.zeros
+        self.nonfinite += other.nonfinite
+        self._steps += other._steps
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PairTables):
+            return NotImplemented
+        mine, theirs = ((each._of("absolute"), each._of("relative"), each.zeros, each.nonfinite) for each in (self, other))
+        return mine == theirs and np.array_equal(self._steps, other._steps)
+
+    def _of(self, quantity: Quantity) -> Distribution:
+        self._settle()
+        return self._absolute if quantity == "absolute" else self._relative
+
+    def summary(self, quantity: Quantity, changed_only: bool) -> Summary:
+        """Count, mean, std, percentiles and max over all pairs of finite values, or over the changed ones."""
+        return self._of(quantity).summary(0 if changed_only else self.zeros, changed_only)
+
+    def below(self, exponent: int, changed_only: bool) -> int:
+        """How many pairs have a relative update smaller than 2^exponent, those without any included unless ``changed_only``.
+
+        Exactly, for an exponent of at most -1.
+        """
+        return self._of("relative").below(exponent, changed_only) + (0 if changed_only else self.zeros)
+
+    def histogram(self, quantity: Quantity, per_binade: int = 4) -> list[Bin]:
+        """The occupied bins of the nonzero updates, ``per_binade`` (a power of two, at most 128) to a binade, ascending."""
+        return self._of(quantity).histogram(per_binade)
+
+    def ulp_bins(self) -> list[UlpBin]:
+        """Pairs by steps: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
+        self._settle()
+        edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
+        bins = [UlpBin(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self._steps.tolist(), strict=True)]
+        while bins and bins[-1].count == 0:
+            bins.pop()
+        return bins
+
+    def energy(self, tops: Sequence[float]) -> list[float | None]:
+        """The share of the sum of squared updates in each ``top`` share of the pairs, largest first; None where nothing differs."""
+        return self._of("absolute").energy(self.zeros, tops)
+
+
+def updates(w: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """|v - w| and |v - w| / max(|w|, |v|) of differing finite values in float64. A difference beyond float64 is its largest value."""
+    with np.errstate(over="ignore"):
+        update = np.abs(v - w)
+    larger = np.maximum(np.abs(w), np.abs(v))
+    relative = update / larger
+    beyond = np.isinf(update)
+    if beyond.any():
+        relative[beyond] = np.abs(v[beyond] / 2 - w[beyond] / 2) / (larger[beyond] / 2)
+        update[beyond] = FP64_LARGEST
+    return update, relative
+
+
+def _short_updates(w: Floats, v: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The same in float32, and where that is what counts."""
+    with np.errstate(all="ignore"):
+        w32, v32 = w.astype(np.float32), v.astype(np.float32)
+        update = np.abs(v32 - w32)
+        relative = update / np.maximum(np.abs(w32), np.abs(v32))
+    short = (w32 == w) & (v32 == v) & (update >= _FP32_NORMAL) & np.isfinite(update)
+    return update.astype(np.float64), relative.astype(np.float64), short
+
+
+def _sums(values: Floats, times: Ints) -> tuple[Fraction, Fraction, float]:
+    """Sum, sum of squares, and maximum."""
+    largest = float(values.max(initial=0.0))
+    shift = int(np.frexp(largest)[1])  # scaled to below 1: no square overflows, or vanishes beside the largest
+    scaled = np.ldexp(values, -shift)
+    total, square = float((scaled * times).sum()), float((scaled * scaled * times).sum())
+    return Fraction(total) * Fraction(2) ** shift, Fraction(square) * Fraction(4) ** shift, largest
+
+
+def _bf16_values(patterns: Ints) -> Floats:
+    return (patterns.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)

@@ -1,0 +1,193 @@
+"""What the loops over pairs are made of: vector comparisons that numba has no word for, and the order of bf16."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import int32, int64, uint32, uint64
+from numba.core import config as numba_config
+from numba.extending import intrinsic
+from numba.extending import overload as _overload
+
+BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
+STRETCH = 4  # blocks looked through before those with many differences are counted, and the differing pairs of the others
+GROUP = 64  # elements whose comparison fits the bits of a word
+
+# Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
+FASTER = {"reassoc", "contract", "nsz"}
+
+MAGNITUDE = np.uint32(0x7FFFFFFF)
+INFINITY = np.uint32(0x7F800000)
+NAN = np.uint32(0x7FC00000)
+
+config: Any = numba_config  # it has its settings from the environment: no checker knows them
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_intrinsic = cast(Callable[[Any], Any], intrinsic)
+overload = cast(Callable[[Any], Callable[[F], F]], _overload)
+
+
+def cache_folder(folder: Path, modules: tuple[str, ...]) -> str:
+    """Where compiled loops are kept: a folder for each state of the ``modules`` (of ``folder``) that they are made of.
+
+    numba itself looks at the file of a function alone. What a function takes from another file, a constant or a function in turn,
+    could change unnoticed, and old code would write where new arrays end.
+    """
+    sources = b"".join((folder / f"{module}.py").read_bytes() for module in modules)
+    return str(Path(config.CACHE_DIR or folder / "__pycache__") / f"loops-{sha256(sources).hexdigest()[:12]}")
+
+
+_MODULES = ("pair_blocks", "pair_cells", "pair_kernels", "pair_passes", "pair_vectors", "place_kernels", "sketches", "vector_code")
+_FOLDER = cache_folder(Path(__file__).parent, _MODULES)
+
+
+def jit(**options: Any) -> Callable[[F], F]:
+    """Decorates a function of the loops: it releases the GIL, and is compiled once, then cached."""
+
+    def compiled(function: F) -> F:
+        usual = config.CACHE_DIR
+        config.CACHE_DIR = _FOLDER
+        try:
+            return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
+        finally:
+            config.CACHE_DIR = usual
+
+    return compiled
+
+
+def _differing(bits: int) -> Any:
+    """A function of two addresses: which of 64 integers of so many ``bits`` at the one differ from those at the other, as a word."""
+
+    @_intrinsic
+    def differing(context: Any, one: Any, other: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            vector = ir.VectorType(ir.IntType(bits), GROUP)
+            a, b = (builder.load(builder.inttoptr(address, vector.as_pointer()), align=1) for address in arguments)
+            return builder.bitcast(builder.icmp_unsigned("!=", a, b), ir.IntType(GROUP))
+
+        return uint64(uint64, uint64), build
+
+    return differing
+
+
+differing8, differing16 = _differing(8), _differing(16)
+
+
+@_intrinsic
+def first_bit(context: Any, word: Any) -> Any:
+    """The place of the lowest bit of a word that has one."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return uint64(uint64), build
+
+
+@_intrinsic
+def ones(context: Any, word: Any) -> Any:
+    """How many bits of a word are set."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return uint64(uint64), build
+
+
+@jit(inline="always")
+def order(code: Any) -> Any:
+    """The place among the values of bf16 of an fp32 pattern, rounded to nearest even; zeros at 0, infinities and ``NAN`` at the ends.
+
+    In two's complement, where rounding half an ulp further up down is rounding to nearest, whatever the sign.
+    """
+    sign = int32(int32(code) >> int32(31))
+    place = int32(int32(int32(code & MAGNITUDE) ^ sign) - sign)
+    odd = int32(int32(place >> int32(16)) & int32(1))
+    return int32(int32(int32(place + int32(0x7FFF)) + odd) >> int32(16))
+
+
+@jit(inline="always")
+def one_nan(code: Any) -> Any:
+    """The fp32 pattern ``code``, or `NAN` in place of any NaN."""
+    return NAN if (code & MAGNITUDE) > INFINITY else code
+
+
+@jit(inline="always")
+def address(array: Any) -> Any:
+    """Where an array begins, for the passes of explicit vectors."""
+    return uint64(array.ctypes.data)
+
+
+@jit()
+def widen(codes: Any, out: Any) -> None:
+    """Set ``out`` (n,) to the fp32 patterns of bf16 patterns."""
+    for i in range(codes.size):
+        out[i] = uint32(codes[i]) << uint32(16)
+
+
+def fp32(codes: Any, room: Any) -> Any:
+    """The fp32 patterns of ``codes`` (n,): in ``room`` if those are of bf16."""
+    raise NotImplementedError("only within compiled loops")
+
+
+def fp32_again(codes: Any, room: Any) -> Any:
+    """What `fp32` found for the same two."""
+    raise NotImplementedError("only within compiled loops")
+
+
+@overload(fp32)
+def _fp32(codes: Any, room: Any) -> Any:
+    def widened(codes: Any, room: Any) -> Any:
+        widen(codes, room)
+        return room[: codes.size]
+
+    def same(codes: Any, room: Any) -> Any:
+        return codes
+
+    return widened if codes.dtype.bitwidth == 16 else same
+
+
+@overload(fp32_again)
+def _fp32_again(codes: Any, room: Any) -> Any:
+    def widened(codes: Any, room: Any) -> Any:
+        return room[: codes.size]
+
+    def same(codes: Any, room: Any) -> Any:
+        return codes
+
+    return widened if codes.dtype.bitwidth == 16 else same
+
+
+@jit()
+def fill_group(kept: Any, held: int) -> int:
+    """Put zeros, which count nowhere, behind the ``held`` pairs in ``kept`` (2, m) up to whole groups; returns how many that makes."""
+    size = -(-held // GROUP) * GROUP
+    kept[:, held:size] = 0
+    return size
+
+
+@jit()
+def keep(a: Any, b: Any, masks: Any, words: Any, differing: int, kept: Any, held: int) -> int:
+    """Append the ``differing`` pairs that ``masks`` tell to the ``held`` ones in ``kept`` (2, m); returns how many that makes.
+
+    Where they lie is random: no branch may depend on it. words: room for one more number than there are masks.
+    """
+    found = 0
+    for number in range(a.size // GROUP):
+        words[found] = number
+        found += masks[number] != uint64(0)
+    words[found] = 0
+    mask, group = masks[words[0]], 0
+    for _ in range(differing):
+        i = words[group] * GROUP + int64(first_bit(mask))
+        kept[0, held], kept[1, held] = a[i], b[i]
+        held += 1
+        mask &= mask - uint64(1)
+        done = int64(mask == uint64(0))
+        group += done
+        mask = masks[words[group]] if done else mask
+    return held

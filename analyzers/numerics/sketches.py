@@ -1,0 +1,164 @@
+"""How magnitudes are distributed, in little memory and mergeably: log-linear bins and exact sums.
+
+A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8 % wide and its middle within 0.4 % of
+everything in it. Bins are told by their number: ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
+* PER_BINADE)`` for x > 0, from the smallest float64 to the largest. Edges of binades are edges of bins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, ldexp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
+
+PER_BINADE = 128
+FIRST_EXPONENT = -1074  # of the smallest float64
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A distribution: mean, std (of the population) and max but for rounding, percentiles within 0.4 %; None where ``count`` is 0."""
+
+    count: int
+    mean: float | None = None
+    std: float | None = None
+    p25: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """``count`` magnitudes in [low, high), ``changed`` of them of changed values."""
+
+    low: float
+    high: float
+    count: int
+    changed: int
+
+
+def bin_of(values: Floats) -> Ints:
+    """(n,) the number of the bin of each of ``values`` (n,), which are positive and finite."""
+    mantissa, exponent = np.frexp(values)
+    inside = (mantissa * (2 * PER_BINADE)).astype(np.int64) - PER_BINADE
+    return (exponent.astype(np.int64) - 1 - FIRST_EXPONENT) * PER_BINADE + inside
+
+
+def lower_edge(number: int) -> float:
+    """Where bin ``number`` begins; the largest float64 for the bin after the last."""
+    exponent, inside = divmod(number, PER_BINADE)
+    if exponent + FIRST_EXPONENT > 1023:
+        return FP64_LARGEST
+    return ldexp(1 + inside / PER_BINADE, exponent + FIRST_EXPONENT)
+
+
+@dataclass(slots=True, eq=False)
+class Distribution:
+    """Positive magnitudes on two planes: of values that differ and did not change (0), and of changed ones (1).
+
+    bins: (m,) ascending numbers of occupied bins. counts: (2, m) how many magnitudes they hold. sums, squares: of x and of x^2
+    over both planes, and over the changed ones; exact, so that merging is associative and commutative. largest: likewise, 0 where
+    there is none. Zeros are not held: who asks says how many there are.
+    """
+
+    bins: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    counts: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    sums: list[Fraction] = field(default_factory=lambda: [Fraction(0), Fraction(0)])
+    squares: list[Fraction] = field(default_factory=lambda: [Fraction(0), Fraction(0)])
+    largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def count(self, plane: int, bins: Ints, counts: Ints) -> None:
+        """Add ``counts`` (n,) to ``bins`` (n,) of a plane; bins may repeat and need not be in order."""
+        every, inverse = np.unique(np.concatenate([self.bins, bins]), return_inverse=True)
+        total = np.zeros((2, every.size), dtype=np.int64)
+        total[:, inverse[: self.bins.size]] = self.counts
+        np.add.at(total[plane], inverse[self.bins.size :], counts)
+        self.bins, self.counts = every, total
+
+    def accumulate(self, changed_only: bool, total: Fraction, square: Fraction, largest: float) -> None:
+        """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""
+        self.sums[changed_only] += total
+        self.squares[changed_only] += square
+        self.largest[changed_only] = max(self.largest[changed_only], largest)
+
+    def merge(self, other: "Distribution") -> None:
+        """Add what the other holds."""
+        for plane in (False, True):
+            self.count(int(plane), other.bins, other.counts[int(plane)])
+            self.accumulate(plane, other.sums[plane], other.squares[plane], other.largest[plane])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Distribution):
+            return NotImplemented
+        mine, theirs = ((each.sums, each.squares, each.largest) for each in (self, other))
+        return mine == theirs and np.array_equal(self.bins, other.bins) and np.array_equal(self.counts, other.counts)
+
+    def _chosen(self, changed_only: bool) -> Ints:
+        """(m,) counts of the changed ones or of all."""
+        chosen: Ints = self.counts[1] if changed_only else self.counts.sum(axis=0)
+        return chosen
+
+    def summary(self, zeros: int, changed_only: bool) -> Summary:
+        """Over ``zeros`` zeros and all magnitudes, or the changed ones. Percentiles interpolate between order statistics."""
+        counts = self._chosen(changed_only)
+        n = int(counts.sum()) + zeros
+        if n == 0:
+            return Summary(0)
+        total, square, largest = self.sums[changed_only], self.squares[changed_only], self.largest[changed_only]
+        mean = total / n
+        std = sqrt_of(max(square / n - mean * mean, Fraction(0)))
+        ends = zeros + np.cumsum(counts)
+
+        def ranked(rank: int) -> float:
+            if rank < zeros:
+                return 0.0
+            number = int(self.bins[np.searchsorted(ends, rank, side="right")])
+            low = lower_edge(number)
+            return min(low + (lower_edge(number + 1) - low) / 2, largest)
+
+        def quantile(share: float) -> float:
+            below, part = divmod((n - 1) * share, 1)
+            low, high = ranked(int(below)), ranked(min(int(below) + 1, n - 1))
+            return low + (high - low) * part
+
+        p25, p50, p75, p90, p99 = (quantile(share) for share in QUANTILES)
+        return Summary(n, float(mean), std, p25, p50, p75, p90, p99, largest)
+
+    def below(self, exponent: int, changed_only: bool) -> int:
+        """How many magnitudes, zeros aside, are smaller than 2^exponent."""
+        edge = (exponent - FIRST_EXPONENT) * PER_BINADE
+        return int(self._chosen(changed_only)[: np.searchsorted(self.bins, edge)].sum())
+
+    def histogram(self, per_binade: int) -> list[Bin]:
+        """The occupied ones of coarser bins, ``per_binade`` (which divides `PER_BINADE`) to a binade, zeros aside, ascending."""
+        width = PER_BINADE // per_binade
+        coarse, first = np.unique(self.bins // width, return_index=True)
+        counts = np.add.reduceat(self.counts, first, axis=1) if first.size else self.counts
+        rows = zip(coarse.tolist(), counts[0].tolist(), counts[1].tolist(), strict=True)
+        return [Bin(lower_edge(n * width), lower_edge((n + 1) * width), kept + changed, changed) for n, kept, changed in rows]
+
+    def energy(self, zeros: int, tops: Sequence[float]) -> list[float | None]:
+        """The share of the sum of squares that lies in the ``top`` share of all, largest first, by the middles of bins.
+
+        The top of n holds ceil(top * n). None where everything is zero.
+        """
+        counts = self._chosen(False)[::-1]
+        n = int(counts.sum()) + zeros
+        if counts.size == 0:
+            return [None for _ in tops]
+        exponent, inside = np.divmod(self.bins[::-1], PER_BINADE)
+        squares = np.ldexp(1 + (inside + 0.5) / PER_BINADE, np.maximum(exponent - exponent[0], -1000)) ** 2
+        held = np.concatenate([[0], np.cumsum(counts)])
+        energy = np.concatenate([[0.0], np.cumsum(counts * squares)])
+        return [float(np.interp(ceil(top * n), held, energy) / energy[-1]) for top in tops]

@@ -1,0 +1,161 @@
+"""Writing vector instructions for loops that numba has no words for: LLVM makes of them what the machine has."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from llvmlite import binding, ir
+from numba import types as _types
+from numba.core import cgutils as _cgutils
+from numba.extending import intrinsic as _untyped
+
+INT16, INT32, INT64 = (ir.IntType(bits) for bits in (16, 32, 64))
+FLOAT32, FLOAT64 = ir.FloatType(), ir.DoubleType()
+VECTOR_BYTES = 64
+
+# Whether the machine can squeeze elements out of a vector; elsewhere LLVM would branch for each of them.
+SQUEEZES = "+avx512f" in binding.get_host_cpu_features().flatten().split(",")
+
+# Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
+_ANY_ORDER = ("reassoc", "contract", "nsz")
+
+# What numba does not annotate.
+types: Any = _types
+cgutils: Any = _cgutils
+
+# A function of typing context and types that returns a signature and what writes the instructions.
+intrinsic = cast(Callable[[Any], Any], _untyped)
+
+
+def word(number: int) -> Any:
+    """A constant of 64 bits."""
+    return ir.Constant(INT64, number)
+
+
+def zeros(kind: Any, lanes: int) -> Any:
+    """A vector of zeros."""
+    return ir.Constant(ir.VectorType(kind, lanes), [0.0 if kind in (FLOAT32, FLOAT64) else 0] * lanes)
+
+
+class Kept:
+    """A variable that lives through a loop; LLVM keeps it in a register."""
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self._builder = builder
+        self._place = cgutils.alloca_once_value(builder, value)
+
+    @property
+    def value(self) -> Any:
+        """What it holds where instructions are written."""
+        return self._builder.load(self._place)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._builder.store(value, self._place)
+
+
+class Code:
+    """Writes instructions on vectors. ``builder`` has all the simple ones; here are those that take more than one, or a type's name."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def kept(self, value: Any) -> Kept:
+        """A variable that begins with ``value``."""
+        return Kept(self.builder, value)
+
+    def each(self, count: Any) -> Any:
+        """Context manager of a loop, whose ``index`` goes from 0 to ``count`` - 1."""
+        return cgutils.for_range(self.builder, count)
+
+    def like(self, vector: Any, number: float) -> Any:
+        """``number`` in every lane of such a vector."""
+        return ir.Constant(vector.type, [number] * vector.type.count)
+
+    def load(self, address: Any, offset: Any, kind: Any) -> Any:
+        """The vector of integers that lies ``offset`` bytes behind ``address``."""
+        vector = ir.VectorType(kind, 8 * VECTOR_BYTES // kind.width)
+        return self.builder.load(self.builder.inttoptr(self.builder.add(address, offset), vector.as_pointer()), align=1)
+
+    def store(self, value: Any, address: Any, offset: Any) -> None:
+        """Put ``value`` ``offset`` bytes behind ``address``."""
+        self.builder.store(value, self.builder.inttoptr(self.builder.add(address, offset), value.type.as_pointer()), align=1)
+
+    def prefetch(self, address: Any, offset: Any) -> None:
+        """Have the line ``offset`` bytes behind ``address`` brought near. Any address will do: there is no fault."""
+        place = self.builder.inttoptr(self.builder.add(address, offset), ir.IntType(8).as_pointer())
+        to_read, nearest, data = (ir.Constant(INT32, value) for value in (0, 3, 1))
+        self._call("llvm.prefetch.p0", ir.VoidType(), place, to_read, nearest, data)
+
+    def squeeze(self, vector: Any, flags: Any, address: Any) -> Any:
+        """Put the flagged elements of a vector of 32-bit integers to ``address``, side by side; returns the address behind them."""
+        place = self.builder.inttoptr(address, INT32.as_pointer())
+        self._call(f"llvm.masked.compressstore.{_name(vector.type)}", ir.VoidType(), vector, place, flags)
+        return self.builder.add(address, self.builder.shl(self.builder.ctpop(self.mask(flags)), word(2)))
+
+    def larger(self, one: Any, other: Any) -> Any:
+        """The larger of unsigned integers, lane by lane."""
+        return self._call(f"llvm.umax.{_name(one.type)}", one.type, one, other)
+
+    def smaller(self, one: Any, other: Any) -> Any:
+        """The smaller of unsigned integers, lane by lane."""
+        return self._call(f"llvm.umin.{_name(one.type)}", one.type, one, other)
+
+    def largest(self, vector: Any) -> Any:
+        """Of all lanes of unsigned integers."""
+        return self._reduced("umax", vector)
+
+    def smallest(self, vector: Any) -> Any:
+        """Of all lanes of unsigned integers."""
+        return self._reduced("umin", vector)
+
+    def total(self, vectors: Sequence[Any]) -> Any:
+        """The sum of all lanes of vectors of float64."""
+        together = vectors[0]
+        for each in vectors[1:]:
+            together = self.builder.fadd(together, each)
+        name = f"llvm.vector.reduce.fadd.{_name(together.type)}"
+        return self._call(name, FLOAT64, ir.Constant(FLOAT64, 0.0), together, flags=_ANY_ORDER)
+
+    def add(self, one: Any, other: Any) -> Any:
+        """A sum, of which no zero's sign matters."""
+        return self.builder.fadd(one, other, flags=_ANY_ORDER)
+
+    def multiply_add(self, one: Any, other: Any, added: Any) -> Any:
+        """one * other + added, with one rounding or two."""
+        return self.builder.fadd(self.builder.fmul(one, other, flags=_ANY_ORDER), added, flags=_ANY_ORDER)
+
+    def parts(self, vector: Any, count: int) -> list[Any]:
+        """The vector in ``count`` equal parts."""
+        lanes = vector.type.count // count
+        places = (list(range(part * lanes, (part + 1) * lanes)) for part in range(count))
+        return [self.builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(INT32, lanes), each)) for each in places]
+
+    def widened(self, vector: Any, kind: Any) -> Any:
+        """Unsigned integers as wider ones."""
+        return self.builder.zext(vector, ir.VectorType(kind, vector.type.count))
+
+    def bits_as(self, vector: Any, kind: Any) -> Any:
+        """The same bits, as another kind of numbers of that width."""
+        return self.builder.bitcast(vector, ir.VectorType(kind, vector.type.count))
+
+    def float64(self, vector: Any) -> Any:
+        """fp32 values as float64."""
+        return self.builder.fpext(vector, ir.VectorType(FLOAT64, vector.type.count))
+
+    def mask(self, flags: Any) -> Any:
+        """Flags as the bits of a word, the first lowest."""
+        return self.builder.zext(self.builder.bitcast(flags, ir.IntType(flags.type.count)), INT64)
+
+    def _reduced(self, name: str, vector: Any) -> Any:
+        found = self._call(f"llvm.vector.reduce.{name}.{_name(vector.type)}", vector.type.element, vector)
+        return self.builder.zext(found, INT64)
+
+    def _call(self, name: str, result: Any, *arguments: Any, flags: Sequence[str] = ()) -> Any:
+        module = self.builder.module
+        declared = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [each.type for each in arguments]), name)
+        return self.builder.call(declared, arguments, fastmath=flags)
+
+
+def _name(vector: Any) -> str:
+    """LLVM's name of a type of vectors."""
+    return f"v{vector.count}{vector.element.intrinsic_name}"

@@ -1,0 +1,7 @@
+"""Precision variants: how does rounding error grow through a model, forward and backward, for each way of running it?"""
+
+from analyzers.precision_variants.analyze import analyze
+from analyzers.precision_variants.report import PrecisionReport, PrecisionRequest, VariantProgress
+from analyzers.precision_variants.variants import DEFAULT, PRESETS, described, parse_variant
+
+__all__ = ["DEFAULT", "PRESETS", "PrecisionReport", "PrecisionRequest", "VariantProgress", "analyze", "described", "parse_variant"]

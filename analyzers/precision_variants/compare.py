@@ -1,0 +1,143 @@
+"""How far one tensor is from another: sums in float64 over every element, and what follows from them. Nothing is sampled or added.
+
+All is taken of d = x - ref, which is exact, so that small errors lose no digits: x = ref + d.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+# Elements that stay in the cache of a core, and too few for torch to wake a second one.
+_CPU_CHUNK = 1 << 15
+_GPU_CHUNK = 1 << 23
+
+
+@dataclass(slots=True)
+class Sums:
+    """Over the elements at which x and ref are finite: how many, sums of ref and d, of their squares and product, and max |d|.
+
+    nonfinite: elements of x that are not.
+    """
+
+    elements: int = 0
+    finite: int = 0
+    nonfinite: int = 0
+    ref: float = 0.0
+    d: float = 0.0
+    ref_ref: float = 0.0
+    d_d: float = 0.0
+    ref_d: float = 0.0
+    largest: float = 0.0
+
+    def merge(self, other: "Sums") -> None:
+        """Take in the sums of other elements."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, max(mine, theirs) if field.name == "largest" else mine + theirs)
+
+    @classmethod
+    def merged(cls, parts: Sequence["Sums"]) -> "Sums":
+        """Of all parts together."""
+        whole = cls()
+        for part in parts:
+            whole.merge(part)
+        return whole
+
+    @property
+    def rms(self) -> float | None:
+        """sqrt(mean d^2)."""
+        return math.sqrt(self.d_d / self.finite) if self.finite else None
+
+    @property
+    def ref_rms(self) -> float | None:
+        """sqrt(mean ref^2)."""
+        return math.sqrt(self.ref_ref / self.finite) if self.finite else None
+
+    @property
+    def rms_rel(self) -> float | None:
+        """rms / ref_rms: 0 where there is no error, null where ref is 0 and x is not."""
+        if not self.finite or (self.ref_ref == 0 and self.d_d > 0):
+            return None
+        return math.sqrt(self.d_d / self.ref_ref) if self.d_d else 0.0
+
+    @property
+    def max(self) -> float | None:
+        """max |d|."""
+        return self.largest if self.finite else None
+
+    @property
+    def bias(self) -> float | None:
+        """Mean of d."""
+        return self.d / self.finite if self.finite else None
+
+    def fit(self) -> "Fit | None":
+        """Of x on ref by least squares; None where ref is constant."""
+        if self.finite < 2:
+            return None
+        n = self.finite
+        ref_mean, d_mean = self.ref / n, self.d / n
+        ref_variance = self.ref_ref / n - ref_mean**2
+        if ref_variance <= 1e-13 * self.ref_ref / n:  # what is left of a constant after rounding
+            return None
+        d_variance = max(0.0, self.d_d / n - d_mean**2)
+        covariance = self.ref_d / n - ref_mean * d_mean
+        x_variance = ref_variance + 2 * covariance + d_variance
+        slope = 1 + covariance / ref_variance
+        residual = math.sqrt(max(0.0, d_variance - covariance**2 / ref_variance))
+        correlation = slope * math.sqrt(ref_variance / x_variance) if x_variance > 0 else None
+        return Fit(slope, d_mean - (slope - 1) * ref_mean, correlation and max(-1.0, min(1.0, correlation)), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """x = intercept + slope ref; residual: rms of what that leaves."""
+
+    slope: float
+    intercept: float
+    correlation: float | None
+    residual: float
+
+
+def sums(x: Tensor, ref: Tensor, scale: float = 1.0) -> Sums:
+    """Of x / scale against ref, of the same number of elements; scale is a power of two. ref is finite, and may be on another device."""
+    found = torch.stack([_sums(ref, d) for ref, d in _chunks(x, ref, scale)])
+    totals = [*found[:, :-1].sum(0).tolist(), float(found[:, -1].max())]
+    elements = x.numel()
+    if all(map(math.isfinite, totals)):
+        return Sums(elements, elements, 0, *totals)
+    whole = Sums()
+    for beside, d in _chunks(x, ref, scale):
+        finite = torch.isfinite(d)
+        count = int(finite.sum())
+        kept = _sums(beside[finite], d[finite]).tolist() if count else ()
+        whole.merge(Sums(len(d), count, len(d) - count, *kept))
+    return whole
+
+
+def _chunks(x: Tensor, ref: Tensor, scale: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """ref and d (n,) float64, piece by piece."""
+    x, ref = x.detach().reshape(-1), ref.reshape(-1)
+    chunk = _GPU_CHUNK if x.is_cuda else _CPU_CHUNK
+    for first in range(0, len(x), chunk):
+        beside = ref[first : first + chunk].to(x.device).double()
+        wide = x[first : first + chunk].double()
+        yield beside, (wide if scale == 1 else wide.div_(scale)).sub_(beside)
+
+
+def _sums(ref: Tensor, d: Tensor) -> Tensor:
+    """The last fields of `Sums`. Not by dot products: a library of its own threads is slow where other programs run."""
+    found = [ref.sum(), d.sum(), (ref * ref).sum()]
+    product = d * d
+    found += [product.sum(), torch.mul(ref, d, out=product).sum(), torch.abs(d, out=product).max()]
+    return torch.stack(found)
+
+
+def by_sequence(x: Tensor, ref: Tensor, sequences: int, scale: float = 1.0) -> list[Sums]:
+    """One for each sequence, where the sequences come one after the other in both; of all together where they do not."""
+    if x.numel() % sequences:
+        return [sums(x, ref, scale)]
+    rows, beside = x.reshape(sequences, -1), ref.reshape(sequences, -1)
+    return [sums(row, other, scale) for row, other in zip(rows, beside, strict=True)]

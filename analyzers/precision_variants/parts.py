@@ -1,0 +1,149 @@
+"""How modules of different precision fit together: what is cast where, so that a part runs in fp32 and the rest as its variant says.
+
+Each module gets a forward of its own while a stage runs, and has its old one back afterwards. Within a layer, linear maps round what comes
+to their weights' dtype; norms and the head work in the wider of the two; the sums between them promote, as torch does. So a residual
+stream that enters in fp32 stays in fp32.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from analyzers.precision_variants.anatomy import Anatomy, AttentionParts
+from analyzers.precision_variants.variants import Settings
+from analyzers.precision_variants.weights import DTYPES, Leaf, in_place
+
+Forward = Callable[..., Any]
+
+
+class Parts:
+    """The casts of one variant. device: "cpu" or "cuda", for autocast."""
+
+    def __init__(self, anatomy: Anatomy, settings: Settings, device: str) -> None:
+        self.anatomy = anatomy
+        self.settings = settings
+        self._device = device
+        self._dtype = DTYPES[settings.dtype]
+        self._stream = torch.float32 if "residual" in settings.fp32 else self._dtype
+
+    @property
+    def narrow(self) -> bool:
+        """Whether anything is cast at all."""
+        return self._dtype != torch.float32 and not self.settings.autocast
+
+    def autocast(self, enabled: bool = True) -> AbstractContextManager[Any]:
+        """Autocast as the settings say, or off."""
+        if not self.settings.autocast:
+            return nullcontext()
+        return torch.autocast(self._device, self._dtype, enabled=enabled, cache_enabled=False)
+
+    def entering(self, hidden: Tensor) -> Tensor:
+        """What enters a layer or leaves it, as the stream of the residual sum."""
+        return hidden.to(self._stream) if self.narrow else hidden
+
+    @contextmanager
+    def applied(self, modules: Iterable[nn.Module], attention: AttentionParts | None) -> Iterator[None]:
+        """Inside, the modules cast as they should. attention: the one among them."""
+        with ExitStack() as stack:
+            if self.narrow or self.settings.autocast:
+                for module in modules:
+                    make = self._forward_of(module, attention)
+                    if make is not None:
+                        stack.enter_context(_replaced(module, make))
+            yield
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(.., d) to (.., V) by the head, whose parameters are in place."""
+        head = self.anatomy.head
+        if self.settings.autocast and "lm_head" in self.settings.fp32:
+            with self.autocast(False):
+                return _tensor(head(hidden.float()))
+        return _tensor(head(hidden.to(_dtype_of(head)) if self.narrow else hidden))
+
+    def _forward_of(self, module: nn.Module, attention: AttentionParts | None) -> Callable[[Forward], Forward] | None:
+        role, upcast = self.anatomy.roles[module], "softmax" in self.settings.fp32
+        if attention is not None and module is attention.module:
+            return self._attention(upcast)
+        if role == "norm":
+            return self._norm(module) if self.narrow else None
+        if role in ("map", "router"):
+            widen = upcast and attention is not None and module in attention.projections
+            return self._map(module, role == "router" and "router" in self.settings.fp32, widen)
+        return None
+
+    def _attention(self, upcast: bool) -> Callable[[Forward], Forward]:
+        """In fp32 throughout, but for its projections; or, where the stream is wider, in the variant's dtype."""
+        kind = torch.float32 if upcast else self._dtype
+
+        def make(forward: Forward) -> Forward:
+            def run(*given: Any, **named: Any) -> Any:
+                # Further positional arguments are the residual, where a family adds it inside.
+                given = (_cast(given[0], kind), *given[1:]) if given else given
+                cast = {name: _cast(value, kind) if upcast or name == "hidden_states" else value for name, value in named.items()}
+                with self.autocast(False):
+                    return forward(*given, **cast)
+
+            return run
+
+        return make if upcast or self.narrow else lambda forward: forward
+
+    def _norm(self, module: nn.Module) -> Callable[[Forward], Forward]:
+        def make(forward: Forward) -> Forward:
+            def run(hidden: Tensor) -> Tensor:
+                own = _dtype_of(module, hidden.dtype)
+                wide = torch.promote_types(own, hidden.dtype)
+                leaves = [
+                    Leaf(module, key, "", value.to(wide)) for key, value in module._parameters.items() if value is not None and own != wide
+                ]
+                with in_place(leaves):
+                    return _tensor(forward(hidden.to(wide))).to(hidden.dtype)
+
+            return run
+
+        return make
+
+    def _map(self, module: nn.Module, plain: bool, widen: bool) -> Callable[[Forward], Forward]:
+        """plain: without autocast; widen: what it gives, to fp32."""
+
+        def make(forward: Forward) -> Forward:
+            def run(hidden: Tensor, *given: Any, **named: Any) -> Any:
+                with self.autocast(not plain):
+                    result = forward(hidden.to(_dtype_of(module)) if self.narrow or plain else hidden, *given, **named)
+                return result.float() if widen else result
+
+            return run
+
+        return make
+
+
+def _dtype_of(module: nn.Module, default: torch.dtype = torch.float32) -> torch.dtype:
+    """Of the parameters in place."""
+    return next((value.dtype for value in module._parameters.values() if value is not None), default)
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    """Tensors of floats, also in tuples, as ``dtype``."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    return tuple(_cast(each, dtype) for each in value) if isinstance(value, tuple) else value
+
+
+def _tensor(value: Any) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value
+
+
+@contextmanager
+def _replaced(module: nn.Module, make: Callable[[Forward], Forward]) -> Iterator[None]:
+    forward, own = module.forward, module.__dict__.get("forward")
+    module.forward = make(forward)
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own

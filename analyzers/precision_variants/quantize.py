@@ -1,0 +1,47 @@
+"""Weights quantized and back, as torchao does it: what they are when a model runs from int8, fp8 or mxfp4."""
+
+from importlib.util import find_spec
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from analyzers.errors import InvalidRequest
+from analyzers.precision_variants.variants import Quantization
+
+_MX_BLOCK = 32
+
+
+def check_quantization(name: str, weights: Quantization) -> None:
+    """Raise InvalidRequest where torchao is not installed."""
+    if find_spec("torchao") is None:
+        raise InvalidRequest(
+            f"Variant {name} quantizes its weights ({weights}) with torchao, which is not installed: pip install torchao, or leave it out."
+        )
+
+
+def fake_quantized(weight: Tensor, weights: Quantization) -> Tensor:
+    """The values that stay of a weight (outputs, inputs), in fp32.
+
+    int8 and fp8 (E4M3) with a scale for each row, mxfp4 with a power of two for each 32 values of a row; for experts (experts, outputs,
+    inputs) one after the other. Raises InvalidRequest for rows that mxfp4's blocks do not fit.
+    """
+    return torch.stack([_matrix(each, weights) for each in weight]) if weight.dim() == 3 else _matrix(weight, weights)
+
+
+def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
+    if weights == "mxfp4" and weight.shape[1] % _MX_BLOCK:
+        raise InvalidRequest(f"mxfp4 has blocks of {_MX_BLOCK} values, and there are rows of {weight.shape[1]} weights: leave it out.")
+    if weights == "mxfp4":
+        from torchao.prototype.mx_formats.mx_tensor import MXTensor
+
+        blocks: Any = MXTensor.to_mx(weight.contiguous(), torch.float4_e2m1fn_x2, _MX_BLOCK)
+        return cast(Tensor, blocks.dequantize(torch.float32))
+    from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
+
+    holder = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"))
+    holder[0].weight = nn.Parameter(weight.detach(), requires_grad=False)
+    config: Any = Int8WeightOnlyConfig() if weights == "int8" else Float8WeightOnlyConfig()
+    quantize_(holder, config)
+    quantized: Any = holder[0].weight
+    return cast(Tensor, quantized.dequantize().to(torch.float32))

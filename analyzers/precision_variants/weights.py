@@ -1,0 +1,92 @@
+"""The weights a run computes with: the stored ones, rounded or quantized as its settings say, made for one stage at a time.
+
+The model's own parameters are never written to. While a stage runs, tensors stand in their places; afterwards the same parameters are back.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.quantize import fake_quantized
+from analyzers.precision_variants.variants import Quantization, Settings
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_KEPT = {"norm": "norms", "router": "router", "head": "lm_head"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What becomes of weights before anything runs. dtype: rounded to; weights: quantized to, where the role is "map"."""
+
+    dtype: torch.dtype
+    weights: Quantization | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Rounding":
+        """As a variant with these settings rounds them."""
+        return cls(DTYPES[settings.dtype], settings.weights)
+
+
+STORED = Rounding(torch.float32, None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Leaf:
+    """A tensor in the place of a parameter: ``key`` of ``module``; ``name`` of the parameter in the model."""
+
+    module: nn.Module
+    key: str
+    name: str
+    tensor: Tensor
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Weights:
+    """Makes leaves. rounding: of all weights before the settings are applied (`STORED` for none)."""
+
+    anatomy: Anatomy
+    settings: Settings
+    rounding: Rounding
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What weights are cast to; autocast leaves them in fp32."""
+        return torch.float32 if self.settings.autocast else DTYPES[self.settings.dtype]
+
+    def leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
+        """One for each parameter that the modules own, to be differentiated."""
+        return [
+            Leaf(module, key, self.anatomy.name(parameter), self._value(module, key, parameter, in_layer))
+            for module in modules
+            for key, parameter in module._parameters.items()
+            if parameter is not None
+        ]
+
+    def _value(self, module: nn.Module, key: str, parameter: Tensor, in_layer: bool) -> Tensor:
+        value, role = parameter.detach(), self.anatomy.roles[module]
+        transposed = type(module).__name__ == "Conv1D" or bool(getattr(module, "is_transposed", False))
+        quantization = self.settings.weights or self.rounding.weights
+        if quantization is not None and in_layer and role == "map" and value.dim() > 1 and not key.endswith("bias"):
+            value = fake_quantized(value.mT, quantization).mT if transposed else fake_quantized(value, quantization)
+        if self.rounding.dtype != torch.float32:
+            value = value.to(self.rounding.dtype).to(torch.float32)
+        kept = _KEPT.get(role) in self.settings.fp32
+        return (value if kept else value.to(self.dtype)).detach().requires_grad_()
+
+
+@contextmanager
+def in_place(leaves: Iterable[Leaf]) -> Iterator[None]:
+    """Inside, the modules compute with the leaves."""
+    kept: list[tuple[Leaf, nn.Parameter | None]] = []
+    try:
+        for leaf in leaves:
+            kept.append((leaf, leaf.module._parameters[leaf.key]))
+            leaf.module._parameters[leaf.key] = leaf.tensor  # type: ignore[assignment]
+        yield
+    finally:
+        for leaf, parameter in reversed(kept):
+            leaf.module._parameters[leaf.key] = parameter

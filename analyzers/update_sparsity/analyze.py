@@ -1,0 +1,217 @@
+"""Update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from analyzers import limits
+from analyzers.base import Interval, Progress, Timing, content_id, environment
+from analyzers.checkpoints import Access, Checkpoint, align, distinct_heads, parse_reference, stream_aligned
+from analyzers.errors import LimitExceeded
+from analyzers.numerics import PairCounts, PairTables, loops_for
+from analyzers.numerics.device import Device, choose_device
+from analyzers.update_sparsity.collect import Collector, Plan
+from analyzers.update_sparsity.count import Comparer
+from analyzers.update_sparsity.magnitudes import energy, magnitudes, ulp_histogram
+from analyzers.update_sparsity.matrices import Matrices, take_apart
+from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
+from analyzers.update_sparsity.rows import aggregate_rows, layer_rows, role_rows, tensor_row
+from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
+from analyzers.update_sparsity.statistics import cells, weigh_cells
+from analyzers.update_sparsity.unmatched import unmatched
+from analyzers.update_sparsity.words import notes, statement
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 1
+
+_OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
+
+
+def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:
+    """Compare one base with one or several tuned checkpoints; yields progress in bytes, then the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of
+    weights, of all checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side
+    where it comes from one. Closing the generator cancels the reads and closes every checkpoint.
+    """
+    start = perf_counter()
+    device = choose_device(request.device)
+    access = access or Access()
+    yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    with ExitStack() as stack:
+        sides = yield from open_sides(request, access)
+        for side in sides:
+            stack.enter_context(side)
+        comparison = _Comparison(request, sides, device)
+        if largest is not None and comparison.nbytes > largest:
+            raise LimitExceeded(
+                f"This would read {comparison.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
+                "Use quick mode, or the command line."
+            )
+        found = yield from comparison.count()
+        yield from comparison.take_apart(found)
+        yield comparison.report(found, start)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was counted, and what reading took."""
+
+    collector: Collector
+    tables: PairTables
+    spectra: list[Spectrum]
+    nbytes: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+
+
+class _Comparison:
+    """Checkpoints that can be compared, and what will be read of them."""
+
+    def __init__(self, request: SparsityRequest, sides: Sequence[Checkpoint], device: Device) -> None:
+        self._request, self._sides, self._device = request, sides, device
+        self._names = side_names(len(sides) - 1)
+        for side, name in zip(sides, self._names, strict=True):
+            check_side(side, name, bool(request.include))
+        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(distinct_heads, sides)))
+        check_alignment(sides, self._names, self._alignment)
+        self._plan = Plan.of(sides, self._alignment, request)
+        self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that will be read, of all checkpoints together."""
+        return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
+
+    def count(self) -> Generator[Progress, None, _Found]:
+        """Read what is planned, and count; returns what was found."""
+        tuned, plan = len(self._sides) - 1, self._plan
+        compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact, loops=lambda: loops_for(plan.nbytes))
+        collector = Collector(self._alignment, plan, tuned)
+        found = _Found(collector, PairTables(), [])
+        reading = perf_counter()
+        yield self._progress(0, "reading weights")
+        with closing(stream_aligned(self._sides, self._alignment, plan.spans, compare, names=self._names)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    collector.add(step.span, step.result)
+                found.nbytes, found.requests, found.seconds = step.bytes_read, step.requests, perf_counter() - reading
+                yield self._progress(step.bytes_read, "reading weights")
+        found.tables = compare.tables()
+        return found
+
+    def take_apart(self, found: _Found) -> Iterator[Progress]:
+        """Add the spectra of the chosen matrices to what was found."""
+        if self._matrices is None:
+            return
+        nbytes, requests, reading = found.nbytes, found.requests, perf_counter() - found.seconds
+        for step in take_apart(self._matrices, self._sides, self._names, self._device):
+            if step.spectrum is not None:
+                found.spectra.append(step.spectrum)
+            found.nbytes, found.requests, found.seconds = nbytes + step.bytes_read, requests + step.requests, perf_counter() - reading
+            yield self._progress(found.nbytes, f"taking matrices apart, {step.done} of {len(self._matrices.spans)}")
+
+    def _progress(self, done: int, note: str) -> Progress:
+        return Progress(done=done, total=self.nbytes, unit="bytes", note=note)
+
+    def report(self, found: _Found, start: float) -> SparsityReport:
+        """Everything that was found, as the report."""
+        request, plan, collector = self._request, self._plan, found.collector
+        pairs = collector.pairs()
+        every, counts = cells(pairs), PairCounts()
+        for cell in every:
+            counts.add(cell.counts)
+        whole = weigh_cells(every, plan.weights)
+        intervals, each = collector.intervals()
+        interval = intervals.get("sparsity")
+        sparsity = interval.estimate if interval is not None else whole.sparsity
+        same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
+        aggregated = len(pairs) > limits.REPORT_TENSORS
+        facts = [side.facts() for side in self._sides]
+        report = SparsityReport(
+            id=content_id("sparsity", ANALYSIS_VERSION, self._resolved()),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.model_copy(update=self._canonical()),
+            base=facts[0],
+            tuned=tuple(facts[1:]),
+            mode=request.mode,
+            bytes_read=found.nbytes,
+            requests=found.requests,
+            values_compared=counts.values,
+            sparsity=sparsity,
+            num_changed=counts.changed,
+            num_unchanged=counts.values - counts.changed,
+            total_parameters=sum(pair.parameters for pair in pairs),
+            update_fraction=1 - sparsity if sparsity is not None else None,
+            eta=request.eta,
+            probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
+            swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),
+            interval=interval,
+            intervals={path: each for path, each in intervals.items() if path != "sparsity"},
+            roles=role_rows(every, plan.weights),
+            layers=tuple(layer_rows(every, plan.weights)),
+            tensors=tuple(aggregate_rows(every, plan.weights) if aggregated else map(tensor_row, pairs)),
+            tensors_aggregated=aggregated,
+            magnitudes=magnitudes(found.tables),
+            ulp_histogram=ulp_histogram(found.tables),
+            energy=energy(found.tables),
+            unmatched=unmatched(self._alignment.unmatched[-1]),
+            trajectory=tuple(self._trajectory(collector, each)),
+            overlap=tuple(collector.trajectory.overlaps(plan.weights)) if collector.trajectory else (),
+            spectral=tuple(found.spectra),
+            statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, self._coverage()),
+            notes=tuple(
+                notes(
+                    self._sides, self._names, self._alignment, pairs, counts, request.eta, plan.exact, aggregated,
+                    self._matrices.left_out if self._matrices else 0,
+                )
+            ),
+            timing=_timing(found, start),
+            environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
+        )  # fmt: skip
+        if aggregated:
+            report.keep_full_rows(lambda: [tensor_row(pair) for pair in pairs])
+        return report
+
+    def _trajectory(self, collector: Collector, intervals: Sequence[Interval | None]) -> list[TrajectoryRow]:
+        if collector.trajectory is None:
+            return []
+        tuned = self._sides[1:]
+        columns = [[(group.base, group.tuned[i]) for group in self._alignment.groups] for i in range(len(tuned))]
+        return collector.trajectory.rows(
+            [side.facts() for side in tuned],
+            [sum(after.elements for _, after in column if after is not None) for column in columns],
+            [all(after is None or before.dtype == after.dtype for before, after in column) for column in columns],
+            intervals,
+            self._plan.weights,
+        )
+
+    def _coverage(self) -> float:
+        """The share of the chosen parameters of the base, heads that repeat the embedding aside, that the last tuned checkpoint has too."""
+        compared = sum(last.elements for group in self._alignment.groups if (last := group.tuned[-1]) is not None)
+        found = self._alignment.unmatched[-1]
+        lost = sum(tensor.elements for tensor in (*found.missing, *found.integers, *(each.base for each in found.misshapen)))
+        lost += sum(each.base.elements * (each.base.shape[0] - each.rows) // max(1, each.base.shape[0]) for each in found.resized)
+        return compared / max(1, compared + lost)
+
+    def _resolved(self) -> dict[str, Any]:
+        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
+        resolved = {"base": named[0], "tuned": named[1:], "mode": self._request.mode}
+        resolved |= self._request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
+        return resolved if self._device == "cpu" else resolved | {"device": self._device}
+
+    def _canonical(self) -> dict[str, Any]:
+        """The references as the repositories name themselves, with the revisions that were asked for."""
+        named = []
+        for text, side in zip((self._request.base, *self._request.tuned), self._sides, strict=True):
+            revision = parse_reference(text, local=True).revision
+            named.append(f"{side.ref}@{revision}" if revision else side.ref)
+        return {"base": named[0], "tuned": tuple(named[1:])}
+
+
+def _timing(found: _Found, start: float) -> Timing:
+    speed = found.nbytes / found.seconds if found.seconds > 0 else None
+    return Timing(seconds=perf_counter() - start, reading_seconds=found.seconds, bytes_per_second=speed)

@@ -1,0 +1,131 @@
+"""What is counted of each span of a group of tensors: the base's against each tuned checkpoint's, and those step to step.
+
+Changed masks are compared between checkpoints chunk by chunk, so none is ever held longer than its chunk.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.checkpoints import Alignment, Group, PairedChunk, PairedSpan
+from analyzers.numerics import ChangedPlaces, Loops, PairCounter, PairCounts, PairTables, changed_mask, intersections
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counts of some elements of one group.
+
+    against: each tuned checkpoint's with the base's; steps: those of each with those of the one before it, from the second on;
+    places: rows and columns that the last one changed, where they are counted; overlap: (3, tuned, tuned) how many elements were
+    compared in both i and j, how many of those i changed, and how many both did; None where there is one tuned checkpoint.
+    """
+
+    against: list[PairCounts]
+    steps: list[PairCounts]
+    places: ChangedPlaces | None
+    overlap: IntArray | None
+
+
+class Comparer:
+    """The work of a paired stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
+
+    places: also count changed rows and columns of matrices, which needs all of them; loops: asked for when there is something to
+    count, so that first bytes travel while compiled loops are loaded.
+    """
+
+    def __init__(self, alignment: Alignment, tuned: int, eta: float, device: str, places: bool, loops: Callable[[], Loops]) -> None:
+        self._groups = alignment.groups
+        self._tuned = tuned
+        self._eta = eta
+        self._device = device
+        self._places = places
+        self._loops = loops
+        self._mine = threading.local()
+        self._tables: list[PairTables] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, span: PairedSpan, chunks: Iterator[PairedChunk]) -> Counted:
+        """Compare all of ``span``."""
+        group = self._groups[span.group]
+        dtypes = [side.counted_as if side is not None else "" for side in group.sides]
+        places = self._places_of(group)
+        overlap = np.zeros((3, self._tuned, self._tuned), np.int64) if self._tuned > 1 else None
+        against: dict[int, PairCounter] = {}
+        steps: dict[int, PairCounter] = {}
+        for chunk in chunks:
+            for codes, holders in segments(chunk.codes):
+                for i in holders:
+                    if i not in against:
+                        against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == self._tuned - 1)
+                    against[i].update(codes[0], codes[1 + i])
+                    if i - 1 in holders:
+                        if i not in steps:
+                            steps[i] = self._counter(dtypes[i], dtypes[1 + i], sketched=False)
+                        steps[i].update(codes[i], codes[1 + i])
+                if overlap is not None:
+                    masks = [changed_mask(codes[0], codes[1 + i], (dtypes[0], dtypes[1 + i]), self._loops()) for i in holders]
+                    _add_overlap(overlap, holders, intersections(masks, self._loops()), codes[0].size)
+            if places is not None and chunk.codes[0] is not None and chunk.codes[-1] is not None:
+                base = chunk.codes[0][: chunk.codes[-1].size]
+                places.update(base, chunk.codes[-1], (dtypes[0], dtypes[-1]), chunk.start)
+        return Counted(
+            [against[i].take() if i in against else PairCounts() for i in range(self._tuned)],
+            [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],
+            places,
+            overlap,
+        )
+
+    def tables(self) -> PairTables:
+        """The sketches of all that was compared with the last tuned checkpoint, of all threads together."""
+        whole = PairTables()
+        for tables in self._tables:
+            whole.merge(tables)
+        return whole
+
+    def _counter(self, before: str, after: str, sketched: bool) -> PairCounter:
+        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, self._device, self._loops())
+
+    def _own_tables(self) -> PairTables:
+        if not hasattr(self._mine, "tables"):
+            self._mine.tables = PairTables()
+            with self._lock:
+                self._tables.append(self._mine.tables)
+        tables: PairTables = self._mine.tables
+        return tables
+
+    def _places_of(self, group: Group) -> ChangedPlaces | None:
+        """Counters for the rows (last axis; the axes before it taken together) and columns of a matrix that was not cut."""
+        last = group.tuned[-1]
+        if not self._places or last is None or len(last.shape) < 2 or not last.elements:
+            return None
+        return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1], self._loops())
+
+
+def segments(codes: Sequence[NDArray[Any] | None]) -> Iterator[tuple[list[NDArray[Any]], list[int]]]:
+    """A chunk cut where a tuned tensor of fewer rows ends: the codes of each part, and which tuned checkpoints (from 0) have it.
+
+    The codes of those that do not are empty. One part where all have all of it.
+    """
+    base = codes[0]
+    assert base is not None
+    lengths = [0 if each is None else each.size for each in codes[1:]]
+    start = 0
+    for stop in sorted(set(lengths)):
+        holders = [i for i, length in enumerate(lengths) if length >= stop]
+        if stop > start:
+            yield [(base[:0] if each is None else each)[start:stop] for each in codes], holders
+            start = stop
+
+
+def _add_overlap(overlap: IntArray, holders: list[int], shared: IntArray, compared: int) -> None:
+    among = np.ix_(holders, holders)
+    overlap[0][among] += compared
+    overlap[1][among] += np.diagonal(shared)[:, None]
+    overlap[2][among] += shared

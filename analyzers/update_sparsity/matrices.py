@@ -1,0 +1,150 @@
+"""Which matrices are taken apart on request, and the way of each from the files to its `Spectrum`."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Thread
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers import limits
+from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, stream_aligned, whole_paired_spans
+from analyzers.checkpoints.workers import HEARTBEAT
+from analyzers.numerics.device import Device
+from analyzers.numerics.plain_pairs import changed, fp32_of
+from analyzers.update_sparsity.report import Spectrum
+
+Matrix = NDArray[np.float32] | NDArray[np.float64]
+
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(slots=True)
+class Matrices:
+    """The matrices of base and last tuned checkpoint that are taken apart, as an alignment of these two; left_out: how many are not."""
+
+    alignment: Alignment
+    left_out: int
+    spans: list[list[PairedSpan]]
+
+    @classmethod
+    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment) -> "Matrices":
+        """All matrices that are small enough; of more than `limits.SPECTRAL_MATRICES` some of every kind, spread over the layers."""
+        pairs = [
+            Group(group.base, (last,))
+            for group in alignment.groups
+            if (last := group.tuned[-1]) is not None and len(last.shape) == 2 and last.elements == group.base.elements > 0
+        ]
+        small = [pair for pair in pairs if _fits(pair.base.shape)]
+        kinds: dict[str, list[int]] = {}
+        for number, pair in enumerate(small):
+            kinds.setdefault(_NUMBER.sub("0", pair.base.name), []).append(number)
+        chosen = sorted(_spread(list(kinds.values()), limits.SPECTRAL_MATRICES))
+        taken = Alignment(tuple(small[number] for number in chosen), alignment.unmatched[-1:])
+        spans: list[list[PairedSpan]] = [[] for _ in chosen]
+        for span in whole_paired_spans(taken):
+            spans[span.group].append(span)
+        return cls(taken, len(pairs) - len(chosen), spans)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read of both sides."""
+        return self.alignment.nbytes([span for spans in self.spans for span in spans])
+
+
+def _fits(shape: tuple[int, ...]) -> bool:
+    return shape[0] * shape[1] <= limits.SPECTRAL_ELEMENTS and min(shape) <= limits.SPECTRAL_SIDE
+
+
+def _spread(kinds: Sequence[Sequence[int]], most: int) -> Iterator[int]:
+    """At most ``most`` of all entries: of every kind about as many, evenly spaced, or one of evenly spaced kinds."""
+    if len(kinds) > most:
+        kinds = [kinds[i * len(kinds) // most][:1] for i in range(most)]
+    left = most
+    for position, kind in enumerate(sorted(kinds, key=len)):  # what small kinds leave goes to the larger ones
+        count = min(len(kind), left // (len(kinds) - position))
+        left -= count
+        yield from (kind[i * (len(kind) - 1) // max(1, count - 1)] for i in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixStep:
+    """A sign of life: how many matrices are done, with the measures of the last if it is new, and what was read for all so far."""
+
+    done: int
+    spectrum: Spectrum | None
+    bytes_read: int
+    requests: int
+
+
+def take_apart(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[str], device: Device) -> Iterator[MatrixStep]:
+    """Read one matrix of both sides after the other and measure it; at least every `HEARTBEAT` seconds a step.
+
+    Closing the generator stops the reads; the matrix being measured, which nothing can interrupt, is finished unheeded.
+    """
+    two, their_names = (sides[0], sides[-1]), (names[0], names[-1])
+    nbytes = requests = 0
+    for number, (group, spans) in enumerate(zip(matrices.alignment.groups, matrices.spans, strict=True)):
+        whole = _Whole(group)
+        seen = 0, 0
+        with closing(stream_aligned(two, matrices.alignment, spans, whole.take, names=their_names)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                seen = step.bytes_read, step.requests
+                yield MatrixStep(number, None, nbytes + seen[0], requests + seen[1])
+        nbytes, requests = nbytes + seen[0], requests + seen[1]
+        measured = _Measured(whole, device)
+        while measured.is_alive():
+            measured.join(HEARTBEAT)
+            yield MatrixStep(number, None, nbytes, requests)
+        yield MatrixStep(number + 1, measured.result(), nbytes, requests)
+
+
+class _Whole:
+    """One matrix of both sides, and where it changed, filled by the threads of a stream."""
+
+    def __init__(self, group: Group) -> None:
+        (last,) = group.tuned
+        assert last is not None
+        self.name, self.shape = group.base.name, (group.base.shape[0], group.base.shape[1])
+        self._dtypes = group.base.counted_as, last.counted_as
+        self.base, self.tuned = (np.empty(self.shape, np.float64 if dtype == "F64" else np.float32) for dtype in self._dtypes)
+        self.changed = np.empty(self.shape, np.bool_)
+
+    def take(self, _span: PairedSpan, chunks: Iterator[PairedChunk]) -> None:
+        """The work of the stream."""
+        for chunk in chunks:
+            base, tuned = chunk.codes
+            assert base is not None and tuned is not None
+            part = slice(chunk.start, chunk.start + base.size)
+            for codes, dtype, matrix in ((base, self._dtypes[0], self.base), (tuned, self._dtypes[1], self.tuned)):
+                matrix.reshape(-1)[part] = codes.view(np.float64) if dtype == "F64" else fp32_of(codes, dtype).view(np.float32)
+            self.changed.reshape(-1)[part] = changed(base, tuned, self._dtypes)
+
+
+class _Measured(Thread):
+    """The measures of one matrix, taken beside the thread that shows progress."""
+
+    def __init__(self, whole: _Whole, device: Device) -> None:
+        super().__init__(name="spectrum", daemon=True)
+        self._whole, self._device = whole, device
+        self._found: Spectrum | BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """What the thread does."""
+        from analyzers.update_sparsity.spectral import MatrixPair, spectrum
+
+        try:
+            pair = MatrixPair(self._whole.name, self._whole.base, self._whole.tuned, self._whole.changed)
+            self._found = spectrum(pair, self._device)
+        except BaseException as error:  # whatever it is belongs to the consumer
+            self._found = error
+
+    def result(self) -> Spectrum:
+        """What was found; raises what measuring raised."""
+        if isinstance(self._found, BaseException):
+            raise self._found
+        assert self._found is not None
+        return self._found

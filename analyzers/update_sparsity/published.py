@@ -1,0 +1,77 @@
+"""Update sparsities of published fine-tunes, and where another one stands among them.
+
+reference/rlvr_update_sparsity.csv is Table 1 of Zhu et al., "The Path Not Taken: RLVR Provably Learns Off the Principals"
+(arXiv 2511.08567): the share of the weights that a fine-tune left unchanged in bf16, in percent to one decimal. ``OURS`` are the
+authors' own runs. Their definition is the probe with eta = 1e-3, which for checkpoints stored in bf16 is ours of *changed*.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+SOURCE = "https://arxiv.org/abs/2511.08567"
+_TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One fine-tune. algorithm: SFT or one of reinforcement learning; data: what it was trained on; sparsity: in [0, 1]."""
+
+    base: str
+    finetuned: str
+    algorithm: str
+    data: str
+    sparsity: float
+
+    def __str__(self) -> str:
+        name = "the authors' own" if self.finetuned == "OURS" else self.finetuned
+        return f"{name} ({self.algorithm}, {100 * self.sparsity:.1f} %)"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a sparsity stands. sparser_than: of how many published ones it is the larger; below, above: the nearest on both sides, None at
+    an end; equal: those the same to the table's tenth of a percent.
+    """
+
+    sparser_than: int
+    below: PublishedRow | None
+    equal: tuple[PublishedRow, ...]
+    above: PublishedRow | None
+    sentence: str
+
+
+@cache
+def published() -> tuple[PublishedRow, ...]:
+    """The published fine-tunes, the least sparse first."""
+    with _TABLE.open(newline="", encoding="utf-8") as file:
+        rows = [
+            PublishedRow(row["base"], row["finetuned"], row["algorithm"], row["data"], float(row["sparsity_bf16_pct"]) / 100)
+            for row in csv.DictReader(file)
+        ]
+    return tuple(sorted(rows, key=lambda row: row.sparsity))
+
+
+def placed(sparsity: float) -> Placed:
+    """Where ``sparsity``, in [0, 1], stands among `published`, as numbers and as a sentence."""
+    rows = published()
+    tenths = round(1000 * sparsity)
+    lower = [row for row in rows if round(1000 * row.sparsity) < tenths]
+    equal = tuple(row for row in rows if round(1000 * row.sparsity) == tenths)
+    higher = rows[len(lower) + len(equal) :]
+    below, above = lower[-1] if lower else None, higher[0] if higher else None
+    if equal:
+        where = f"as sparse as {' and '.join(map(str, equal))}"
+    elif below and above:
+        where = f"between {below} and {above}"
+    else:
+        where = f"next to {below or above}"
+    start = (
+        f"Sparser than {len(lower)} of {len(rows)} published fine-tunes"
+        if lower
+        else f"Less sparse than all {len(rows)} published fine-tunes"
+    )
+    if equal and not lower:
+        start = f"Among the least sparse of {len(rows)} published fine-tunes"
+    return Placed(len(lower), below, equal, above, f"{start}, {where}.")

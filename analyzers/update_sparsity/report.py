@@ -1,0 +1,400 @@
+"""The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
+
+Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick mode
+counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95 % interval.
+
+An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
+an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
+(Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PrivateAttr, field_validator
+
+from analyzers import limits
+from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+
+if TYPE_CHECKING:
+    import pandas
+
+DEFAULT_ETA = 1e-3
+
+
+class SparsityRequest(WeightsRequest):
+    """Which checkpoints to compare, and how closely.
+
+    base: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    tuned: one or several more, in the order of the training; each is compared with the base and with the one before it.
+    eta: of the probe, between 0 and 1. spectral: also take matrices apart (singular values, subspaces); reads them whole.
+    budget: bytes read of each checkpoint. The rest is as in `base.WeightsRequest`.
+    """
+
+    base: str
+    tuned: tuple[str, ...] = Field(min_length=1)
+    eta: float = DEFAULT_ETA
+    spectral: bool = False
+
+    @field_validator("tuned")
+    @classmethod
+    def _not_too_many(cls, tuned: tuple[str, ...]) -> tuple[str, ...]:
+        if len(tuned) > limits.TRAJECTORY:
+            raise ValueError(f"at most {limits.TRAJECTORY} checkpoints are compared with a base (MANTISSA_TRAJECTORY), not {len(tuned):,}")
+        return tuned
+
+    @field_validator("eta")
+    @classmethod
+    def _eta_in_range(cls, eta: float) -> float:
+        if not 0 < eta < 1:
+            raise ValueError(f"eta must lie between 0 and 1, both excluded, not {eta:g}: a usual value is 1e-3")
+        return eta
+
+
+class Probe(Data):
+    """The eta probe on stored values."""
+
+    sparsity: float | None
+    num_changed: int
+
+
+class Swallowed(Data):
+    """Stored values that differ where the bf16 values do not; ``share`` of all compared.
+
+    meaningful: False where the two sides are stored in different dtypes: then it counts conversions, not updates.
+    """
+
+    count: int
+    share: float | None
+    meaningful: bool
+
+
+class RoleRow(Data):
+    """All tensors of one role. sparsity: of all their elements together; mean, std, min, max: of the sparsities of its tensors.
+
+    layers: how many layers have such tensors. update_norm, relative_norm: of the update, and divided by that of the base's values.
+    """
+
+    layers: int
+    tensors: int
+    parameters: int
+    num_changed: int
+    sparsity: float | None
+    probe_sparsity: float | None
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    relative_norm: float | None
+
+
+class LayerRow(Data):
+    """One layer; ``layer`` is null for what stands outside the layers. roles: role -> sparsity of its tensors in this layer."""
+
+    layer: int | None
+    tensors: int
+    parameters: int
+    num_changed: int
+    sparsity: float | None
+    probe_sparsity: float | None
+    relative_norm: float | None
+    roles: dict[str, float | None]
+
+
+class TensorRow(Data):
+    """One pair of tensors; or, where there are very many, all pairs of one layer and role (``tensors`` of them, shape empty).
+
+    name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: what is compared
+    (of a resized embedding the rows both have). changed_rows, changed_columns: shares of the rows (last axis) and columns of a
+    matrix, axes before the last taken together, with at least one change; null for vectors and in quick mode. max_update: largest
+    |tuned - base|; update_norm: Frobenius norm of tuned - base; relative_norm: divided by that of the base; in quick mode of what
+    was read, all over pairs of finite values.
+    """
+
+    name: str
+    tuned_name: str
+    dtype: str
+    tuned_dtype: str
+    shape: tuple[int, ...]
+    tensors: int
+    parameters: int
+    values_read: int
+    role: str
+    layer: int | None
+    num_changed: int
+    sparsity: float | None
+    probe_num_changed: int
+    probe_sparsity: float | None
+    swallowed: int
+    changed_rows: float | None
+    changed_columns: float | None
+    max_update: float | None
+    update_norm: float | None
+    relative_norm: float | None
+
+
+class Summary(Data):
+    """A distribution, of pairs of finite values. Mean, std (of the population) and max are exact but for rounding; percentiles are within
+    1 %.
+    """
+
+    count: int
+    mean: float | None
+    std: float | None
+    median: float | None
+    p25: float | None
+    p50: float | None
+    p75: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+
+class Bin(Data):
+    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high)."""
+
+    low: float
+    high: float
+    count: int
+    changed: int
+
+
+class Absolute(Summary):
+    """|tuned - base| over all elements, zeros included, and over the changed ones. histogram: of the nonzero ones."""
+
+    changed_only: Summary
+    histogram: tuple[Bin, ...]
+
+
+class RelativeSummary(Summary):
+    """below_2_minus_8, below_2_minus_7: shares smaller than 2^-8 and 2^-7, zeros included.
+
+    Neighbouring bf16 values are 2^-8 to 2^-7 of their size apart.
+    """
+
+    below_2_minus_8: float | None
+    below_2_minus_7: float | None
+
+
+class Relative(RelativeSummary):
+    """|tuned - base| / max(|base|, |tuned|), 0 where both are 0."""
+
+    changed_only: RelativeSummary
+    histogram: tuple[Bin, ...]
+
+
+class Magnitudes(Data):
+    """How large the updates are. nonfinite: pairs left out, with a NaN or an infinity on either side."""
+
+    absolute: Absolute
+    relative: Relative
+    nonfinite: int
+
+
+class UlpBin(Data):
+    """``count`` pairs of finite values whose bf16 values lie ``low`` to ``high`` (inclusive) steps of bf16 apart. 0: not changed."""
+
+    low: int
+    high: int
+    count: int
+
+
+class Energy(Data):
+    """``energy``: the share of the update's sum of squares that lies in the ``top`` share of all compared coordinates, largest first."""
+
+    top: float
+    energy: float | None
+
+
+class NamedTensor(Data):
+    """A tensor of one side that the other does not have."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Misshapen(Data):
+    """The same name, another shape: not compared. transposed: the same shape but for the order of the axes."""
+
+    name: str
+    tuned_name: str
+    shape: tuple[int, ...]
+    tuned_shape: tuple[int, ...]
+    transposed: bool
+
+
+class Renamed(Data):
+    """Compared under different names."""
+
+    name: str
+    tuned_name: str
+
+
+class Resized(Data):
+    """An embedding or head of another number of rows: ``rows`` were compared, those both have."""
+
+    name: str
+    tuned_name: str
+    shape: tuple[int, ...]
+    tuned_shape: tuple[int, ...]
+    rows: int
+
+
+class Unmatched(Data):
+    """What is not, or not simply, compared, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries; ``counts`` has
+    how many there are.
+
+    missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: heads that
+    repeat the input embedding, counted once. missing_parameters, extra_parameters: elements of those.
+    """
+
+    missing: tuple[NamedTensor, ...]
+    extra: tuple[NamedTensor, ...]
+    misshapen: tuple[Misshapen, ...]
+    renamed: tuple[Renamed, ...]
+    resized: tuple[Resized, ...]
+    integers: tuple[NamedTensor, ...]
+    tied: tuple[str, ...]
+    counts: dict[str, int]
+    missing_parameters: int
+    extra_parameters: int
+
+
+class Step(Data):
+    """From the checkpoint before (of the first: from the base) to this one."""
+
+    sparsity: float | None
+    num_changed: int
+    probe: Probe
+
+
+class TrajectoryRow(Data):
+    """One tuned checkpoint against the base, as the report has it for the last one."""
+
+    ref: str
+    commit: str
+    sparsity: float | None
+    num_changed: int
+    num_unchanged: int
+    total_parameters: int
+    update_fraction: float | None
+    interval: Interval | None
+    probe: Probe
+    swallowed: Swallowed
+    relative_norm: float | None
+    roles: dict[str, float | None]
+    step: Step
+
+
+class Overlap(Data):
+    """The elements changed in trajectory[first] and those changed in trajectory[second], both against the base.
+
+    jaccard: shared / either; independent: pq/(p+q-pq), what it would be if the two had nothing to do with each other.
+    """
+
+    first: int
+    second: int
+    shared: int
+    either: int
+    jaccard: float | None
+    independent: float | None
+
+
+class Spectrum(Data):
+    """One matrix W (base), W+ (tuned), and D = W+ - W, in float64 or float32 arithmetic.
+
+    stable_rank: |D|_F^2 / |D|_2^2; effective_rank: exp of the entropy of D's normalised singular values; nss: |s(W+) - s(W)| / |s(W)| over
+    sorted singular values; largest_angle, mean_angle: principal angles (degrees) between the leading ``k`` left and right singular
+    subspaces of W and
+    W+; principal_overlap, low_magnitude_overlap: share of the changed elements that lie in the principal mask (the largest |entries| of W's
+    best
+    rank-k approximation) and in the low-magnitude mask (the smallest |entries| of W), each of ``mask_share`` of the elements: what chance
+    alone would give.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    k: int
+    stable_rank: float | None
+    effective_rank: float | None
+    nss: float | None
+    largest_angle_left: float | None
+    largest_angle_right: float | None
+    mean_angle_left: float | None
+    mean_angle_right: float | None
+    mask_share: float
+    principal_overlap: float | None
+    low_magnitude_overlap: float | None
+
+
+class SparsityReport(Report):
+    """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
+
+    sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
+    them.
+    total_parameters: elements of the matched tensors. Quick mode only: interval, of sparsity; intervals, of other shares by their path
+    in the report ("probe.sparsity", "swallowed.share", "roles.attention.sparsity", ...), sampled blocks being their independent units.
+    statement: the headline in one sentence; notes: what a reader must know, what was not compared first.
+    """
+
+    analyzer: Literal["sparsity"] = "sparsity"
+    schema_version: int = 1
+    request: SparsityRequest
+    base: CheckpointFacts
+    tuned: tuple[CheckpointFacts, ...]
+    mode: Literal["quick", "exact"]
+    bytes_read: int
+    requests: int
+    values_compared: int
+    sparsity: float | None
+    num_changed: int
+    num_unchanged: int
+    total_parameters: int
+    update_fraction: float | None
+    eta: float
+    probe: Probe
+    swallowed: Swallowed
+    interval: Interval | None
+    intervals: dict[str, Interval]
+    roles: dict[str, RoleRow]
+    layers: tuple[LayerRow, ...]
+    tensors: tuple[TensorRow, ...]
+    tensors_aggregated: bool
+    magnitudes: Magnitudes
+    ulp_histogram: tuple[UlpBin, ...]
+    energy: tuple[Energy, ...]
+    unmatched: Unmatched
+    trajectory: tuple[TrajectoryRow, ...]
+    overlap: tuple[Overlap, ...]
+    spectral: tuple[Spectrum, ...]
+    statement: str
+    notes: tuple[str, ...]
+
+    _full_rows: Callable[[], Sequence[TensorRow]] | None = PrivateAttr(default=None)
+
+    def keep_full_rows(self, rows: Callable[[], Sequence[TensorRow]]) -> None:
+        """Remember how to make a row for every pair, where ``tensors`` is aggregated. Not part of the JSON."""
+        self._full_rows = rows
+
+    def full_rows(self) -> Sequence[TensorRow]:
+        """A row for every pair, as long as this object is the one the analyzer made; else ``tensors``."""
+        return self._full_rows() if self._full_rows else self.tensors
+
+    def subject(self) -> dict[str, str]:
+        """Base and last tuned checkpoint."""
+        return {"base": self.base.ref, "tuned": self.tuned[-1].ref}
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``ulp``, ``energy``, ``unmatched``, ``trajectory``,
+        ``overlap``, ``spectral``.
+        """
+        from analyzers.update_sparsity.tables import tables
+
+        return tables(self)
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """`tables`, with a row for every pair (`full_rows`)."""
+        from analyzers.update_sparsity.tables import tensor_table
+
+        return self.tables() | {"tensors": tensor_table(self.full_rows())}

@@ -1,0 +1,179 @@
+"""The sides of a comparison: the base and every tuned checkpoint, opened at once, and whether they can be compared at all."""
+
+import queue
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Access, Alignment, Checkpoint, Repository, Unmatched, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints.adapters import is_adapter
+from analyzers.checkpoints.layout import GGUF
+from analyzers.checkpoints.quantization import describe_quantization
+from analyzers.checkpoints.workers import HEARTBEAT
+from analyzers.errors import InvalidRequest, MantissaError, NoWeights, UnsupportedWeights
+from analyzers.numerics import warm
+from analyzers.terminal import plural
+from analyzers.update_sparsity.report import SparsityRequest
+
+# Checkpoints opened at once: each may read its headers over as many connections as the Hub is asked for.
+OPENED_AT_ONCE = 8
+
+
+def side_names(tuned: int) -> list[str]:
+    """What errors and notes call the base and each of ``tuned`` checkpoints."""
+    return ["Base", "Tuned"] if tuned == 1 else ["Base", *(f"Tuned {number} of {tuned}" for number in range(1, tuned + 1))]
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors of what is done inside begin with the side ``name`` they come from."""
+    try:
+        yield
+    except MantissaError as error:
+        raise error.about(name) from None
+
+
+def open_sides(request: SparsityRequest, access: Access) -> Generator[Progress, None, list[Checkpoint]]:
+    """Open the base and every tuned checkpoint, several at once; returns them in that order.
+
+    Yields a sign of life while headers are read. Raises what `open_checkpoint` raises, of the first in the order, naming the side.
+    Nothing stays open then, nor when the generator is closed: what is still being opened is closed as soon as it is.
+    """
+    texts, names = [request.base, *request.tuned], side_names(len(request.tuned))
+    kinds = set()
+    for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
+        with naming(name):
+            kinds.add(parse_reference(text, access.local).kind)
+    if "hub" in kinds:
+        Thread(target=warm, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
+    opening = _Opening(texts, access, request.subfolder)
+    opened: list[Checkpoint] = []
+    try:
+        for number, name in enumerate(names):
+            while not opening.is_done(number, HEARTBEAT):
+                yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
+            with naming(name):
+                opened.append(opening.result(number))
+        return opened
+    except BaseException:
+        opening.abandon()
+        raise
+
+
+def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
+    """Raise UnsupportedWeights, saying what to do, for an adapter and, unless names are ``filtered``, for weights that are integers.
+
+    Raises NoWeights where there are no parameters.
+    """
+    if all(tensor.buffer for tensor in checkpoint.tensors):
+        raise NoWeights(f"{name}: {checkpoint.ref} holds no parameters, only buffers ({quoted(checkpoint.tensors[0].name)}).")
+    if is_adapter([file.path for file in checkpoint.files], checkpoint.tensors):
+        raise UnsupportedWeights(
+            f"{name}: {checkpoint.ref} is an adapter (LoRA or the like), which holds no whole weights: merge it into its base model first "
+            "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
+        )
+    unread = any(not (t.has_values or t.holds_scales or t.buffer) for t in checkpoint.tensors)
+    if checkpoint.quantization is not None and unread and not filtered:
+        raise UnsupportedWeights(
+            f"{name}: {checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}, which cannot be "
+            "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "
+            "(for example: embed|norm)."
+        )
+
+
+def check_alignment(sides: Sequence[Checkpoint], names: Sequence[str], alignment: Alignment) -> None:
+    """Raise where a tuned checkpoint has no value to compare with one of the base's, saying what differs."""
+    for number, (tuned, unmatched) in enumerate(zip(sides[1:], alignment.unmatched, strict=True)):
+        matched = [after for group in alignment.groups if (after := group.tuned[number]) is not None]
+        said = ""
+        if not matched:
+            said = _what_differs(sides[0], tuned, unmatched)
+        elif not any(tensor.elements for tensor in matched):
+            both = "the one tensor that both checkpoints have is" if len(matched) == 1 else f"all {len(matched):,} tensors they share are"
+            said = f"There is nothing to compare: {both} empty."
+        if said:
+            raise InvalidRequest(said if len(names) == 2 else f"{names[1 + number]}: {said}")
+
+
+def _what_differs(base: Checkpoint, tuned: Checkpoint, unmatched: Unmatched) -> str:
+    said = f"There is nothing to compare: no tensor of {tuned.ref} has the name and shape of one of {base.ref}."
+    if _is_gguf(base) != _is_gguf(tuned):
+        return f"{said} GGUF files give tensors names of their own: compare safetensors or PyTorch files of both, or GGUF files of both."
+    if unmatched.misshapen:
+        one = unmatched.misshapen[0]
+        base_shape, tuned_shape = (" x ".join(map(str, tensor.shape)) or "a single number" for tensor in (one.base, one.tuned))
+        return f"{said} {quoted(one.base.name)}, for one, is {base_shape} in the base and {tuned_shape} in the tuned checkpoint."
+    if unmatched.integers:
+        kinds = ", ".join(sorted({tensor.dtype for tensor in unmatched.integers}))
+        hold = plural(len(unmatched.integers), "tensor holds", "tensors hold")
+        return f"{said} {hold} no floats ({kinds}): compare models that are not quantized."
+    return f"{said} The base has {_described(base)}; the tuned checkpoint has {_described(tuned)}."
+
+
+def _is_gguf(checkpoint: Checkpoint) -> bool:
+    return all(file.path.endswith(GGUF) for file in checkpoint.files)
+
+
+def _described(checkpoint: Checkpoint) -> str:
+    kind = (checkpoint.config or {}).get("model_type")
+    first = checkpoint.tensors[0].name
+    return f"{plural(len(checkpoint.tensors), 'tensor')}, {quoted(first)} first" + (
+        f" ({quoted(kind, 40)})" if isinstance(kind, str) else ""
+    )
+
+
+class _Opening:
+    """Checkpoints being opened by a few threads, which nobody waits for once it is `abandon`ed."""
+
+    def __init__(self, texts: Sequence[str], access: Access, subfolder: str | None) -> None:
+        self._done = [Event() for _ in texts]
+        self._found: list[Checkpoint | BaseException | None] = [None] * len(texts)
+        self._held: list[Checkpoint | Repository] = []
+        self._lock = Lock()
+        self._abandoned = False
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(len(texts)):
+            waiting.put(number)
+
+        def run() -> None:
+            while not self._abandoned:
+                try:
+                    number = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    found = open_checkpoint(texts[number], access, subfolder, self._hold)
+                    self._hold(found)
+                    self._found[number] = found
+                except BaseException as error:  # whatever it is belongs to the consumer
+                    self._found[number] = error
+                self._done[number].set()
+
+        for i in range(min(OPENED_AT_ONCE, len(texts))):
+            Thread(target=run, name=f"open-{i}", daemon=True).start()
+
+    def _hold(self, opened: Checkpoint | Repository) -> None:
+        with self._lock:
+            self._held.append(opened)
+            if self._abandoned:
+                opened.close()
+
+    def is_done(self, number: int, seconds: float) -> bool:
+        """Whether checkpoint ``number`` was opened, or failed to be, within ``seconds``."""
+        return self._done[number].wait(seconds)
+
+    def result(self, number: int) -> Checkpoint:
+        """Checkpoint ``number``, or raises what opening it raised."""
+        found = self._found[number]
+        if isinstance(found, BaseException):
+            raise found
+        assert found is not None
+        return found
+
+    def abandon(self) -> None:
+        """Close what is open, also where headers are still being read, and what will be."""
+        with self._lock:
+            self._abandoned = True
+            for opened in self._held:
+                opened.close()

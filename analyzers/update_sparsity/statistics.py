@@ -1,0 +1,140 @@
+"""Shares and norms of pairs of tensors, one by one and together.
+
+In quick mode a stratum's elements stand for more than were read of it: counts are weighed by how many each stands for
+before a share is taken of several tensors, and never before they are reported as counts.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from analyzers.checkpoints import Tensor
+from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Rows and columns of a matrix, and how many of each have at least one change; without columns where they were not counted."""
+
+    rows: int
+    changed_rows: int
+    columns: int
+    changed_columns: int
+
+    @classmethod
+    def of(cls, counted: ChangedPlaces) -> "Places":
+        """What remains of the counters when all of the matrix was counted."""
+        columns = counted.changed_columns
+        return cls(counted.rows, counted.changed_rows, 0 if columns is None else counted.columns, columns or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor of the base, its counterpart in the last tuned checkpoint, and what was counted of both.
+
+    stratum: number of the stratum of the sample it belongs to, 0 where everything was read.
+    """
+
+    base: Tensor
+    tuned: Tensor
+    counts: PairCounts
+    stratum: int
+    places: Places | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What is compared: all, or the rows both have."""
+        return min(self.base.shape, self.tuned.shape, key=prod)
+
+    @property
+    def parameters(self) -> int:
+        """Elements that are compared."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Counts and sums of several pairs, each multiplied by how many elements one that was read stands for."""
+
+    values: Fraction
+    changed: Fraction
+    probe: Fraction
+    differ: Fraction
+    update_square: Fraction
+    base_square: Fraction
+
+    @property
+    def sparsity(self) -> float | None:
+        """1 - changed / compared."""
+        return float(1 - self.changed / self.values) if self.values else None
+
+    @property
+    def probe_sparsity(self) -> float | None:
+        """The same by the probe."""
+        return float(1 - self.probe / self.values) if self.values else None
+
+    @property
+    def swallowed(self) -> float | None:
+        """Share of the compared elements that differ and are not changed."""
+        return float((self.differ - self.changed) / self.values) if self.values else None
+
+    @property
+    def update_norm(self) -> float | None:
+        """Frobenius norm of the update, over pairs of finite values."""
+        return finite(sqrt_of(self.update_square)) if self.values else None
+
+    @property
+    def relative_norm(self) -> float | None:
+        """The same divided by that of the base's values."""
+        return finite(sqrt_of(self.update_square / self.base_square)) if self.base_square else None
+
+
+@dataclass(slots=True)
+class Cell:
+    """All pairs of one layer, role, stratum and of one dtype on each side, with their counts together: what every larger sum is made of."""
+
+    layer: int | None
+    role: str
+    dtype: str
+    tuned_dtype: str
+    stratum: int
+    pairs: list[Pair]
+    counts: PairCounts
+
+
+def cells(pairs: Iterable[Pair]) -> list[Cell]:
+    """``pairs`` by cell, in the order of each one's first."""
+    found: dict[tuple[object, ...], Cell] = {}
+    for pair in pairs:
+        key = pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype, pair.stratum
+        if key not in found:
+            found[key] = Cell(*key, [], PairCounts())
+        found[key].pairs.append(pair)
+        found[key].counts.add(pair.counts)
+    return list(found.values())
+
+
+def weigh_cells(group: Iterable[Cell], weights: Sequence[Fraction]) -> Weighed:
+    """Several cells together."""
+    return weigh(((cell.stratum, cell.counts) for cell in group), weights)
+
+
+def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Fraction]) -> Weighed:
+    """Several ``(stratum, counts)`` together; weights: (strata,) elements of a stratum that one read element stands for."""
+    strata: dict[int, PairCounts] = {}
+    for stratum, each in counts:
+        strata.setdefault(stratum, PairCounts()).add(each)
+    total = [Fraction(0)] * 6
+    for stratum, c in strata.items():
+        for i, number in enumerate((c.values, c.changed, c.probe, c.differ)):
+            total[i] += weights[stratum] * number
+        total[4] += weights[stratum] * c.update_square
+        total[5] += weights[stratum] * c.base_square
+    return Weighed(*total)
+
+
+def finite(x: float) -> float | None:
+    """``x``, or None for what JSON cannot hold."""
+    return x if math.isfinite(x) else None

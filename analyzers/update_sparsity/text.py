@@ -1,0 +1,141 @@
+"""The report as text for a terminal."""
+
+from collections.abc import Iterator
+
+from analyzers.terminal import clean, columns, number, percent, plural, printable, size
+from analyzers.update_sparsity.report import SparsityReport
+from analyzers.update_sparsity.words import percentage
+
+# Entries of each list of what was not compared that are shown.
+_SHOWN = 5
+
+
+def one(report: SparsityReport) -> str:
+    """The headline with what it means, then roles, magnitudes, what was not compared, the trajectory and notes."""
+    interval = report.interval
+    shown = "-" if report.sparsity is None else percentage(report.sparsity)
+    between = f" ({percentage(interval.low)} to {percentage(interval.high)} with 95 % confidence)" if interval else ""
+    total = report.base.bytes + sum(side.bytes for side in report.tuned)
+    read = f"read {size(report.bytes_read)} of {size(total)} in {report.timing.seconds:.2g} s"
+    lines = [
+        f"{report.base.ref} @ {report.base.commit[:12]} -> {report.tuned[-1].ref} @ {report.tuned[-1].commit[:12]}; {read}",
+        "",
+        f"Sparsity {shown}{between}",
+        report.statement,
+        "",
+        *_counts(report),
+        "",
+        *_roles(report),
+        "",
+        *_magnitudes(report),
+    ]
+    for part in (_trajectory(report), _spectral(report), _unmatched(report), report.notes):
+        found = list(part)
+        lines += ["", *found] if found else []
+    return clean("\n".join([*lines, f"report {report.id}"]))
+
+
+def _counts(report: SparsityReport) -> list[str]:
+    seen = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
+    swallowed = percent(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"
+    return columns(
+        [
+            ("Compared", f"{plural(report.total_parameters, 'parameter')}{seen}"),
+            ("Changed in bf16", f"{report.num_changed:,} ({percent(report.update_fraction)})"),
+            ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {percent(report.probe.sparsity)} (eta {report.eta:g})"),
+            ("Swallowed by bf16", f"{report.swallowed.count:,} ({swallowed})"),
+        ]
+    )
+
+
+def _roles(report: SparsityReport) -> list[str]:
+    rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "Sparsity", "Mean", "Std", "Min", "Max", "Probe", "|D|/|W|")]
+    rows += [
+        (
+            role,
+            f"{row.layers:,}",
+            f"{row.tensors:,}",
+            f"{row.parameters:,}",
+            *(percent(share) for share in (row.sparsity, row.mean, row.std, row.min, row.max, row.probe_sparsity)),
+            number(row.relative_norm),
+        )
+        for role, row in report.roles.items()
+    ]
+    return columns(rows, right=tuple(range(1, 11)))
+
+
+def _magnitudes(report: SparsityReport) -> list[str]:
+    sizes = report.magnitudes
+    rows: list[tuple[str, ...]] = [("Update", "Mean", "Std", "25 %", "50 %", "75 %", "90 %", "99 %", "Max")]
+    for name, each in (
+        ("|v-w|", sizes.absolute),
+        ("|v-w|, changed", sizes.absolute.changed_only),
+        ("|v-w|/max(|w|,|v|)", sizes.relative),
+        ("the same, changed", sizes.relative.changed_only),
+    ):
+        rows.append((name, *map(number, (each.mean, each.std, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
+    changed = sizes.relative.changed_only
+    tops = ", ".join(f"{percent(each.energy)} in the largest {100 * each.top:g} %" for each in report.energy)
+    steps = ", ".join(
+        f"{each.low if each.low == each.high else f'{each.low}-{each.high}'}: {each.count:,}" for each in report.ulp_histogram if each.count
+    )
+    return [
+        *columns(rows, right=tuple(range(1, 9))),
+        f"Of the changed ones {percent(changed.below_2_minus_8)} by less than 2^-8 of their size, "
+        f"{percent(changed.below_2_minus_7)} by less than 2^-7",
+        f"Energy of the update: {tops}",
+        f"Steps of bf16 between the values: {steps}",
+    ]
+
+
+def _trajectory(report: SparsityReport) -> Iterator[str]:
+    if not report.trajectory:
+        return
+    rows: list[tuple[str, ...]] = [
+        ("", "Checkpoint", "Sparsity", "Probe", "Swallowed", "|D|/|W|", "Step: sparsity", "Jaccard with last", "By chance")
+    ]
+    last = len(report.trajectory) - 1
+    overlap = {each.first: each for each in report.overlap if each.second == last}
+    for i, row in enumerate(report.trajectory):
+        shared = overlap.get(i)
+        rows.append(
+            (
+                f"{i + 1}",
+                f"{row.ref} @ {row.commit[:12]}",
+                *map(percent, (row.sparsity, row.probe.sparsity, row.swallowed.share)),
+                number(row.relative_norm),
+                percent(row.step.sparsity),
+                number(shared.jaccard if shared else None),
+                number(shared.independent if shared else None),
+            )
+        )
+    yield from columns(rows, right=(0, 2, 3, 4, 5, 6, 7, 8))
+
+
+def _spectral(report: SparsityReport) -> Iterator[str]:
+    if not report.spectral:
+        return
+    rows: list[tuple[str, ...]] = [
+        ("Matrix", "k", "Stable rank", "Effective rank", "NSS", "Angle left", "Angle right", "Principal", "Low magnitude", "By chance")
+    ]
+    for each in report.spectral:
+        measures = each.stable_rank, each.effective_rank, each.nss, each.largest_angle_left, each.largest_angle_right
+        overlaps = each.principal_overlap, each.low_magnitude_overlap, each.mask_share
+        rows.append((printable(each.name), str(each.k), *map(number, measures), *map(percent, overlaps)))
+    yield from columns(rows, right=tuple(range(1, 10)))
+
+
+def _unmatched(report: SparsityReport) -> Iterator[str]:
+    found = report.unmatched
+    for what, names in (
+        ("Only in the base", [tensor.name for tensor in found.missing]),
+        ("Only in the tuned checkpoint", [tensor.name for tensor in found.extra]),
+        ("Of another shape", [f"{each.name} {_shape(each.shape)} and {_shape(each.tuned_shape)}" for each in found.misshapen]),
+        ("No plain floats", [tensor.name for tensor in found.integers]),
+    ):
+        if names:
+            yield f"{what}: {', '.join(map(printable, names[:_SHOWN]))}{', ...' if len(names) > _SHOWN else ''}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,124 @@
+"""Several tuned checkpoints of one base: each against the base, each against the one before, and where they changed the same.
+
+Of every checkpoint only sums by role and stratum are kept, and of every two three numbers, so that memory does not
+depend on the size of the model and little on how many checkpoints there are.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.base import CheckpointFacts, Interval
+from analyzers.checkpoints import ROLES
+from analyzers.numerics import PairCounts
+from analyzers.update_sparsity.count import Counted
+from analyzers.update_sparsity.report import Overlap, Probe, Step, Swallowed, TrajectoryRow
+from analyzers.update_sparsity.statistics import Weighed, weigh
+
+Sums = dict[tuple[str, int], PairCounts]  # (role, stratum) -> counts
+
+
+class Trajectory:
+    """Sums over all groups; ``add`` takes in the counts of a span, in any order."""
+
+    def __init__(self, tuned: int, strata: int) -> None:
+        self._against: list[Sums] = [{} for _ in range(tuned)]
+        self._steps: list[Sums] = [{} for _ in range(tuned - 1)]
+        self._overlap = np.zeros((strata, 3, tuned, tuned), np.int64)
+
+    def add(self, role: str, stratum: int, counted: Counted) -> None:
+        """Take in what was counted of elements of one role and stratum."""
+        for sums, counts in zip((*self._against, *self._steps), (*counted.against, *counted.steps), strict=True):
+            sums.setdefault((role, stratum), PairCounts()).add(counts)
+        if counted.overlap is not None:
+            self._overlap[stratum] += counted.overlap
+
+    def rows(
+        self,
+        tuned: Sequence[CheckpointFacts],
+        parameters: Sequence[int],
+        same_dtypes: Sequence[bool],
+        intervals: Sequence[Interval | None],
+        weights: Sequence[Fraction],
+    ) -> list[TrajectoryRow]:
+        """One row per tuned checkpoint.
+
+        parameters: elements of each that the base has too; same_dtypes: whether they are stored in the base's dtypes;
+        intervals: of each one's sparsity; weights: as in `weigh`.
+        """
+        rows = []
+        for i, facts in enumerate(tuned):
+            sums = self._against[i]
+            whole, counts = _weighed(sums, weights), _sum(sums)
+            interval = intervals[i]
+            sparsity = interval.estimate if interval is not None else whole.sparsity
+            roles = {role: _weighed(_of(sums, role), weights).sparsity for role in ROLES if _of(sums, role)}
+            rows.append(
+                TrajectoryRow(
+                    ref=facts.ref,
+                    commit=facts.commit,
+                    sparsity=sparsity,
+                    num_changed=counts.changed,
+                    num_unchanged=counts.values - counts.changed,
+                    total_parameters=parameters[i],
+                    update_fraction=1 - sparsity if sparsity is not None else None,
+                    interval=interval,
+                    probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
+                    swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes[i]),
+                    relative_norm=whole.relative_norm,
+                    roles=roles,
+                    step=_step(self._steps[i - 1] if i else sums, weights),
+                )
+            )
+        return rows
+
+    def overlaps(self, weights: Sequence[Fraction]) -> list[Overlap]:
+        """Every two tuned checkpoints, over the elements that both have; shares weighed as all others."""
+        seen = self._overlap.sum(axis=0)
+        weighed = np.tensordot(np.array([float(w) for w in weights]), self._overlap, axes=1)
+        tuned = seen.shape[-1]
+        return [_overlap(i, j, seen, weighed) for i in range(tuned) for j in range(i + 1, tuned)]
+
+
+def _overlap(i: int, j: int, seen: NDArray[np.int64], weighed: NDArray[np.float64]) -> Overlap:
+    compared, first, second = float(weighed[0, i, j]), float(weighed[1, i, j]), float(weighed[1, j, i])
+    shared = float(weighed[2, i, j])
+    either = first + second - shared
+    independent = None
+    if compared and either:
+        p, q = first / compared, second / compared
+        independent = p * q / (p + q - p * q)
+    return Overlap(
+        first=i,
+        second=j,
+        shared=int(seen[2, i, j]),
+        either=int(seen[1, i, j] + seen[1, j, i] - seen[2, i, j]),
+        jaccard=shared / either if either else None,
+        independent=independent,
+    )
+
+
+def _step(sums: Sums, weights: Sequence[Fraction]) -> Step:
+    whole, counts = _weighed(sums, weights), _sum(sums)
+    return Step(
+        sparsity=whole.sparsity,
+        num_changed=counts.changed,
+        probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
+    )
+
+
+def _of(sums: Sums, role: str) -> Sums:
+    return {key: counts for key, counts in sums.items() if key[0] == role and counts.values}
+
+
+def _weighed(sums: Sums, weights: Sequence[Fraction]) -> Weighed:
+    return weigh(((stratum, counts) for (_, stratum), counts in sums.items()), weights)
+
+
+def _sum(sums: Sums) -> PairCounts:
+    total = PairCounts()
+    for counts in sums.values():
+        total.add(counts)
+    return total

@@ -1,0 +1,140 @@
+"""What the numbers mean: the headline in one sentence, and what a reader must know."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzers import limits
+from analyzers.base import Interval
+from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.numerics import PairCounts
+from analyzers.terminal import plural
+from analyzers.update_sparsity.statistics import Pair
+from analyzers.update_sparsity.unmatched import unmatched_notes
+
+# Below this a checkpoint's parameters are said not to have been compared in part, in the headline too.
+_NEARLY_ALL = 0.999
+
+
+def percentage(share: float) -> str:
+    """``share`` in per cent, with digits enough that neither it nor what is left of it reads as nothing unless it is nothing."""
+    rest = min(share, 1 - share)
+    if rest <= 0:
+        return f"{100 * share:.0f} %"
+    exponent = int(f"{100 * rest:.1e}".partition("e")[2])
+    return f"{100 * share:.{min(max(1, 1 - exponent), 12)}f} %"
+
+
+def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, coverage: float) -> str:
+    """The headline.
+
+    same: whether both sides have the same commit; counts: of all pairs, as seen; coverage: the share of the chosen parameters of
+    the base that were compared.
+    """
+    said = _headline(same, counts, sparsity, interval)
+    if coverage >= _NEARLY_ALL:
+        return said
+    return f"{said} This is said of {percentage(coverage)} of the base's parameters: the rest has no counterpart that can be compared."
+
+
+def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
+    if sparsity is None:
+        return "There are no values to compare."
+    if same:
+        return "Both sides are the same checkpoint, file for file: nothing changed."
+    if interval is not None:
+        return _sampled(counts, interval)
+    if counts.values == 1:
+        return f"The one weight compared {_one(counts)}."
+    n = f"{counts.values:,}"
+    if counts.differ == 0:
+        return f"Not one of the {n} weights compared differs."
+    if counts.changed == 0:
+        return (
+            f"Not one of the {n} weights changed in bf16, though {percentage(counts.differ / counts.values)} differ as stored: "
+            "every update is too small for bf16 to see."
+        )
+    if counts.changed == counts.values:
+        return f"Every one of the {n} weights changed in bf16."
+    return f"{percentage(sparsity)} of the weights are, in bf16, what they were: this fine-tune changed {percentage(1 - sparsity)} of them."
+
+
+def _one(counts: PairCounts) -> str:
+    """What became of the only value compared."""
+    if counts.changed:
+        return "changed in bf16"
+    return "changed as stored, too little for bf16 to see" if counts.differ else "does not differ"
+
+
+def _sampled(counts: PairCounts, interval: Interval) -> str:
+    n = f"{counts.values:,}"
+    if counts.changed == 0:
+        seen = "differs" if counts.differ == 0 else "changed in bf16"
+        read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"Not one of the {n} weights read {seen}"
+        return f"{read}: with 95 % confidence at least {percentage(interval.low)} of all weights are, in bf16, what they were."
+    if counts.changed == counts.values:
+        read = "The one weight read" if counts.values == 1 else f"Every one of the {n} weights read"
+        return f"{read} changed in bf16: with 95 % confidence at most {percentage(interval.high)} of all weights are what they were."
+    return (
+        f"About {percentage(interval.estimate)} of the weights are, in bf16, what they were (95 % interval: {percentage(interval.low)} to "
+        f"{percentage(interval.high)}): this fine-tune changed about {percentage(1 - interval.estimate)} of them."
+    )
+
+
+def notes(
+    sides: Sequence[Checkpoint],
+    names: Sequence[str],
+    alignment: Alignment,
+    pairs: Sequence[Pair],
+    counts: PairCounts,
+    eta: float,
+    exact: bool,
+    aggregated: bool,
+    left_out: int,
+) -> Iterator[str]:
+    """What the report's reader must know, most important first. left_out: matrices that were not taken apart though asked for."""
+    if not exact:
+        yield (
+            "Quick mode read a sample, the same places on every side: counts, magnitudes and norms are what was seen in it, shares are "
+            "estimates with 95 % intervals. Changed rows and columns need exact mode."
+        )
+    yield from unmatched_notes(alignment.unmatched[-1])
+    for name, found in zip(names[1:-1], alignment.unmatched[:-1], strict=True):
+        number = len(found.missing) + len(found.misshapen) + len(found.integers)
+        if number:
+            lost = plural(number, "tensor of the base has", "tensors of the base have")
+            yield f"{name}: {lost} no counterpart in it, so that its shares are of fewer weights."
+    yield from _dtype_notes(pairs, eta)
+    if counts.nonfinite:
+        have = plural(counts.nonfinite, "pair has", "pairs have")
+        yield f"{have} a NaN or an infinity on either side: such pairs count as changed or not, and have no magnitude."
+    if left_out:
+        yield (
+            f"Singular values and subspaces: {plural(left_out, 'more matrix was', 'more matrices were')} not taken apart (at most "
+            f"{limits.SPECTRAL_MATRICES:,}, spread over layers and roles, of at most {limits.SPECTRAL_ELEMENTS:,} elements and "
+            f"{limits.SPECTRAL_SIDE:,} on the shorter side)."
+        )
+    if aggregated:
+        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtypes."
+    for name, side in zip(names, sides, strict=True):
+        yield from (f"{name}: {note}" for note in side.notes)
+
+
+def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
+    kinds = sorted({(pair.base.dtype, pair.tuned.dtype) for pair in pairs if pair.base.dtype != pair.tuned.dtype})
+    if kinds:
+        shown = ", ".join(f"{before} with {after}" for before, after in kinds[:4])
+        yield (
+            f"Stored in different dtypes ({shown}): every value is rounded to bf16 before it is compared, and what differs only as stored "
+            "counts conversions, not updates that bf16 swallowed."
+        )
+    stored = {pair.base.counted_as for pair in pairs} | {pair.tuned.counted_as for pair in pairs}
+    if stored != {"BF16"}:
+        yield (
+            f"Changed and probe answer different questions here, for not all values are stored in bf16: an update of 5e-4 of a weight is "
+            f"nothing to the probe (eta {eta:g}), yet can tip its rounding to bf16."
+        )
+    elif eta >= 2**-8:
+        yield f"With eta {eta:g}, at least 2^-8, the probe overlooks steps of bf16 that count as changed."
+    scaled = [pair for pair in pairs if pair.base.scale is not None or pair.tuned.scale is not None]
+    if scaled:
+        are = plural(len(scaled), "tensor is", "tensors are")
+        yield f"{are} compared by decoded values, code times scale in float32, as they are used."

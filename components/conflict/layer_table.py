@@ -1,0 +1,83 @@
+"""The table of layers: all blocks of a gradient together, and each alone."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from components import numbers
+from components.conflict.headline import between, left_open
+from components.conflict.names import sides
+from components.data_table import Column, DataTable
+from components.markup import table
+
+if TYPE_CHECKING:
+    from analyzers.gradient_conflict.report import ConflictReport, ModelRow, Rates
+
+ALL = "all"
+_BLOCKS = ("gate", "up", "down", "q", "k", "v", "o")
+_COLUMNS = (
+    Column("Layer", 84, False),
+    Column("FFN", 112, False),
+    Column("Block", 80, False),
+    Column("Conflict", 92, True),
+    Column("95 % interval", 150, True),
+    Column("Left open by arithmetic", 186, True),
+    Column("Similarity", 98, True),
+    Column("Mean cosine", 112, True),
+    Column("Whole layer", 104, True),
+    Column("Historic rate", 116, True),
+    Column("Pairs", 112, True),
+    Column("Units", 84, True),
+    Column("Without gradient", 138, True),
+)
+_TABLE = DataTable(_COLUMNS)
+_Line = tuple[list[Any], list[str]]
+
+
+def build_layer_table() -> gr.Dataframe:
+    """An empty table. Call inside a page."""
+    return _TABLE.build("Layers and blocks", "m-layers-table")
+
+
+def layer_rows(report: "ConflictReport") -> dict[str, Any]:
+    """The value of the table: the model first, then the layers from the last; after each all of it, its blocks."""
+    return _TABLE.value(_lines(report))
+
+
+def layer_html(report: "ConflictReport") -> str:
+    """The same in HTML."""
+    return table([column.name for column in _COLUMNS], (read for _, read in _lines(report)), frozenset(range(3, len(_COLUMNS))))
+
+
+def _lines(report: "ConflictReport") -> Iterator[_Line]:
+    for name, found in sides(report):
+        ffn = name if report.original is not None else "as it is"
+        rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
+        for layer, row in rows:
+            yield _line(layer, ffn, ALL, row, row)
+            for block in _BLOCKS:
+                rates: Rates | None = getattr(row, block)
+                if rates is not None:
+                    yield _line(layer, ffn, block, rates, None)
+
+
+def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> _Line:
+    whole = None if row is None else row.whole.conflict_rate
+    measures = (rates.conflict_rate, rates.magnitude_similarity, rates.mean_cosine, whole, rates.conflict_rate_historic)
+    rate, similarity, cosine, of_whole, historic = measures
+    interval, counts = rates.interval, (row.neurons, row.dead) if row is not None else (None, None)
+    values = [
+        *(layer, ffn, block, rate, interval.low if interval else None, rates.undecided.low),
+        *(similarity, cosine, of_whole, historic, rates.pairs, *counts),
+    ]
+    read = [
+        *(layer, ffn, block, numbers.share(rate), between(rates), left_open(rates)),
+        *(numbers.magnitude(similarity), numbers.magnitude(cosine), numbers.share(of_whole) if row is not None else numbers.NOTHING),
+        *(
+            numbers.share(historic),
+            numbers.count(rates.pairs),
+            *(numbers.NOTHING if each is None else numbers.count(each) for each in counts),
+        ),
+    ]
+    return values, read

@@ -1,0 +1,72 @@
+"""The methods page, what concerns gradient conflict: every definition, its limits and its source."""
+
+from analyzers import limits
+
+# As in the rates of `analyzers.gradient_conflict`, which loading would bring torch along.
+TAU = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
+_TAUS = ", ".join(f"{tau:g} in {name}" for name, tau in TAU.items())
+SOURCE = "https://github.com/ZeroYuHuang/DynamicK-Tuning"
+
+_CONFLICT = f"""
+<h2 id="conflict">Gradient conflict: what is measured</h2>
+<p>A <b>unit</b> is one neuron of an FFN: its gate row, up row and down column (without a gate: its two; in a mixture of experts one neuron
+of one expert), or one row of an attention projection. Its gradient in sample s is g<sub>s</sub>: of the loss of that sample alone, the
+mean (or sum) of &#8722;log p over the tokens of the <em>answer</em>; the prompt is read and not learned. Weights stay as they are stored;
+nothing is trained. All follows from the Gram matrix of each unit, G = (g<sub>s</sub> &#183; g<sub>r</sub>), which is computed for every
+unit and every pair of samples in one forward and one backward pass, with no full gradient ever stored; blocks (gate, up, down) have Gram
+matrices of their own, which add up.</p>
+<p><b>Conflict rate</b>: of all pairs of distinct samples whose gradients of the unit are neither zero nor shorter than the floor (none by
+default), the share with cos(g<sub>s</sub>, g<sub>r</sub>) &lt; &#947;, over all units together; &#947; is 0 unless you say otherwise.
+<b>Size</b>: gradient magnitude similarity 2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
+same pairs: 1 for equal lengths (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
+<b>Historic rate</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
+href="{SOURCE}">published run</a> counts: it never exceeds 1 &#8722; 1/S.</p>
+<p><b>Intervals</b> are 95 %, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
+would count a sample's pairs with itself.</p>
+<h2 id="undecided">What the arithmetic leaves open</h2>
+<p>Cosines near &#947; have a sign that rounding can turn. Beside a rate stands the range from the share below &#947; &#8722; &#964; to the
+share below &#947; + &#964;, with &#964; = {_TAUS}, as measured against float64. In bfloat16 most unrelated pairs lie within it, so that a
+rate then says little: the result says when it cannot be trusted. What decides is the format in which the model runs, not the one it is
+stored in.</p>
+"""
+
+_WHOLE = """
+<h2 id="whole">Whole gradients, batches, dominance</h2>
+<p><b>Whole gradients</b>: the Gram matrices of all units add up to that of the layer, and of the model: the same rates, of one long
+gradient per sample. Units may conflict often while whole gradients hardly do, since cosines of long vectors of unrelated parts are small
+and of either sign. <b>Batches</b>: samples are put into random batches that share none (4 draws); with averaging weights A the Gram of
+their mean gradients is A G A&#7488;, and the rate between batches follows as between samples. <b>Noise scale</b>: tr(covariance) / |mean
+gradient|&#178;, both unbiased (McCandlish et al., <a href="https://arxiv.org/abs/1812.06162">arXiv 1812.06162</a>, the simple noise
+scale): the batch size at which both are equal.</p>
+<p><b>Dominance</b>: the largest sample's part of &#8721;|g|&#178;; the effective number of samples (&#8721;|g|&#178;)&#178; /
+&#8721;|g|&#8308;; the diversity &#8721;|g<sub>s</sub>|&#178; / |&#8721;g<sub>s</sub>|&#178; (Yin et al., <a
+href="https://arxiv.org/abs/1706.05699">arXiv 1706.05699</a>); of each sample the cosine of its gradient with the mean of the others, the
+cosine of the mean with and without it, and the share of units in which its gradient is the longest.</p>
+<h2 id="activation">By activation, and weight by weight</h2>
+<p><b>Activation</b>: neurons of each layer are ranked by mean |activation| over the tokens of one random half of the samples (but the last
+token of each, which predicts nothing); conflict is that between the samples of the other half, so that the same noise is not in both.
+<b>Weights</b>: with N<sub>+</sub> samples whose gradient is positive at a weight and N<sub>&#8722;</sub> negative, opposite signs are
+N<sub>+</sub>N<sub>&#8722;</sub> / C(N<sub>+</sub> + N<sub>&#8722;</sub>, 2), agreement is |N<sub>+</sub> &#8722; N<sub>&#8722;</sub>| /
+(N<sub>+</sub> + N<sub>&#8722;</sub>), means over weights; signal to noise is &#8721; mean&#178; / &#8721; variance over samples. Without
+any common signal it is expected to be 1/S.</p>
+"""
+
+_TOPK = f"""
+<h2 id="topk">A top-k FFN</h2>
+<p>Each token keeps the k neurons with the largest score (the activated gate, up, |up|, their product or its magnitude), or as few as hold
+a share of the sum of |score|; the others are 0, forward and backward, in the layers chosen. The original FFN runs on the same samples, and
+the interval of the difference is that of the paired jackknife. The published run is of Llama-2-7b with k = 12.5 % by gate in the last of
+its 32 layers on 50 samples of Alpaca: the layers below it see the same forward pass and another gradient.</p>
+<h2 id="conflict-limits">What is run</h2>
+<p>Models with safetensors weights and a causal language modelling head of a known family: Llama, Qwen, Mistral, Gemma, OLMo, Phi-3, GPT-2,
+GPT-NeoX, OPT, BLOOM, Falcon, StarCoder2, and mixtures of experts (Mixtral, Qwen-MoE, gpt-oss). Code of a repository is never run. What a
+model needs and what this machine has is compared before anything is loaded. Texts are laid out by the tokenizer's chat template where it
+has one; samples are padded on the right, and padding is dropped before anything is multiplied. At most {limits.CONFLICT_SAMPLES} samples
+of {limits.CONFLICT_TOKENS:,} tokens; from the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU
+1,000 times as many. The exact tokens are in the JSON, so that anyone can compute it again.</p>
+"""
+
+
+def methods() -> str:
+    """The text in HTML."""
+    return _CONFLICT + _WHOLE + _TOPK

@@ -1,0 +1,49 @@
+"""What starts and stops a run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+# Filled by page.js when Enter is pressed while an analysis runs.
+_BUSY = '<p id="m-busy" role="status"></p>'
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """beside: what else must not be used while an analysis runs (the examples)."""
+
+    go: gr.Button
+    stop: gr.Button
+    beside: Sequence[gr.Button]
+
+    def components(self) -> list[Any]:
+        """All of them, as the outputs of an event."""
+        return [self.go, self.stop, *self.beside]
+
+    def busy(self, running: bool) -> dict[Any, Any]:
+        """Updates for while an analysis runs, and for when none does."""
+        return {
+            self.go: gr.update(visible=not running),
+            self.stop: gr.update(visible=running),
+            **{button: gr.update(interactive=not running) for button in self.beside},
+        }
+
+
+def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
+    """The button that starts, called ``name``, and Stop, which takes its place. Call in the row of the question."""
+    go = gr.Button(name, variant="primary", elem_id="m-inspect", elem_classes="m-go")
+    stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
+    return go, stop
+
+
+def build_busy() -> None:
+    """Where it is said that an analysis is running already. Call below the question."""
+    gr.HTML(_BUSY, elem_classes="m-plain")
+
+
+def build_examples(names: Sequence[str]) -> list[gr.Button]:
+    """A button for each example, in a line that wraps."""
+    with gr.Row(elem_classes="m-chips"):
+        return [gr.Button(name, size="sm", scale=0) for name in names]

@@ -1,0 +1,100 @@
+"""Analyses that run a model. The first of them loads torch; on ZeroGPU each is lent a GPU for a time that it asks for beforehand."""
+
+import math
+import os
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
+from typing import Any
+
+from analyzers import limits
+from analyzers.base import Request
+from analyzers.checkpoints import Access
+from analyzers.errors import MantissaError
+
+# What is asked of ZeroGPU: to begin with, and by how fast weights are loaded and models run. Careful guesses.
+_START_SECONDS = 15
+_BYTES_PER_SECOND = 1e9
+_FLOPS = 5e13
+# Multiplications and additions for a parameter and a token: forward, backward to the inputs, and what is made of them.
+_FLOPS_PER_PARAMETER = 6
+
+
+def run(request: Request) -> Generator[Any, None, None]:
+    """The analysis of ``request`` within the page's limits: progress, then the report. Raises what the analyzer raises."""
+    if _lend is None:
+        yield from _analysis(request)
+    else:
+        yield from _with_gpu(request, _lend)
+
+
+def warm() -> None:
+    """Load what the first of them would have to wait for."""
+    from analyzers import gradient_conflict, precision_variants  # noqa: F401
+
+
+def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
+    """How long a GPU is asked for, to load ``nbytes`` of weights and run ``tokens`` through ``parameters`` of them."""
+    return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS)
+
+
+def tokens(request: Any) -> int:
+    """How many tokens a request runs through the model at most, in all passes."""
+    from analyzers.precision_variants import PrecisionRequest
+
+    if isinstance(request, PrecisionRequest):
+        variants = len(request.variants)
+        # fp16 may need more than one loss scale, and comparing takes about as long as running
+        passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
+        return 2 * passes * request.sequences * request.sequence_length
+    return int((1 if request.ffn == "original" else 2) * request.samples * request.max_length)
+
+
+def less(request: Request) -> str:
+    """What else to ask for where a request takes too long."""
+    from analyzers.precision_variants import PrecisionRequest
+
+    fewer = "fewer variants, fewer or shorter sequences" if isinstance(request, PrecisionRequest) else "fewer or shorter samples"
+    return f"{fewer}, a smaller model"
+
+
+def borrowed(request: Request, seconds: int) -> Iterator[Any]:
+    """`run` where the GPU is, in a process of its own. What goes wrong is the last item: raised, it would lose its sentence on the way.
+
+    seconds: what was asked for, which is read before this begins.
+    """
+    try:
+        yield from _analysis(request)
+    except MantissaError as error:
+        yield error
+    except Exception as error:
+        yield RuntimeError(f"{type(error).__name__} with the GPU")
+
+
+def _analysis(request: Request) -> Generator[Any, None, None]:
+    from analyzers import gradient_conflict, precision_variants
+
+    analyze: dict[type[Request], Callable[..., Any]] = {
+        gradient_conflict.ConflictRequest: gradient_conflict.analyze,
+        precision_variants.PrecisionRequest: precision_variants.analyze,
+    }
+    yield from analyze[type(request)](request, access=Access(), largest=limits.WEB_MODEL_WORK)
+
+
+def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> Iterator[Any]:
+    """`borrowed`, once everything is here that a GPU would have to wait for."""
+    from analyzers.language_models.load import open_model
+
+    with open_model(request.model, Access(), device="cpu") as opened:
+        if not getattr(request, "random_init", False):
+            yield from opened.fetch()
+        facts = opened.facts
+    seconds = gpu_seconds(facts.parameters, facts.bytes, tokens(request))
+    for item in lend(request.model_copy(update={"device": "cuda"}), seconds):
+        if isinstance(item, Exception):
+            raise item
+        yield item
+
+
+_lend: Callable[[Request, int], Iterator[Any]] | None = None
+if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as its own package reads it, which only a Space has
+    _lend = import_module("spaces").GPU(duration=lambda _, seconds: seconds)(borrowed)

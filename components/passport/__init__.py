@@ -1,0 +1,1 @@
+"""The precision passport: what the page shows of dtype detection."""

@@ -1,0 +1,25 @@
+"""The files of a run over several models."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from components.downloads import Files, file_name, tables_zip, write_files
+from components.passport.document import document
+from components.passport.outcomes import Outcome
+
+
+def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:
+    """Write them into ``folder``; the JSON is a list, ``{"model", "error"}`` where one failed. Raises OSError when the disk refuses."""
+    wholes = [None if outcome.report is None else outcome.whole() for outcome in outcomes]
+    pairs = list(zip(outcomes, wholes, strict=True))
+    each = [
+        whole.model_dump_json(indent=2) if whole else json.dumps({"model": outcome.model, "error": outcome.error})
+        for outcome, whole in pairs
+    ]
+    failed = [(outcome.model, outcome.error) for outcome, whole in pairs if not whole]
+    reports = [whole for whole in wholes if whole]
+    page = document([Outcome(outcome.model, whole, outcome.error) for outcome, whole in pairs])
+    others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
+    name = file_name([f"{outcomes[0].model}{others}"], "dtype")
+    return write_files(folder, name, "[" + ",\n".join(each) + "]", tables_zip(reports, failed), page)

@@ -1,0 +1,122 @@
+"""Several models on the page: their table, which fills while they are read, their place among labelled models, and the downloads."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from components import numbers
+from components.markup import caption
+from components.passport.comparison import comparison
+from components.passport.files import write_several
+from components.passport.form import command_of_several, permalink_of_several
+from components.passport.outcomes import Outcome, kept, reports_of
+from components.plots.among_models import among_models
+from components.share import Share, build_share, downloads
+
+_ABOUT = "Numbered stars are these models, by their rows above; each point is a model whose training precision is known. "
+_NOWHERE = "None of these models could be read, so none has a place here. "
+# A click on a row's name opens it here; with a modifier key, as any link.
+_OPEN = (
+    "element.addEventListener('click', (event) => {"
+    " const link = event.target.closest('a[data-row]');"
+    " if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;"
+    " event.preventDefault(); trigger('click', {row: Number(link.dataset.row)}); })"
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """A run over several models: what was asked for, and what is known so far. Its whole reports lie in ``folder``."""
+
+    requests: list[DtypeRequest]
+    folder: Path
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, requests: list[DtypeRequest]) -> "Batch":
+        """A run that has not begun. Raises OSError when the disk refuses."""
+        return cls(requests, downloads.folder())
+
+    def add(self, report: DtypeReport) -> None:
+        """The next model's report. Raises OSError when the disk refuses."""
+        downloads.used(self.folder)
+        number = len(self.outcomes)
+        self.outcomes.append(kept(self.requests[number].model, report, self.folder / f"{number}.json"))
+
+    def fail(self, error: str) -> None:
+        """The next model has no report, and ``error`` says why."""
+        self.outcomes.append(Outcome(self.requests[len(self.outcomes)].model, error=error))
+
+    def summary(self) -> str:
+        """How many of how many have a report, as a sentence."""
+        read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
+        said = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
+        return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The parts of the page that a batch fills."""
+
+    card: gr.Column
+    table: gr.HTML
+    tabs: gr.Column
+    about: gr.HTML
+    among: gr.Plot
+    share: Share
+
+    def components(self) -> list[Any]:
+        """All of them, as the outputs of an event."""
+        return [self.card, self.table, self.tabs, self.about, self.among, *self.share.components()]
+
+    def hide(self) -> dict[Any, Any]:
+        """Updates that take them off the page."""
+        return {self.card: gr.update(visible=False)}
+
+    def rows(self, batch: Batch, rest: str = "waiting") -> dict[Any, Any]:
+        """Updates that show the table as it is now; models not read yet say ``rest``."""
+        asked = [request.model for request in batch.requests]
+        return {self.card: gr.update(visible=True), self.table: comparison(asked, batch.outcomes, rest)}
+
+    def begin(self, batch: Batch) -> dict[Any, Any]:
+        """Updates for a run that has just begun: every row waits."""
+        return {**self.rows(batch), self.tabs: gr.update(visible=False)}
+
+    def end(self, batch: Batch) -> dict[Any, Any]:
+        """Updates for a run that is over or was stopped, with its files. Raises OSError when these cannot be written or read."""
+        done = batch.outcomes
+        places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
+        downloads.used(batch.folder)
+        files = write_several(batch.folder, done)
+        request = batch.requests[0]
+        return {
+            **self.rows(batch, "not read: stopped"),
+            self.tabs: gr.update(visible=True),
+            self.about: caption((_ABOUT if places else _NOWHERE) + "Dashed: the thresholds of the rule of thumb."),
+            self.among: among_models([report for _, report in places], [row for row, _ in places]),
+            **self.share.show(permalink_of_several(done, request), command_of_several(done, request), files),
+        }
+
+
+def opened(batch: Batch | None, event: gr.EventData) -> Outcome | None:
+    """The outcome that a click in the table asks for; None for a click that asks for nothing there is."""
+    row = event._data.get("row") if isinstance(event._data, dict) else None
+    if batch is None or not isinstance(row, int) or not 0 <= row < len(batch.outcomes):
+        return None
+    return batch.outcomes[row] if batch.outcomes[row].report is not None else None
+
+
+def build_several() -> Several:
+    """Lay them out, hidden until there is a batch. Call inside a page."""
+    with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as card:
+        table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
+        with gr.Column(visible=False, elem_classes="m-flush") as under, gr.Tabs():
+            with gr.Tab("Among models"):
+                about = gr.HTML(elem_classes="m-plain")
+                among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
+            with gr.Tab("Share"):
+                share = build_share("m-all")
+    return Several(card, table, under, about, among, share)

@@ -1,0 +1,7 @@
+"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and beside the published run."""
+
+from components.plots.gradient_conflict.curves import batches, deciles
+from components.plots.gradient_conflict.layers import published, rates, similarity
+from components.plots.gradient_conflict.samples import cosines, dominance
+
+__all__ = ["batches", "cosines", "deciles", "dominance", "published", "rates", "similarity"]

@@ -1,0 +1,97 @@
+"""Between samples: the cosines of all pairs, and the part that each has in the whole."""
+
+import math
+from typing import TYPE_CHECKING
+
+from components import numbers
+from components.conflict.names import excerpts
+from components.plots.style import COLOURS, LIMIT, exactly, layout, text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.gradient_conflict.report import ConflictReport
+
+# From conflict over nothing, which lets the page shine through, to agreement. Most cosines are small: colours change fastest there.
+DIVERGING = (
+    (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
+    (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
+)  # fmt: skip
+# Beside an axis a line of text has room for so many characters on a narrow screen.
+_LINE = 40
+
+
+def cosines(report: "ConflictReport") -> "Figure":
+    """(S, S) cosines between whole gradients, each sample named by its number and the beginning of its text; none with itself."""
+    from plotly.graph_objects import Figure, Heatmap
+
+    values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(report.cosines.model)]
+    names = _named(report)
+    cells = Heatmap(
+        x=names,
+        y=names,
+        z=values,
+        zmin=-1,
+        zmid=0,
+        zmax=1,
+        colorscale=[list(stop) for stop in DIVERGING],
+        hoverongaps=False,
+        hovertemplate="%{y}<br>%{x}<br>cosine %{z:.4f}<extra></extra>",
+        colorbar={
+            "orientation": "h",
+            "y": 1,
+            "yanchor": "bottom",
+            "thickness": 8,
+            "len": 1,
+            "outlinewidth": 0,
+            "ypad": 4,
+            "tickvals": [-1, -0.5, 0, 0.5, 1],
+            "tickangle": 0,
+        },
+    )
+    figure = Figure([cells], layout(min(560, 220 + 12 * max(8, len(names)))))
+    ticks = list(range(0, len(names), max(1, math.ceil(len(names) / 10))))
+    axis = {"type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0, "showgrid": False}
+    figure.update_xaxes(title="sample", **axis)
+    figure.update_yaxes(title="sample", autorange="reversed", **axis)
+    figure.update_layout(margin={"l": 52, "r": 16, "t": 8, "b": 48})
+    return figure
+
+
+def dominance(report: "ConflictReport") -> "Figure":
+    """A bar for each sample: its share of the sum of squares; a line where all would be equal."""
+    from plotly.graph_objects import Bar, Figure
+
+    rows, names = report.dominance.samples, _named(report)
+    bars = Bar(
+        x=[row.sample for row in rows],
+        y=[None if row.share is None else 100 * row.share for row in rows],
+        marker={"color": COLOURS[0]},
+        customdata=[
+            [
+                name,
+                exactly(row.share),
+                numbers.magnitude(row.cosine_to_rest),
+                f"{row.leave_one_out_cosine:.4f}" if row.leave_one_out_cosine is not None else numbers.NOTHING,
+                numbers.share(row.neurons_led),
+            ]
+            for row, name in zip(rows, names, strict=True)
+        ],
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the sum of squares<br>cosine to the rest %{customdata[2]}"
+        "<br>the mean without it: cosine %{customdata[3]}<br>leads %{customdata[4]} of the units<extra></extra>",
+    )
+    figure = Figure([bars], layout(280))
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=100 / len(rows), y1=100 / len(rows), line=LIMIT)
+    figure.update_xaxes(title="sample", showgrid=False, nticks=10)
+    figure.update_yaxes(title="part of the sum, %", nticks=5, rangemode="tozero")
+    return figure
+
+
+def _named(report: "ConflictReport") -> list[str]:
+    """Of each sample its number and the beginning of its text in two lines, for a figure; no two are the same."""
+    named = []
+    for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
+        cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1
+        first, rest = (excerpt[:cut], excerpt[cut + 1 :]) if cut > 0 else (excerpt[:_LINE], excerpt[_LINE:])
+        named.append("<br>".join([f"{number}: {text(first)}", *([text(rest)] if rest else [])]))
+    return named

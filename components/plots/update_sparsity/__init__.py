@@ -1,0 +1,8 @@
+"""The figures of update sparsity: where the changes are, how large, how they came about, and beside published ones."""
+
+from components.plots.update_sparsity.amounts import relative, ulps
+from components.plots.update_sparsity.beside import beside
+from components.plots.update_sparsity.places import heat_map, roles
+from components.plots.update_sparsity.steps import overlap, steps
+
+__all__ = ["beside", "heat_map", "overlap", "relative", "roles", "steps", "ulps"]

@@ -1,0 +1,125 @@
+"""How large the updates are: steps of bf16, and shares of the values' size."""
+
+import math
+from typing import TYPE_CHECKING
+
+from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
+from components import numbers
+from components.plots.style import COLOURS, GROUND, LIMIT, exactly, layout
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Bar, Figure
+
+# Neighbouring bf16 values are this far apart, at least and at most.
+THRESHOLDS = (-8, -7)
+# As many names of bars as have room on a narrow screen.
+_NAMED = 6
+# Where the relative updates end that are drawn, in binades: nothing is larger than twice its size.
+_LEAST, _MOST = -40.0, 1.0
+
+
+def ulps(report: SparsityReport) -> "Figure":
+    """How many pairs lie how many steps of bf16 apart, on a logarithmic axis: most lie none apart."""
+    from plotly.graph_objects import Bar, Figure
+
+    total = sum(each.count for each in report.ulp_histogram) or 1
+    found = [each for each in report.ulp_histogram if each.count]
+    bars = Bar(
+        x=list(range(len(found))),
+        y=[100 * each.count / total for each in found],
+        marker={"color": COLOURS[0]},
+        customdata=[[_steps(each), f"{each.count:,}", exactly(each.count / total)] for each in found],
+        hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values, %{customdata[2]}<extra></extra>",
+    )
+    figure = Figure([bars], layout(340))
+    least = min((100 * each.count / total for each in found), default=1e-2)
+    named = list(range(0, len(found), math.ceil(len(found) / _NAMED) or 1))
+    figure.update_xaxes(
+        title="steps of bf16 between base and tuned",
+        showgrid=False,
+        tickangle=0,
+        tickvals=named,
+        ticktext=[f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named],
+    )
+    low = math.floor(math.log10(least) - 0.2)
+    ticks = range(2, low - 1, -max(1, math.ceil((2 - low) / 6)))
+    figure.update_yaxes(
+        title="% of the values",
+        type="log",
+        range=[low, 2.3],
+        tickvals=[10.0**tick for tick in ticks],
+        ticktext=[f"{10.0**tick:g}" if tick > -4 else numbers.power(tick, 10) for tick in ticks],
+    )
+    return figure
+
+
+def relative(report: SparsityReport) -> "Figure":
+    """How many values moved by which share of their size: those that changed in bf16 and those that did not, stacked."""
+    from plotly.graph_objects import Figure
+
+    found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
+    total = report.magnitudes.relative.count or 1
+    traces = [_bars(found, [each.changed for each in found], total, "changed in bf16", COLOURS[0])]
+    unchanged = [each.count - each.changed for each in found]
+    if any(unchanged):
+        traces.append(_bars(found, unchanged, total, "the same in bf16", COLOURS[1]))
+    figure = Figure(traces, layout(360))
+    top = max((100 * each.count / total / _width(each) for each in found), default=1.0)
+    low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
+    low = min(low, THRESHOLDS[0] - 2)
+    right = THRESHOLDS[0] - low < 0.5 * (_MOST - low)
+    for line, exponent in enumerate(THRESHOLDS if right else THRESHOLDS[::-1]):
+        _threshold(figure, exponent, 1 - 0.09 * line, right)
+    step = 2 if _MOST - low <= 14 else 4 if _MOST - low <= 28 else 8
+    ticks = list(range(math.ceil(low / step) * step, 1, step))
+    figure.update_layout(barmode="stack", bargap=0)
+    figure.update_xaxes(
+        title="|update| / size of the value", range=[low, _MOST], tickvals=ticks, ticktext=[numbers.power(t) for t in ticks], showgrid=False
+    )
+    figure.update_yaxes(title="% of the values, per doubling", range=[0, top * 1.35], nticks=5)
+    if len(traces) > 1:
+        figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "itemclick": False})
+    return figure
+
+
+def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str) -> "Bar":
+    from plotly.graph_objects import Bar
+
+    ends = [(math.log2(each.low), math.log2(each.high)) for each in bins]
+    return Bar(
+        x=[(low + high) / 2 for low, high in ends],
+        y=[100 * count / total / _width(each) for each, count in zip(bins, counts, strict=True)],
+        width=[0.92 * (high - low) for low, high in ends],
+        name=name,
+        marker={"color": colour},
+        customdata=[[f"{100 * each.low:.3g}", f"{100 * each.high:.3g}", f"{count:,}"] for each, count in zip(bins, counts, strict=True)],
+        hovertemplate=f"from %{{customdata[0]}} % to %{{customdata[1]}} % of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
+    )
+
+
+def _width(each: Bin) -> float:
+    """In binades. Bars are as high as their bins are full for their width: bins of equal width in numbers are not equal in binades."""
+    return math.log2(each.high / each.low)
+
+
+def _threshold(figure: "Figure", exponent: int, height: float, right: bool) -> None:
+    """One of the two distances between neighbours in bf16, with its name beside it, above the line of the other."""
+    least = exponent == THRESHOLDS[0]
+    figure.add_shape(type="line", yref="paper", x0=exponent, x1=exponent, y0=0, y1=height, line=LIMIT)
+    figure.add_annotation(
+        x=exponent,
+        yref="paper",
+        y=height,
+        text=f"{'least' if least else 'most'} step of bf16, {numbers.power(exponent)}",
+        showarrow=False,
+        xanchor="left" if right else "right",
+        xshift=4 if right else -4,
+        yanchor="top",
+        font={"size": 11},
+        bgcolor=GROUND,
+        borderpad=1,
+    )
+
+
+def _steps(each: UlpBin) -> str:
+    return numbers.plural(each.low, "step") if each.low == each.high else f"{each.low:,} to {each.high:,} steps"

@@ -1,0 +1,117 @@
+"""Where the changes are: sparsity by layer and role."""
+
+import math
+from typing import TYPE_CHECKING
+
+from analyzers.update_sparsity.report import SparsityReport
+from components import numbers
+from components.plots.style import COLOURS, exactly, layout, text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.update_sparsity.report import LayerRow
+
+_OUTSIDE = "outside"
+_ROW = 38
+# As many columns as have room for their numbers on a wide screen.
+_LABELLED = 16
+# Fewer percentage points than this between the least and the most sparse cell are not stretched over all colours.
+_NARROWEST = 0.02
+
+
+def heat_map(report: SparsityReport) -> "Figure":
+    """A cell for each layer and role: the sparsity of its tensors. What stands outside the layers has a column of its own, on the left."""
+    from plotly.graph_objects import Figure, Heatmap
+
+    names = [*report.roles][::-1]
+    columns, edges = _columns(report)
+    places = [_place(row) for row in columns]
+    shares = [[None if row is None else row.roles.get(role) for row in columns] for role in names]
+    low, high = _range([share for line in shares for share in line if share is not None])
+    cells = Heatmap(
+        x=edges,
+        y=[text(role) for role in names],
+        z=[[None if share is None else 100 * share for share in line] for line in shares],
+        zmin=100 * low,
+        zmax=100 * high,
+        colorscale="Viridis",
+        xgap=1 if len(columns) <= _LABELLED else 0,
+        ygap=1,
+        hoverongaps=False,
+        text=[[_cell(share) for share in line] for line in shares],
+        texttemplate="%{text}" if len(columns) <= _LABELLED else None,
+        customdata=[[[place, exactly(share)] for place, share in zip(places, line, strict=True)] for line in shares],
+        hovertemplate="%{y}, %{customdata[0]}<br>sparsity %{customdata[1]}<extra></extra>",
+        colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "nticks": 6, "ypad": 4},
+    )
+    figure = Figure([cells], layout(110 + _ROW * max(2, len(names))))
+    middles = [((left + right) / 2, row) for left, right, row in zip(edges, edges[1:], columns, strict=False) if row is not None]
+    inside = [(middle, str(row.layer)) for middle, row in middles if row.layer is not None]
+    ticks = [(middle, _OUTSIDE) for middle, row in middles if row.layer is None] + inside[:: max(1, math.ceil(len(inside) / 6))]
+    figure.update_xaxes(title="layer", tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], tickangle=0, showgrid=False)
+    figure.update_yaxes(showgrid=False, automargin=True, ticks="")
+    figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 44})
+    return figure
+
+
+def roles(report: SparsityReport) -> "Figure":
+    """A bar for each role, and a line from its least to its most sparse tensor."""
+    from plotly.graph_objects import Bar, Figure
+
+    known = [(role, row, row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
+    bars = Bar(
+        orientation="h",
+        x=[100 * share for _, _, share in known],
+        y=[text(role) for role, _, _ in known],
+        width=0.62,
+        marker={"color": COLOURS[0]},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [100 * max(0.0, (row.max if row.max is not None else share) - share) for _, row, share in known],
+            "arrayminus": [100 * max(0.0, share - (row.min if row.min is not None else share)) for _, row, share in known],
+            "color": COLOURS[5],
+            "thickness": 1.6,
+            "width": 5,
+        },
+        customdata=[
+            [exactly(share), exactly(row.min), exactly(row.max), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
+            for _, row, share in known
+        ],
+        hovertemplate="%{y}<br>sparsity %{customdata[0]}<br>tensors from %{customdata[1]} to %{customdata[2]}"
+        "<br>%{customdata[3]}, %{customdata[4]} parameters<extra></extra>",
+    )
+    figure = Figure([bars], layout(80 + _ROW * max(2, len(known))))
+    figure.update_xaxes(title="sparsity, %", range=[0, 102], nticks=6, gridcolor="#7c828d")
+    figure.update_yaxes(showgrid=False, automargin=True, ticks="")
+    figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 48})
+    return figure
+
+
+def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float]]":
+    """What stands outside the layers, a gap, and the layers; and the edges of all these columns, one more than there are."""
+    inside = [row for row in report.layers if row.layer is not None]
+    outside = [row for row in report.layers if row.layer is None]
+    # wide enough for its name, however many layers there are
+    width, gap = max(1.0, len(inside) / 5), max(0.15, len(inside) / 24)
+    columns: list[LayerRow | None] = [*outside, *([None] if outside and inside else []), *inside]
+    edges = [-gap - width - 0.5, -gap - 0.5] if outside else []
+    return columns, edges + [place - 0.5 for place in range(len(inside) + 1)] if inside else edges
+
+
+def _place(row: "LayerRow | None") -> str:
+    return "" if row is None else "outside the layers" if row.layer is None else f"layer {row.layer}"
+
+
+def _range(shares: list[float]) -> tuple[float, float]:
+    """The ends of the colour scale: those of the shares, at least `_NARROWEST` apart and within 0 and 1."""
+    low, high = min(shares, default=0.0), max(shares, default=1.0)
+    if high - low < _NARROWEST:
+        high = min(1.0, (low + high + _NARROWEST) / 2)
+        low = max(0.0, high - _NARROWEST)
+    return low, high
+
+
+def _cell(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.3g}"

@@ -1,0 +1,112 @@
+"""The headline: the reading in plain words, and under it the four tiles. In HTML; whatever comes from outside is escaped here."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analyzers.language_models.samples import SAMPLES
+from components import numbers
+from components.markup import head, tag, tile
+from components.plain_text import html, prose
+from components.precision.names import commit, data_name, layer_name, model_name, within_layer
+
+if TYPE_CHECKING:
+    from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
+
+_UNKNOWN = tag("undecided", "not decided")
+
+
+def headline(report: "PrecisionReport") -> str:
+    """Head, sentences, tiles."""
+    tiles = _closest(report) + _worst_layer(report) + _ratio(report) + _headroom(report)
+    parts = _head(report) + _about_sample(report) + _reading(report) + f'<div class="m-tiles">{tiles}</div>'
+    return f'<section class="m-card" aria-label="Precision variants">{parts}</section>'
+
+
+def summary(report: "PrecisionReport") -> str:
+    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
+    return f"{model_name(report)}: {report.statement}"
+
+
+def least(report: "PrecisionReport") -> "tuple[float, Headroom] | None":
+    """The least headroom of any layer of the reference, in bits, forward or of a weight, and where."""
+    levels = [(bits, row) for row in report.reference.headroom for bits in (row.forward, row.weights) if bits is not None]
+    return min(levels, key=lambda level: level[0], default=None)
+
+
+def _head(report: "PrecisionReport") -> str:
+    inputs, reference = report.inputs, report.reference
+    short = f" <small>@&nbsp;{html(commit(report))}</small>" if commit(report) else ""
+    facts = (
+        f"{numbers.plural(reference.layers, 'layer')}, {numbers.parameters(reference.parameters)} parameters"
+        f"{', random' if reference.weights == 'random' else ''}; {numbers.plural(inputs.sequences, 'sequence')} of "
+        f"{numbers.plural(inputs.length, 'token')} of {data_name(report)}. Took {numbers.duration(report.timing.seconds)}"
+    )
+    return head(f"{html(model_name(report))}{short}", facts)
+
+
+def _about_sample(report: "PrecisionReport") -> str:
+    sample = SAMPLES.get(report.checkpoint.ref.removeprefix("sample:")) if report.checkpoint.ref.startswith("sample:") else None
+    return f'<p class="m-sample">A built-in sample: {html(sample.description, 500)}.</p>' if sample else ""
+
+
+def _reading(report: "PrecisionReport") -> str:
+    sentences = report.statement.removesuffix(".").split(". ")
+    listed = "".join(f"<li>{prose(sentence).replace(' %', '&nbsp;%')}.</li>" for sentence in sentences)
+    return f'<div class="m-headline"><h3>What rounding does to it</h3><ul class="m-reading">{listed}</ul></div>'
+
+
+def _closest(report: "PrecisionReport") -> str:
+    found = _errors(report, lambda variant: variant.summary.logprob_mean)
+    if not found:
+        return tile("Closest to fp32", "Cannot tell", _UNKNOWN, "<p>No variant gave finite log-probabilities.</p>")
+    closest, farthest = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    body = f"Its log-probabilities are off by {numbers.magnitude(found[closest])} nats on average"
+    body += f"; those of {farthest}, the farthest, by {numbers.magnitude(found[farthest])}." if farthest != closest else "."
+    return tile("Closest to fp32", closest, tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+
+
+def _worst_layer(report: "PrecisionReport") -> str:
+    found = _errors(report, lambda variant: variant.summary.mid_max)
+    if not found:
+        return tile("Worst layer", "Cannot tell", _UNKNOWN, "<p>No variant gave finite hidden states in every layer.</p>")
+    best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    low, high = f"{100 * found[best]:.2g}", f"{100 * found[worst]:.2g}"
+    between, which = (f"{high} %", f"of {best}") if best == worst else (f"{low} to {high} %", f"from {best} to {worst}")
+    body = f"Error of hidden states where it is largest, as a share of their size (rms): {which}."
+    return tile("Worst layer", between, tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+
+
+def _ratio(report: "PrecisionReport") -> str:
+    found = _errors(report, lambda variant: variant.logprobs.ratio_mean)
+    if not found:
+        return tile("Importance ratio", "Cannot tell", _UNKNOWN, "<p>No variant gave finite log-probabilities.</p>")
+    name = max(found, key=found.__getitem__)
+    logprobs = report.variants[name].logprobs
+    body = (
+        f"So far from 1 is, on average, the ratio of a token's probabilities in {name} and in fp32; at most "
+        f"{numbers.share(logprobs.ratio_max)}. A policy gradient sees it that samples in the one and learns in the other."
+    )
+    return tile("Importance ratio", numbers.share(found[name]), tag("fact", "fact"), f"<p>{html(body, 400)}</p>")
+
+
+def _headroom(report: "PrecisionReport") -> str:
+    over, layers = report.reference.fp16_overflow, report.reference.layers
+    if over is not None:
+        what = "a stored weight" if over.direction == "weights" else "what is computed there"
+        body = f"First in {layer_name(over.layer, layers)}: {within_layer(over.name)}, {what}, goes beyond 65504."
+        return tile("Safe in fp16?", "Overflows", tag("warning", "not safe"), f"<p>{html(body, 400)}</p>")
+    level = least(report)
+    if level is None:
+        return tile("Safe in fp16?", "Cannot tell", _UNKNOWN, "<p>All numbers are 0.</p>")
+    bits, row = level
+    body = (
+        f"On this text the largest number is in {layer_name(row.layer, layers)}: it would have to grow "
+        f"{numbers.magnitude(2**bits)} times to overflow."
+    )
+    return tile("Safe in fp16?", f"{bits:.3g} bits left", tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+
+
+def _errors(report: "PrecisionReport", error: "Callable[[Variant], float | None]") -> dict[str, float]:
+    """A measure of each variant by name; those that overflow, or that are the reference again, are left out."""
+    measured = ((name, error(variant)) for name, variant in report.variants.items() if variant.overflow is None)
+    return {name: value for name, value in measured if value}

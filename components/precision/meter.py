@@ -1,0 +1,38 @@
+"""Progress of precision variants: which ran already, and how long each took."""
+
+import time
+
+from analyzers.base import Progress
+from components import numbers
+from components.plain_text import html
+from components.progress import Meter
+
+
+class VariantMeter(Meter):
+    """Lists the runs of the model so far below the bar, the present one last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began: dict[str, float] = {}
+        self._took: dict[str, float] = {}
+
+    def show(self, progress: Progress) -> str:
+        """As of any progress; a run that is over is noted even where nothing is shown."""
+        from analyzers.precision_variants import VariantProgress
+
+        if isinstance(progress, VariantProgress):
+            now = time.monotonic()
+            began = self._began.setdefault(progress.variant, now)
+            if progress.finished:
+                self._took[progress.variant] = now - began
+            # a note begins with a name, which must not become a capital
+            progress = progress.model_copy(update={"note": f"running {progress.note}"})
+        return super().show(progress)
+
+    def found(self, progress: Progress) -> str:
+        """The runs, in HTML."""
+        rows = "".join(f"<li>{html(name)}<span>{self._how_long(name)}</span></li>" for name in self._began)
+        return f'<ul class="m-ran">{rows}</ul>' if rows else ""
+
+    def _how_long(self, name: str) -> str:
+        return numbers.duration(self._took[name]) if name in self._took else "running"

@@ -1,0 +1,69 @@
+"""Sparsity reports as one self-contained page."""
+
+from collections.abc import Sequence
+
+from analyzers.update_sparsity.published import placed
+from analyzers.update_sparsity.report import SparsityReport
+from components import numbers
+from components.markup import caption, notes, table
+from components.plain_text import shown
+from components.plots import update_sparsity as plots
+from components.sparsity import captions, tables
+from components.sparsity.headline import headline
+from components.sparsity.matching import matching
+from components.sparsity.names import base_name, tuned_names
+from components.standalone import figure, folded, page
+
+
+def document(reports: Sequence[SparsityReport]) -> str:
+    """A page with the headline, the tables and the plots of each report."""
+    about = ", ".join(f"{base_name(report)} to {tuned_names(report)[-1]}" for report in reports[:3]) + (" ..." if len(reports) > 3 else "")
+    return page("Update sparsity", about, "".join(_article(report, row) for row, report in enumerate(reports, 1)))
+
+
+def _article(report: SparsityReport, row: int) -> str:
+    parts = [
+        headline(report),
+        figure("Where: layers and roles", plots.heat_map(report), f"places-{row}", captions.HEAT_MAP),
+        figure("Where: roles", plots.roles(report), f"roles-{row}", captions.ROLES),
+        _card(tables.roles(report) + notes(report.notes)),
+        figure("How much: relative updates", plots.relative(report), f"relative-{row}", captions.relative(report)),
+        figure("How much: steps of bf16", plots.ulps(report), f"ulps-{row}", captions.ULPS),
+        _card(tables.sizes(report)),
+    ]
+    if report.trajectory:
+        parts += [
+            figure("Over time", plots.steps(report), f"steps-{row}", captions.STEPS),
+            _card(tables.trajectory(report)),
+            figure("The same weights?", plots.overlap(report), f"overlap-{row}", captions.OVERLAP),
+        ]
+    said = placed(report.sparsity).sentence if report.sparsity is not None else ""
+    parts += [
+        figure("Among published fine-tunes", plots.beside(report), f"published-{row}", said),
+        folded("Published fine-tunes", tables.among_published(report)),
+        folded("Matching of the tensors", matching(report)),
+    ]
+    if report.spectral:
+        parts.append(folded("Matrices taken apart", caption(captions.spectral(report)) + tables.spectral(report)))
+    return f'<article id="report-{row}">{"".join(parts)}{_tensors(report)}</article>'
+
+
+def _card(content: str) -> str:
+    return f'<div class="m-card">{content}</div>'
+
+
+def _tensors(report: SparsityReport) -> str:
+    rows = [
+        (
+            shown(row.name),
+            row.role,
+            " x ".join(map(str, row.shape)) or numbers.NOTHING,
+            numbers.share(row.sparsity),
+            numbers.share(row.probe_sparsity),
+            numbers.share(row.relative_norm),
+        )
+        for row in report.tensors
+    ]
+    what = "layers and roles" if report.tensors_aggregated else "tensors"
+    listed = table(("Name", "Role", "Shape", "Sparsity", "By the probe", "|update| / |base|"), rows, frozenset({3, 4, 5}))
+    return folded(f"{len(rows):,} {what}", listed)

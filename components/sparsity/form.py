@@ -1,0 +1,74 @@
+"""The form of the sparsity page, as typed, as a link, and as a command."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from analyzers import limits
+from analyzers.errors import InvalidRequest
+from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
+from components.links import SHOWN, Query, Reading, command_line, link, pinned, reading, references, validated
+
+# What a link may bring: one reference more than is allowed, so that too many are refused and not cut.
+_LONGEST = limits.REFERENCE_LENGTH + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of the form, as typed. Each text of ``tuned`` may name several checkpoints, and none."""
+
+    base: str = ""
+    tuned: Sequence[str] = ()
+    reading: Reading = field(default_factory=Reading)
+    eta: str = ""
+    spectral: bool = False
+
+    def request(self) -> SparsityRequest:
+        """The validated request. Raises InvalidRequest with the sentence to show."""
+        tuned = [name for text in self.tuned for name in references(text, limits.TRAJECTORY)]
+        if not self.base.strip() or not tuned:
+            missing = "the checkpoint it was tuned to" if self.base.strip() else "the base checkpoint"
+            raise InvalidRequest(f"Type or paste {missing}, such as org/name or org/name@revision, or pick one of the examples.")
+        fields = self.reading.fields() | {"eta": _eta(self.eta), "spectral": self.spectral}
+        return validated(SparsityRequest, base=self.base.strip(), tuned=tuple(tuned), **fields)
+
+
+def form(query: Query) -> Form:
+    """The form that the keys and values of a query describe: each ``tuned`` adds a checkpoint, of others the last counts."""
+    last = dict(query)
+    tuned = [text[:_LONGEST] for key, text in query if key == "tuned" and text.strip()]
+    return Form(
+        base=last.get("base", "")[:_LONGEST],
+        tuned=tuned[: limits.TRAJECTORY + 1],
+        reading=reading(query),
+        eta=last.get("eta", "")[:_LONGEST],
+        spectral=last.get("spectral", "") in ("1", "true"),
+    )
+
+
+def permalink(report: SparsityReport) -> str:
+    """The query that shows this report again, pinned to the commits: ``?base=...&tuned=...&tuned=...&mode=...``."""
+    keys = [("base", pinned(report.base)), *(("tuned", pinned(each)) for each in report.tuned)]
+    if report.eta != DEFAULT_ETA:
+        keys.append(("eta", repr(report.eta)))
+    if report.request.spectral:
+        keys.append(("spectral", "1"))
+    return link(keys, report.request)
+
+
+def command(report: SparsityReport) -> str:
+    """The line that makes the same analysis in a shell."""
+    words = ["sparsity", pinned(report.base), *map(pinned, report.tuned)]
+    if report.eta != DEFAULT_ETA:
+        words += ["--eta", repr(report.eta)]
+    if report.request.spectral:
+        words.append("--spectral")
+    return command_line(words, report.request)
+
+
+def _eta(text: str) -> float:
+    """The probe's eta; the default for nothing. Raises InvalidRequest."""
+    plain = text.strip()
+    try:
+        return float(plain) if plain else DEFAULT_ETA
+    except ValueError:
+        raise InvalidRequest(f"{text[:SHOWN]!r} is no eta: write a number between 0 and 1, such as 1e-3.") from None

@@ -1,0 +1,32 @@
+"""What checkpoints are called on the page, as asked for, so that revisions are told apart; and whether they were read whole."""
+
+from analyzers.base import CheckpointFacts
+from analyzers.update_sparsity.report import SparsityReport
+from components.plain_text import shown
+
+_SHORT = 34
+
+
+def base_name(report: SparsityReport) -> str:
+    """The base, plain text."""
+    return shown(report.request.base)
+
+
+def tuned_names(report: SparsityReport) -> list[str]:
+    """The tuned checkpoints in order, plain text."""
+    return [shown(name) for name in report.request.tuned]
+
+
+def read_whole(report: SparsityReport) -> bool:
+    """Whether every value that has a counterpart was read, as quick mode does with small checkpoints: then nothing is estimated."""
+    return report.values_compared == report.total_parameters
+
+
+def short(name: str) -> str:
+    """A reference without its organisation, for a figure; plain text."""
+    return shown(name.split("/", 1)[-1].removeprefix("sample:"), _SHORT)
+
+
+def commit(checkpoint: CheckpointFacts) -> str:
+    """The beginning of the commit; nothing for a sample, which has none."""
+    return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])

@@ -1,0 +1,138 @@
+"""The tables under the headline: roles, magnitudes, checkpoints of a trajectory, matrices taken apart, published fine-tunes."""
+
+from collections.abc import Callable
+
+from analyzers.update_sparsity.published import SOURCE, published
+from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Spectrum, Summary
+from components import numbers
+from components.markup import table
+from components.plain_text import shown
+from components.sparsity.names import commit, read_whole, short, tuned_names
+
+_PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
+
+# Headings of the table of matrices taken apart.
+SPECTRUM = (
+    "Matrix",
+    "Shape",
+    "Stable rank",
+    "Effective rank",
+    "Spectral drift",
+    "Angle, left",
+    "Mean, left",
+    "Angle, right",
+    "Mean, right",
+    "In principal mask",
+    "In low-magnitude mask",
+)
+
+
+def roles(report: SparsityReport) -> str:
+    """A row for each role."""
+    rows = [
+        (
+            shown(role),
+            numbers.share(row.sparsity),
+            numbers.share(row.probe_sparsity),
+            numbers.share(row.min),
+            numbers.share(row.max),
+            numbers.share(row.relative_norm),
+            numbers.count(row.tensors),
+            numbers.parameters(row.parameters),
+        )
+        for role, row in report.roles.items()
+    ]
+    titles = ("Role", "Sparsity", "By the probe", "Least sparse tensor", "Most sparse", "|update| / |base|", "Tensors", "Parameters")
+    return table(titles, rows, frozenset(range(1, 8)), stacked=True)
+
+
+def sizes(report: SparsityReport) -> str:
+    """How large updates are, over all values and over the changed ones; and how much of the update the largest hold."""
+    absolute, relative = report.magnitudes.absolute, report.magnitudes.relative
+    rows = [
+        _distribution("Absolute, all", absolute, numbers.magnitude),
+        _distribution("Absolute, changed", absolute.changed_only, numbers.magnitude),
+        _distribution("Relative, all", relative, numbers.share),
+        _distribution("Relative, changed", relative.changed_only, numbers.share),
+    ]
+    titles = ("Size of the update", "Values", "Mean", "Std", "25 %", "Median", "75 %", "90 %", "99 %", "Largest")
+    spread = table(titles, rows, frozenset(range(1, 10)), "" if read_whole(report) else "As seen in the sample", stacked=True)
+    return f'{spread}<div class="m-pair"><div>{_below(report)}</div><div>{_energy(report)}</div></div>'
+
+
+def trajectory(report: SparsityReport) -> str:
+    """A row for each tuned checkpoint, numbered as in the figures; nothing where there is one."""
+    rows = [
+        (
+            f"{number}. {name}" + (f" @ {commit(facts)}" if commit(facts) else ""),
+            numbers.share(row.sparsity),
+            numbers.share(row.step.sparsity),
+            numbers.share(row.probe.sparsity),
+            numbers.share(row.swallowed.share) if row.swallowed.meaningful else numbers.NOTHING,
+            numbers.share(row.relative_norm),
+        )
+        for number, (name, facts, row) in enumerate(zip(tuned_names(report), report.tuned, report.trajectory, strict=False), 1)
+    ]
+    titles = (
+        "Checkpoint",
+        "Sparsity, from the base",
+        "From the one before",
+        "By the probe",
+        "Swallowed",
+        "|update| / |base|",
+    )
+    return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
+
+
+def spectral(report: SparsityReport) -> str:
+    """A row for each matrix that was taken apart; nothing where none was."""
+    return table(SPECTRUM, map(spectrum, report.spectral), frozenset(range(2, len(SPECTRUM)))) if report.spectral else ""
+
+
+def spectrum(row: Spectrum) -> tuple[str, ...]:
+    """What stands under `SPECTRUM`."""
+    return (
+        shown(row.name),
+        " x ".join(map(str, row.shape)),
+        numbers.magnitude(row.stable_rank),
+        numbers.magnitude(row.effective_rank),
+        numbers.magnitude(row.nss),
+        *map(_degrees, (row.largest_angle_left, row.mean_angle_left, row.largest_angle_right, row.mean_angle_right)),
+        numbers.share(row.principal_overlap),
+        numbers.share(row.low_magnitude_overlap),
+    )
+
+
+def among_published(report: SparsityReport) -> str:
+    """The published fine-tunes with this pair among them, sparsest last, and where they are from."""
+    rows = [(row.sparsity, row.finetuned, row.base, row.algorithm, row.data) for row in published()]
+    here = (report.sparsity or 0.0, short(report.request.tuned[-1]), short(report.request.base), "this pair", "")
+    rows = sorted([*rows, *([here] if report.sparsity is not None else [])], key=lambda row: row[0])
+    marked = frozenset(index for index, row in enumerate(rows) if row is here)
+    texts = [(tuned, numbers.share(sparsity), base, algorithm, data) for sparsity, tuned, base, algorithm, data in rows]
+    listed = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked)
+    link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">Zhu et al., The Path Not Taken, arXiv 2511.08567, Table 1</a>'
+    return f'{listed}<p class="m-say m-below">Source of the others: {link}. OURS: the authors\' own runs.</p>'
+
+
+def _distribution(name: str, found: Summary, show: Callable[[float | None], str]) -> tuple[str, ...]:
+    return (name, numbers.count(found.count), *(show(getattr(found, key)) for key in ("mean", "std", *_PERCENTILES)))
+
+
+def _below(report: SparsityReport) -> str:
+    relative = report.magnitudes.relative
+
+    def row(name: str, found: RelativeSummary) -> tuple[str, str, str]:
+        return name, numbers.share(found.below_2_minus_8), numbers.share(found.below_2_minus_7)
+
+    titles = ("Relative updates", f"Below {numbers.power(-8)}", f"Below {numbers.power(-7)}")
+    return table(titles, [row("All", relative), row("Changed", relative.changed_only)], frozenset({1, 2}))
+
+
+def _energy(report: SparsityReport) -> str:
+    rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
+    return table(("Updates of all values compared", "Hold of the sum of squares"), rows, frozenset({1}))
+
+
+def _degrees(angle: float | None) -> str:
+    return numbers.NOTHING if angle is None else f"{angle:.3g}°"

@@ -1,0 +1,77 @@
+"""How the parts of a page work together: runs start and stop, an address fills the form, links are whole."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+
+from components.jobs import READING, Lane
+from components.links import Query
+from components.progress import Meter
+from components.runs import Form, Runs, Updates
+from components.share import Share
+
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# The form is filled from the address first; then the visitor's click is made for them, unless the address was refused.
+_RUN_FROM_ADDRESS = (
+    "() => {{ if (new URLSearchParams(location.search).get('{key}') && !document.querySelector('#m-status .m-error')) "
+    "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
+)
+_WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
+
+
+def wire_runs(
+    runs: Runs,
+    fields: Sequence[Any],
+    form: Callable[..., Form],
+    examples: Sequence[tuple[gr.Button, list[Any]]],
+    filled: Sequence[Any],
+    lane: Lane = READING,
+) -> Any:
+    """The button and the examples start a run of ``form(*values of fields)``, Stop stops it.
+
+    examples: buttons, each with what it puts into ``filled`` before. lane: what the runs wait in. Returns the event after Stop, for
+    what else is to follow.
+    """
+
+    def run(*values: Any) -> Iterator[Updates]:
+        yield from runs.run(form(*values))
+
+    def ended_early(shown: str | None, *state: Any) -> Updates:
+        if shown == Meter.waiting():
+            return runs.refuse()
+        # Stopped. The last progress may have been on its way and have arrived after Stop's own answer.
+        return runs.stopped(*state) if Meter.is_progress(shown) else {runs.status: gr.skip()}
+
+    everything = runs.outputs()
+    starts = [runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET)]
+    for button, values in examples:
+        # by component: a list alone would be the value of a single one
+        updates = dict(zip(filled, values, strict=True))
+        named = button.click(lambda updates=updates: updates, outputs=filled, queue=False, **QUIET)
+        starts.append(named.then(runs.begin, outputs=everything, queue=False, **QUIET))
+    started = []
+    for start in starts:
+        done = start.then(run, fields, everything, concurrency_limit=lane.limit, concurrency_id=lane.name, **QUIET)
+        done.failure(ended_early, [runs.status, *runs.state()], everything, queue=False, **QUIET)
+        started.append(done)
+    # an event that cancels others gets no inputs: what was reached is shown by the next
+    controls = runs.controls
+    halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
+    return halted.then(runs.stopped, runs.state(), everything, queue=False, **QUIET)
+
+
+def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], list[Any]], outputs: Sequence[Any]) -> None:
+    """When the page is opened, ``prefill`` fills ``outputs`` from the address; if ``key`` is in it and nothing is refused, a run starts."""
+
+    def fill(request: gr.Request) -> list[Any]:
+        return prefill(request.query_params.multi_items())
+
+    loaded = page.load(fill, outputs=outputs, queue=False, **QUIET)
+    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key), **QUIET)
+
+
+def wire_links(shares: Sequence[Share]) -> None:
+    """Links are shown with the address of this page before them."""
+    for share in shares:
+        share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)

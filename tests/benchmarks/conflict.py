@@ -1,0 +1,44 @@
+"""Gradient conflict on a Llama of 8 layers, 32 samples of 128 tokens, beside autograd sample by sample. Loading is left out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from .child import Run, quantity, run
+from .result import Result
+
+RUNS = 3
+TIMES_FASTER = 2.5
+SHARE_OF_MEMORY = 0.2
+TIMES_SLOWER = 1.5  # with checkpointing, than without
+SAMPLE_SECONDS = 30
+
+
+def conflict(folder: Path) -> Iterator[Result]:
+    """All rates, batches and deciles of every layer; then with less memory, and with a look at every weight; then the built-in sample."""
+    ways = ("naive", "fast", "frugal", "weights")
+    runs: dict[str, list[Run]] = {way: [] for way in ways}
+    for _ in range(RUNS):
+        for way in ways:  # in turn, so that whatever else the machine does meets all of them
+            runs[way].append(run(["-m", "tests.benchmarks.conflict_ways", way]))
+    seconds = {way: median(each.json["seconds"] for each in done) for way, done in runs.items()}
+    memory = {way: max(each.json["bytes"] for each in done) for way, done in runs.items()}
+    rates = {way: done[0].json["conflict_rate"] for way, done in runs.items()}
+
+    def shown(way: str) -> str:
+        return f"{quantity(seconds[way], 's')} (min {quantity(min(each.json['least'] for each in runs[way]), 's')})"
+
+    ratio = seconds["naive"] / seconds["fast"]
+    yield Result("conflict, 8 layers, 32 x 128", shown("fast"), shown("naive"), ratio, f">= {TIMES_FASTER} times", ratio >= TIMES_FASTER)
+    same = max(rates.values()) - min(rates.values()) < 1e-4
+    yield Result("  conflict rate", f"{rates['fast']:.5f}", f"{rates['naive']:.5f}", None, "the same", same)
+    yield Result("  memory beside the model", quantity(memory["fast"] / 1e6, "MB"), quantity(memory["naive"] / 1e6, "MB"))
+    least = memory["frugal"] / memory["naive"]
+    most = f"<= {SHARE_OF_MEMORY:.0%} of naive"
+    yield Result("  with checkpointing", quantity(memory["frugal"] / 1e6, "MB"), "", 1 / least, most, least <= SHARE_OF_MEMORY)
+    slower = seconds["frugal"] / seconds["fast"]
+    yield Result("    its time", shown("frugal"), "", None, f"<= {TIMES_SLOWER} times", slower <= TIMES_SLOWER)
+    yield Result("  with every weight", shown("weights"), "", seconds["naive"] / seconds["weights"])
+    whole = [run(["-m", "analyzers", "conflict", "sample:tiny-bf16", "--json"], folder=folder) for _ in range(RUNS)]
+    worst = max(each.seconds for each in whole)
+    yield Result("conflict, built-in sample, 50 samples", quantity(worst, "s"), "", None, f"< {SAMPLE_SECONDS} s", worst < SAMPLE_SECONDS)

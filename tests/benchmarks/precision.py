@@ -1,0 +1,28 @@
+"""Precision variants of a Llama of 8 layers, 4 sequences of 256 tokens, beside the plain passes they consist of. Loading is left out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .child import quantity, run
+from .result import Result
+
+TIMES_PLAIN = 1.5
+RUNS = 3
+SAMPLE_SECONDS = 30
+
+
+def precision(folder: Path) -> Iterator[Result]:
+    """Time of a reference with three variants in bf16, and with one in fp16, trials of loss scales counted as passes; memory; a sample."""
+    for way in ("bf16", "fp16"):
+        found = run(["-m", "tests.benchmarks.precision_ways", way], timeout=1800).json
+        passes, ratio = sum(found["counts"].values()), found["ratio"]
+        plain, target = f"{quantity(found['passes'], 's')} plain", f"<= {TIMES_PLAIN} times"
+        yield Result(f"precision, {way}, {passes} passes", quantity(found["seconds"], "s"), plain, 1 / ratio, target, ratio <= TIMES_PLAIN)
+        yield Result("  times the plain passes", f"{ratio:.2f} (min {found['least']:.2f})")
+    ways = {way: max(run(["-m", "tests.benchmarks.precision_ways", way]).json["bytes"] for _ in range(RUNS)) for way in ("ours", "naive")}
+    ratio = ways["naive"] / ways["ours"]
+    ours, naive = (quantity(ways[way] / 1e6, "MB") for way in ("ours", "naive"))
+    yield Result("  memory beside the model, bf16", ours, naive, ratio, "< naive", ratio > 1)
+    whole = [run(["-m", "analyzers", "precision", "sample:tiny-bf16", "--json"], folder=folder) for _ in range(RUNS)]
+    worst = max(each.seconds for each in whole)
+    yield Result("precision, built-in sample, 5 variants", quantity(worst, "s"), "", None, f"< {SAMPLE_SECONDS} s", worst < SAMPLE_SECONDS)

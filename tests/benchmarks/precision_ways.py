@@ -1,0 +1,124 @@
+"""``python -m tests.benchmarks.precision_ways WAY``: precision variants of a small Llama; prints seconds, or bytes.
+
+``bf16``, ``fp16``: time of the whole run, and in turn with it of the plain forward and backward passes that it consists of. ``ours``,
+``naive``: memory of the whole run, and of keeping what both models gave and comparing it at the end.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.variants import PRESETS
+from analyzers.precision_variants.weights import DTYPES, STORED
+
+VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 4096, 256, 704, 8, 4
+SEQUENCES, TOKENS = 4, 256
+# fp16 on fewer tokens: a CPU without instructions for it takes ten times as long.
+VARIANTS = {"bf16": (("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual"), SEQUENCES), "fp16": (("fp16",), 1)}
+ROUNDS = 3
+
+
+def ours(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
+    """Everything; how many passes were run in each dtype."""
+    measured = Measurement(Anatomy.of(model), token_ids, "sdpa", (), False, None, 1 + len(names))
+    passes: dict[str, int] = {"fp32": 1}
+    stored, _ = _last(measured.reference(STORED, True))
+    for name in names:
+        found = _last(measured.variant(name, PRESETS[name], "sdpa", STORED, stored))
+        passes[PRESETS[name].dtype] = passes.get(PRESETS[name].dtype, 0) + found.trials
+    return passes
+
+
+def plain(model: Any, token_ids: Tensor) -> None:
+    """One pass, as a training step has it."""
+    logits = model(token_ids[:, :-1], use_cache=False).logits
+    torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), token_ids[:, 1:].flatten()))
+    model.zero_grad(set_to_none=True)
+
+
+def naive(model: Any, token_ids: Tensor) -> None:
+    """Both models, all they give, and then the errors."""
+    kept: list[dict[str, Tensor]] = []
+    for each in (model, deepcopy(model).to(torch.bfloat16)):
+        each.requires_grad_(True)
+        outputs = each(token_ids[:, :-1], use_cache=False, output_hidden_states=True)
+        tensors = {f"hidden {number}": hidden for number, hidden in enumerate(outputs.hidden_states)} | {"logits": outputs.logits}
+        for tensor in tensors.values():
+            tensor.retain_grad()
+        torch.autograd.backward(cross_entropy(outputs.logits.float().flatten(0, 1), token_ids[:, 1:].flatten()))
+        gradients = {f"gradient {name}": tensor.grad for name, tensor in [*tensors.items(), *each.named_parameters()]}
+        kept.append({name: tensor.detach() for name, tensor in (tensors | gradients).items() if tensor is not None})
+    for name, reference in kept[0].items():
+        error = kept[1][name].double() - reference.double()
+        (error.square().mean() / reference.double().square().mean()).sqrt().item()
+
+
+def timed(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
+    """Median over rounds of the whole run over its plain passes, after one round that is thrown away; and the last round's seconds."""
+    dtypes: dict[str, torch.dtype] = {"fp32": torch.float32, **{PRESETS[name].dtype: DTYPES[PRESETS[name].dtype] for name in names}}
+    models = {name: deepcopy(model).to(dtype).requires_grad_(True) for name, dtype in dtypes.items()}
+    ratios, whole, passes = [], [], 0.0
+    for _ in range(1 + ROUNDS):
+        start = time.perf_counter()
+        counts = ours(model, token_ids, names)
+        whole.append(time.perf_counter() - start)
+        passes = 0.0
+        for name, count in counts.items():
+            for _ in range(count):
+                start = time.perf_counter()
+                plain(models[name], token_ids)
+                passes += time.perf_counter() - start
+        ratios.append(whole[-1] / passes)
+    return {"ratio": sorted(ratios[1:])[ROUNDS // 2], "least": min(ratios[1:]), "seconds": whole[-1], "passes": passes, "counts": counts}
+
+
+def main(way: str) -> None:
+    """Build the model, run, print JSON. ``bytes``: the most memory beyond what the model took; ``reference``: of what is kept."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        max_position_embeddings=TOKENS,
+    )
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
+    token_ids = torch.randint(VOCABULARY, (SEQUENCES, TOKENS))
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if way in VARIANTS:
+        names, sequences = VARIANTS[way]
+        print(json.dumps(timed(model, token_ids[:sequences], names)))
+        return
+    if way == "ours":
+        ours(model, token_ids, ("bf16",))
+    else:
+        naive(model, token_ids)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"bytes": peak - before, "model": sum(each.numel() for each in model.parameters()) * 4}))
+
+
+def _last(items: Iterator[Any]) -> Any:
+    """What a generator returns."""
+    while True:
+        try:
+            next(items)
+        except StopIteration as end:
+            return end.value
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

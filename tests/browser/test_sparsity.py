@@ -1,0 +1,169 @@
+"""The sparsity page in a real browser: two checkpoints or a trajectory, from one click to what is taken along."""
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+
+BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
+PAIR = "tiny-bf16 → tiny-tuned"
+OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
+
+
+def _address(offline: str, tuned: list[str], more: str = "") -> str:
+    names = "".join(f"&tuned={quote(name)}" for name in tuned)
+    return f"{offline}/sparsity?base={quote(BASE)}{names}{more}"
+
+
+def _picker(page: Page, name: str) -> str:
+    return page.locator(f"#m-{name} input").input_value()
+
+
+def _compared(page: Page, tuned: str) -> None:
+    expect(page.locator(".m-head h2")).to_contain_text(f"{BASE} → {tuned}")
+    expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
+
+
+def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
+    page = open_page(offline)
+    page.get_by_role("link", name="Sparsity").click()
+    page.get_by_role("button", name=PAIR).click()
+    _compared(page, TUNED)
+    assert (_picker(page, "base"), _picker(page, "tuned-1")) == (BASE, TUNED)
+    number = page.locator(".m-number").inner_text()
+    assert re.match(r"\d\d\.\d %", number)
+    expect(page.locator(".m-tile")).to_have_count(4)
+    assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
+    page.get_by_role("tab", name="How much").click()
+    expect(page.locator(".js-plotly-plot:visible").get_by_text("least step of bf16, 2⁻⁸")).to_be_visible()
+    expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
+    page.get_by_role("tab", name="Published").click()
+    expect(page.locator("tr.m-marked")).to_contain_text("this pair")
+    page.get_by_role("tab", name="Tensors").click()
+    expect(page.locator("#m-tensors").get_by_text("model.embed_tokens.weight").first).to_be_visible()
+    page.get_by_role("tab", name="Matching").click()
+    expect(page.get_by_text("205,376 parameters have a counterpart")).to_be_visible()
+    for optional in ("Over time", "Spectral"):
+        expect(page.get_by_role("tab", name=optional)).to_have_count(0)
+
+    page.get_by_role("tab", name="Share").click()
+    query = f"base={quote(BASE, safe='')}&tuned={quote(TUNED, safe='')}&mode=quick"
+    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/sparsity?{query}")
+    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(f"python -m analyzers sparsity {BASE} {TUNED}")
+    with page.expect_download() as download:
+        page.locator("#m-json").click()
+    assert download.value.suggested_filename == "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"
+    report = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert number.startswith(f"{100 * report['sparsity']:.3g} %")
+    with page.expect_download() as download:
+        page.locator("#m-html").click()
+    saved = tmp_path / "report.html"
+    download.value.save_as(saved)
+    alone = page.context.new_page()
+    alone.goto(saved.as_uri())
+    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    assert alone.locator(".m-number").inner_text() == number
+
+
+def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/sparsity")
+    page.get_by_role("button", name="trajectory").click()
+    _compared(page, "sample:tiny-step-4")
+    assert [_picker(page, f"tuned-{i}") for i in (1, 2, 3, 4)] == [f"sample:tiny-step-{i}" for i in (1, 2, 3, 4)]
+    page.get_by_role("tab", name="Over time").click()
+    expect(page.locator(".js-plotly-plot:visible").first.get_by_text("from the one before")).to_be_visible()
+    expect(page.locator("#m-result table:visible tbody tr")).to_have_count(4)
+    expect(page.locator(".js-plotly-plot:visible").get_by_text("below: as found")).to_be_visible()
+
+    page.get_by_role("button", name="Remove").nth(1).click()
+    expect(page.locator("#m-tuned-4")).to_be_hidden()
+    assert [_picker(page, f"tuned-{i}") for i in (1, 2, 3)] == [f"sample:tiny-step-{i}" for i in (1, 2, 4)]
+    expect(page.locator("#m-add")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#m-tuned-4 input")).to_be_focused()
+    page.keyboard.type(TUNED)
+    page.keyboard.press("Enter")
+    _compared(page, TUNED)
+    page.get_by_role("button", name=PAIR).click()
+    _compared(page, TUNED)
+    expect(page.get_by_role("tab", name="Over time")).to_have_count(0)
+    expect(page.locator("#m-result [role=tab][aria-selected=true]")).to_have_count(1)
+    page.get_by_role("button", name="Swap").click()
+    expect(page.locator("#m-base input")).to_have_value(TUNED)
+    assert _picker(page, "tuned-1") == BASE
+
+
+def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, offline: str) -> None:
+    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&mode=exact&include=mlp&eta=0.005"))
+    _compared(page, TUNED)
+    expect(page.locator(".m-head")).to_contain_text("122,880 of 205,376 parameters compared")
+    expect(page.locator(".m-tiles")).to_contain_text("more than 0.005 of the larger one")
+    assert _picker(page, "tuned-2") == TUNED
+    page.get_by_role("button", name="Options").click()
+    expect(page.get_by_label("Exact: every byte")).to_be_checked()
+    expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
+    expect(page.get_by_label("Probe: eta")).to_have_value("0.005")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (f"base={BASE}", "the checkpoint it was tuned to"),
+        (f"base={BASE}&tuned={TUNED}&eta=1", "Eta must lie between 0 and 1"),
+        (f"base={BASE}&tuned=/etc/passwd", "command line"),
+        (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "That did not work."),
+        (f"base={BASE}&tuned=org/gone", "Tuned"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:
+    page = open_page(f"{offline}/sparsity?{query}")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text(said, timeout=60_000)
+    assert "Traceback" not in alert.inner_text()
+    assert page.locator("img[src=x]").count() == 0
+    assert "root:" not in page.content()
+    expect(page.get_by_role("button", name="Compare")).to_be_visible()
+
+
+def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
+    page = open_page(f"{online}/sparsity?base=org/large&tuned=org/large&budget=2GB")
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB"))
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    page.wait_for_timeout(500)
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    expect(page.get_by_role("button", name="Compare")).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
+    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=dark)
+    _compared(page, TUNED)
+    expect(page.locator(".m-number")).to_contain_text("95 % interval")
+    assert not page.evaluate(OVERFLOWS)
+    for name in ("How much", "Over time", "Published", "Tensors", "Matching", "Share"):
+        page.get_by_role("tab", name=name).click()
+        assert not page.evaluate(OVERFLOWS)
+    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
+    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+
+
+def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/sparsity")
+    page.locator("#m-base input").press_sequentially(BASE)
+    expect(page.locator(".m-picker .options")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.locator(".m-picker .options")).to_have_count(0)
+    if page.evaluate("document.activeElement === document.body"):  # Gradio may drop the focus with the list; the next Tab finds it again
+        page.keyboard.press("Tab")
+    expect(page.locator("#m-swap")).to_be_focused()
+    expect(page.locator(".m-picker .options")).to_have_count(0)
+    page.keyboard.press("Tab")
+    page.keyboard.type(TUNED)
+    page.keyboard.press("Enter")
+    _compared(page, TUNED)

@@ -1,0 +1,43 @@
+"""Conflict reports of the tiny sample on a few built-in pairs, and one with hostile text in every place that comes from outside."""
+
+from functools import cache
+from typing import Any
+
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
+from analyzers.language_models.builtin_text import builtin_pairs
+from tests.components.reports import HOSTILE
+
+PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
+COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
+
+
+def conflict_report(**asked: Any) -> ConflictReport:
+    """Of eight pairs, unless something else is asked for; each request is run once."""
+    return _report(tuple(sorted({"pairs": PAIRS, **asked}.items())))
+
+
+def top_k() -> ConflictReport:
+    """A top-k FFN in all layers beside the original."""
+    return conflict_report(ffn="topk", topk_layers="all")
+
+
+def of_model(ref: str, found: ConflictReport) -> ConflictReport:
+    """The same numbers under another name."""
+    facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})
+    return found.model_copy(update={"checkpoint": facts, "request": found.request.model_copy(update={"model": ref})})
+
+
+def hostile_conflict_report() -> ConflictReport:
+    """HTML, an override of the reading direction and a very long word wherever text comes from outside."""
+    found = of_model(HOSTILE, top_k())
+    nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
+    samples = tuple(each.model_copy(update={"text": f"Say it.\n{number} {nasty}"}) for number, each in enumerate(found.samples))
+    data = found.data.model_copy(update={"source": HOSTILE, "commit": HOSTILE})
+    return found.model_copy(update={"samples": samples, "data": data, "statement": HOSTILE, "notes": (HOSTILE,), "dtype": HOSTILE})
+
+
+@cache
+def _report(asked: tuple[tuple[str, Any], ...]) -> ConflictReport:
+    *_, last = analyze(ConflictRequest(model="sample:tiny-bf16", **dict(asked)))
+    assert isinstance(last, ConflictReport)
+    return last

@@ -1,0 +1,61 @@
+"""Precision reports of the tiny samples on a few tokens, and one with hostile text in every place that comes from outside."""
+
+from functools import cache
+from typing import Any
+
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
+from tests.components.reports import HOSTILE
+
+COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
+VARIANTS = ("fp32", "bf16", "bf16_fp32_residual", "fp16", "mine: dtype=bf16, fp32=norms")
+
+
+def precision_report(model: str = "sample:tiny-bf16", **asked: Any) -> PrecisionReport:
+    """Of two short sequences, unless something else is asked for; each request is run once."""
+    return _report(model, tuple(sorted({"variants": VARIANTS, "sequences": 2, "sequence_length": 24, **asked}.items())))
+
+
+def overflowing() -> PrecisionReport:
+    """A variant in fp16 that overflows beside one in bf16 that does not, with what is inside the layers."""
+    return precision_report("sample:tiny-overflow", variants=("bf16", "fp16"), inside=True, loss="gspo", advantages=(1.0, -0.5))
+
+
+def of_model(ref: str, found: PrecisionReport) -> PrecisionReport:
+    """The same numbers under another name."""
+    facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})
+    return found.model_copy(update={"checkpoint": facts, "request": found.request.model_copy(update={"model": ref})})
+
+
+def hostile_precision_report() -> PrecisionReport:
+    """HTML, an override of the reading direction and a very long word wherever text comes from outside."""
+    found = of_model(HOSTILE, overflowing())
+    nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
+    inputs = found.inputs.model_copy(update={"source": HOSTILE, "commit": HOSTILE, "preview": nasty})
+    variants = {name: _renamed(each, nasty) for name, each in found.variants.items()}
+    levels = tuple(
+        row.model_copy(update={"forward_at": nasty, "backward_at": nasty, "weights_at": nasty}) for row in found.reference.headroom
+    )
+    over = found.reference.fp16_overflow
+    assert over is not None
+    reference = found.reference.model_copy(update={"headroom": levels, "fp16_overflow": over.model_copy(update={"name": nasty})})
+    said = {"statement": f"{nasty}. {nasty}.", "notes": (nasty,)}
+    return found.model_copy(update={"inputs": inputs, "variants": variants, "reference": reference, **said})
+
+
+def _renamed(variant: Any, nasty: str) -> Any:
+    return variant.model_copy(
+        update={
+            "tensors": tuple(row.model_copy(update={"name": f"{row.name} {nasty}"}) for row in variant.tensors),
+            "parameter_kinds": tuple(row.model_copy(update={"kind": f"{row.kind} {nasty}"}) for row in variant.parameter_kinds),
+            "overflow": variant.overflow and variant.overflow.model_copy(update={"name": nasty}),
+            "attention": nasty,
+            "written": nasty,
+        }
+    )
+
+
+@cache
+def _report(model: str, asked: tuple[tuple[str, Any], ...]) -> PrecisionReport:
+    *_, last = analyze(PrecisionRequest(model=model, **dict(asked)))
+    assert isinstance(last, PrecisionReport)
+    return last

@@ -1,0 +1,229 @@
+"""The conflict page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
+
+import json
+import shlex
+from dataclasses import astuple, replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import gradio as gr
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import limits
+from analyzers.command_line import Parser
+from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
+from analyzers.gradient_conflict.command import add_options
+from components.api import conflict
+from components.conflict.fields import form_of
+from components.conflict.form import DATASET, LINKED_CHARACTERS, PAIRS, Form, command, form, permalink
+from components.conflict.pairs import lines, pasted
+from components.jobs import job
+from components.pages.conflict import EXAMPLES, _prefill
+from tests.components.conflict_reports import COMMIT, conflict_report, of_model
+
+MODEL = "sample:tiny-bf16"
+TWO = '{"instruction": "Say a.", "output": "a"}\n\n{"prompt": "Say b.", "completion": "b"}\r\nSay c.\tc\nSay\td\tplease'
+
+
+def _asked(report: ConflictReport, **changes: Any) -> ConflictReport:
+    """``report`` as if something else had been asked for."""
+    request = ConflictRequest.model_validate(report.request.model_dump() | changes)
+    data = {"source": request.data, "commit": None if request.data == "builtin" else COMMIT}
+    return report.model_copy(update={"request": request, "data": report.data.model_copy(update=data)})
+
+
+def _again(query: str) -> ConflictRequest:
+    return form(parse_qsl(query.removeprefix("?"), keep_blank_values=True)).request()
+
+
+def test_an_empty_form_asks_for_the_defaults() -> None:
+    assert Form(MODEL).request() == ConflictRequest(model=MODEL)
+    assert form_of(*astuple(Form(MODEL))) == Form(MODEL)
+
+
+def test_every_field_reaches_the_request() -> None:
+    asked = Form(
+        " org/name@main ", DATASET, " 12 ", "64", "not read", "org/data", "ffn", "topk", "25 %", "1-2", "0.9", "abs-product", "sum", "-0.1",
+        "0.5", "bfloat16", "eager", "7", True, False,
+    )  # fmt: skip
+    assert asked.request() == ConflictRequest(
+        model="org/name@main", data="org/data", samples=12, max_length=64, ffn="topk", topk=0.25, topk_layers="1-2", topk_share=0.9,
+        select="abs-product", loss="sum", gamma=-0.1, floor=0.5, dtype="bfloat16", attention="eager", seed=7,
+        checkpointing=True, weights=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": " "}, "Type or paste a model id"),
+        ({"model": "a/b, c/d"}, "one model at a time: name one"),
+        ({"model": "x" * 100_000}, "model ids have"),
+        ({"samples": "1"}, "from 2 to 256"),
+        ({"samples": "many"}, "'many' is no whole number: samples takes one"),
+        ({"samples": "9" * 5_000}, "no whole number"),
+        ({"max_length": "1e9"}, "max length takes one"),
+        ({"max_length": "9999999"}, "MANTISSA_CONFLICT_TOKENS"),
+        ({"gamma": "nan"}, "Gamma must be"),
+        ({"topk": "0"}, "Topk"),
+        ({"ffn": "topk", "topk_layers": "3-1"}, "ends before it begins"),
+        ({"ffn": "topk", "topk_layers": "<b>"}, "Topk_layers"),
+        ({"ffn": "topk", "unit": "attention"}, "choose the unit ffn"),
+        ({"source": DATASET}, "id of a dataset"),
+        ({"source": PAIRS}, "Paste at least 2 pairs"),
+        ({"source": PAIRS, "pairs": "Say a.\ta"}, "from 2 to 256 pairs, not 1"),
+        ({"select": "evil"}, "'gate', 'up'"),
+        ({"seed": "-1"}, "at least 0"),
+    ],
+)
+def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(MantissaError, match=said) as caught:
+        replace(Form(MODEL), **fields).request()
+    assert str(caught.value).endswith(".") and len(str(caught.value)) < 400
+
+
+def test_pairs_are_read_in_every_form_and_written_as_json() -> None:
+    found = pasted("\ufeff" + TWO)
+    assert found == (
+        {"instruction": "Say a.", "input": "", "output": "a"},
+        {"instruction": "Say b.", "input": "", "output": "b"},
+        {"instruction": "Say c.", "input": "", "output": "c"},
+        {"instruction": "Say", "input": "d", "output": "please"},
+    )
+    assert pasted(lines(found)) == pasted(json.dumps(list(found), indent=1)) == found
+    chat = [{"role": "user", "content": "Say e."}, {"role": "assistant", "content": "e\u2028f"}]
+    assert pasted(json.dumps({"messages": chat}, ensure_ascii=False))[0]["output"] == "e\u2028f"
+    assert Form(MODEL, PAIRS, pairs=TWO).request().pairs[3] == TextPair(instruction="Say", input="d", output="please")
+    assert [Form(MODEL, PAIRS, pairs=TWO, samples=typed).request().samples for typed in ("", "3")] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Say a.\ta\nSay b.", "^Line 2 of the pairs has no tab"),
+        ("a\tb\tc\td", "^Line 1 of the pairs has 3 tabs"),
+        ('{"instruction": "a", "output": "b"}\n{"instruction": "a", }', "^Line 2 of the pairs is not JSON"),
+        ("{" * 100_000, "^Line 1 of the pairs is not JSON"),
+        ("[" * 100_000, "^The list of pairs is not JSON"),
+        ("[1, 2]", "^Entry 1 of the pairs is no JSON object"),
+        ('{"question": "a"}', "^Line 1 of the pairs has \"?'?question"),
+        ('{"instruction": "a", "output": " "}', "^Line 1 of the pairs has no text for its answer"),
+        ("Say a.\t", "^Line 1 of the pairs has no text for its answer"),
+        ('{"instruction": "a", "output": "\\ud800"}', "lone surrogate"),
+    ],
+)
+def test_a_bad_pair_is_named(text: str, said: str) -> None:
+    with pytest.raises(MantissaError, match=said):
+        pasted(text)
+
+
+def test_too_many_and_too_long_pairs_are_refused() -> None:
+    with pytest.raises(LimitExceeded, match="MANTISSA_CONFLICT_SAMPLES"):
+        pasted("a\tb\n" * (limits.CONFLICT_SAMPLES + 1))
+    with pytest.raises(LimitExceeded, match=r"^Line 1 .*MANTISSA_PAIR_CHARACTERS"):
+        pasted("a\t" + "b" * (limits.PAIR_CHARACTERS + 1))
+
+
+_KEYS = ("model", "data", "pairs", "samples", "topk", "gamma", "weights", "ffn", "source", "dataset", "theme")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
+def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
+    try:
+        answer: ConflictRequest | str = form(query).request()
+    except MantissaError as error:
+        answer = str(error)
+    assert isinstance(answer, ConflictRequest) or "\n" not in answer
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pairs": ()},
+        {},
+        {"pairs": (), "samples": 12, "unit": "attention", "loss": "sum", "gamma": -0.25, "weights": False, "checkpointing": True},
+        {"pairs": (), "ffn": "topk", "topk": 0.5, "topk_share": 0.9, "topk_layers": "1-2", "select": "abs-up", "dtype": "bfloat16"},
+    ],
+)
+def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
+    report = _asked(of_model("org/name", conflict_report()), **changes)
+    pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
+    assert _again(permalink(report)) == pinned
+    words = shlex.split(command(report))
+    assert words[:4] == ["python", "-m", "analyzers", "conflict"]
+    parser = Parser()
+    add_options(parser)
+    options = {name: value for name, value in vars(parser.parse_args(words[4:])).items() if value is not None}
+    if report.request.pairs:
+        assert options.pop("data") == "pairs.jsonl"
+        options["pairs"] = report.request.pairs
+    assert ConflictRequest(**{name: options[name] for name in options if name in ConflictRequest.model_fields}) == pinned
+
+
+def test_a_dataset_is_pinned_and_the_default_link_is_short() -> None:
+    report = conflict_report()
+    link = permalink(_asked(report, pairs=(), data="org/data"))
+    assert link == f"?model=sample%3Atiny-bf16&data=org%2Fdata%40{COMMIT}"
+    assert _again(link).data == f"org/data@{COMMIT}"
+    assert permalink(_asked(report, pairs=())) == "?model=sample%3Atiny-bf16"
+    assert command(_asked(report, pairs=())) == "python -m analyzers conflict sample:tiny-bf16"
+
+
+def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -> None:
+    long = ({"instruction": "a", "output": "b" * LINKED_CHARACTERS}, {"instruction": "a", "output": "b"})
+    link = permalink(_asked(conflict_report(), pairs=long))
+    assert len(link) < 100
+    query = parse_qsl(link.removeprefix("?"), keep_blank_values=True)
+    assert form(query).source == PAIRS
+    *_, status = _prefill(query)
+    assert "paste them again" in status
+
+
+def test_an_address_fills_the_fields_or_says_why_not() -> None:
+    model, *rest, status = _prefill([("model", MODEL), ("samples", "x")])
+    assert model == MODEL and "no whole number" in status and all("skip" in repr(each) or each == gr.skip() for each in rest)
+    assert _prefill([("samples", "5")])[-1] == ""
+    assert _prefill([("model", MODEL), ("samples", "5")]) == [*astuple(Form(MODEL, samples="5")), ""]
+
+
+def test_every_example_is_a_valid_request() -> None:
+    for asked in EXAMPLES.values():
+        assert isinstance(asked.request(), ConflictRequest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "Type or paste a model id"),
+        ({"model": ["a"]}, "model must be a text, not a list."),
+        ({"model": MODEL, "samples": 2.5}, "not a fraction"),
+        ({"model": MODEL, "samples": True}, "not true or false"),
+        ({"model": MODEL, "gamma": "x"}, "gamma takes one"),
+        ({"model": MODEL, "weights": "no"}, "weights must be true or false, not a text."),
+        ({"model": MODEL, "pairs": "a"}, "pairs must be a list of objects"),
+        ({"model": MODEL, "pairs": [{"instruction": "a"}, {}]}, "Line 1 of the pairs has"),
+        ({"model": MODEL, "pairs": [{}], "data": "org/data"}, "Give either pairs or the name of a dataset"),
+        ({"model": MODEL, "data": "./pairs.jsonl"}, "command line only"),
+        ({"model": "/etc/passwd"}, "command line"),
+        ({"model": MODEL, "unit": "soul"}, "Unit must be"),
+    ],
+)
+def test_what_can_be_no_measurement_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(gr.Error, match=said):
+        list(conflict(**arguments))
+
+
+def test_the_endpoint_gives_progress_with_rates_and_then_the_report() -> None:
+    rows = [{"instruction": f"Say {word}.", "output": word} for word in ("one", "two", "three", "four")]
+    *_, last = conflict(MODEL, pairs=rows, samples=4.0, ffn="topk", topk_layers="all", weights=False)  # type: ignore[arg-type]  # JSON has no integers
+    found = ConflictReport.model_validate(last)
+    assert [each.output for each in found.request.pairs] == ["one", "two", "three", "four"]
+    assert (found.data.source, found.data.samples, found.ffn.variant, found.weights) == ("pairs", 4, "topk", None)
+
+
+def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
+    with pytest.raises(InvalidRequest, match="command line only"):
+        list(job(Form(MODEL, DATASET, dataset="/etc/shadow.jsonl").request()))

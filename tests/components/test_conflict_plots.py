@@ -1,0 +1,97 @@
+"""The figures of gradient conflict: what they draw, that colours are centred, and that sample texts in them are text."""
+
+import json
+from typing import Any
+
+import pytest
+
+from analyzers.gradient_conflict.published import published
+from components.plots import gradient_conflict as plots
+from tests.components.conflict_reports import conflict_report, hostile_conflict_report, of_model, top_k
+
+ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.batches, plots.deciles, plots.published)
+
+
+def test_rates_and_similarities_are_drawn_by_layer_with_their_intervals_top_k_beside_the_original() -> None:
+    found = top_k()
+    assert found.original is not None
+    for draw, name, interval, scale in (
+        (plots.rates, "conflict_rate", "interval", 100),
+        (plots.similarity, "magnitude_similarity", "magnitude_interval", 1),
+    ):
+        figure: Any = draw(found)
+        assert [trace.name for trace in figure.data] == ["top-k FFN", "original FFN"]
+        assert figure.layout.showlegend
+        for trace, side in zip(figure.data, (found, found.original), strict=True):
+            rows = {row.layer: row for row in side.layers}
+            assert list(trace.x) == [0, 1, 2, 3]
+            for place, layer in enumerate(trace.x):
+                value, between = getattr(rows[layer], name), getattr(rows[layer], interval)
+                assert trace.y[place] == pytest.approx(scale * value)
+                assert trace.y[place] + trace.error_y.array[place] == pytest.approx(scale * between.high)
+                assert trace.y[place] - trace.error_y.arrayminus[place] == pytest.approx(scale * between.low)
+    alone: Any = plots.rates(conflict_report())
+    assert [trace.name for trace in alone.data] == ["neurons"] and not alone.layout.showlegend
+
+
+def test_cosines_are_centred_at_zero_and_every_cell_names_both_samples() -> None:
+    found = conflict_report()
+    (cells,) = plots.cosines(found).data
+    assert (cells.zmin, cells.zmid, cells.zmax) == (-1, 0, 1)
+    assert [stop for stop, _ in cells.colorscale] == pytest.approx(sorted(1 - stop for stop, _ in cells.colorscale))
+    for row, line in enumerate(cells.z):
+        for column, value in enumerate(line):
+            assert value == (None if row == column else found.cosines.model[row][column])
+    assert list(cells.x) == list(cells.y) and len({*cells.x}) == len(found.samples)
+    for number, (name, sample) in enumerate(zip(cells.x, found.samples, strict=True)):
+        assert name.startswith(f"{number}: ")
+        assert name.split(": ", 1)[1].split("<br>")[0][:15].replace("&#x27;", "'") in sample.text.replace("\n", " ")
+
+
+def test_each_sample_has_its_part_and_the_line_is_an_equal_one() -> None:
+    found = conflict_report()
+    figure: Any = plots.dominance(found)
+    assert sum(figure.data[0].y) == pytest.approx(100)
+    assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == pytest.approx(100 / 8)
+
+
+def test_batches_begin_with_single_samples_and_deciles_with_the_least_active() -> None:
+    found = top_k()
+    figure: Any = plots.batches(found)
+    names = ["top-k FFN", "whole gradient, top-k FFN", "original FFN", "whole gradient, original FFN"]
+    assert [trace.name for trace in figure.data] == names
+    assert [list(trace.x) for trace in figure.data] == [[1, 2, 4]] * 4
+    assert found.model.conflict_rate is not None and found.original is not None
+    assert figure.data[0].y[0] == pytest.approx(100 * found.model.conflict_rate)
+    assert figure.data[3].y[1] == pytest.approx(100 * (found.original.batch_curve[0].whole_conflict_rate or 0))
+    assert [trace.name for trace in plots.batches(conflict_report()).data] == ["neurons", "whole gradient"]
+    (deciles, _) = plots.deciles(found).data
+    assert list(deciles.x) == list(range(1, 11))
+    assert list(deciles.y) == pytest.approx([100 * (row.conflict_rate or 0) for row in found.deciles])
+
+
+def test_a_run_of_the_published_model_stands_beside_it_and_no_other_does() -> None:
+    (theirs,) = plots.published(top_k()).data
+    assert list(theirs.y) == pytest.approx([100 * row.conflict_rate for row in published()])
+    both: Any = plots.published(of_model("org/Llama-2-7b-hf", top_k())).data
+    assert [trace.name for trace in both] == ["published", "this run"]
+    ours = {row.layer: row.conflict_rate_historic for row in top_k().layers}
+    assert list(both[1].y) == pytest.approx([100 * (ours[layer] or 0) for layer in both[1].x])
+    attention = of_model("org/Llama-2-7b-hf", conflict_report(unit="attention"))
+    assert len(plots.published(attention).data) == 1
+
+
+@pytest.mark.parametrize("samples", [2, 3])
+def test_two_samples_are_enough_to_draw(samples: int) -> None:
+    found = conflict_report(samples=samples)
+    for draw in ALL:
+        json.dumps(draw(found).to_plotly_json(), default=list, allow_nan=False)
+
+
+def test_sample_texts_in_figures_are_text_and_short() -> None:
+    hostile = hostile_conflict_report()
+    for draw in ALL:
+        drawn = json.dumps(draw(hostile).to_plotly_json(), default=list)
+        assert "<img" not in drawn and "\\u202e" not in drawn and "\u202e" not in drawn
+        assert "x" * 100 not in drawn
+    assert "&lt;img" in json.dumps(plots.cosines(hostile).to_plotly_json(), default=list)

@@ -1,0 +1,82 @@
+"""Analyses that run a model on behalf of a visitor: their limits, their lane, and what crosses from the process that has the GPU."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.errors import InvalidReference, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest
+from components import jobs, model_jobs
+from tests.components.conflict_reports import PAIRS
+
+ROOT = Path(__file__).parents[2]
+REQUEST = ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:4], weights=False)
+
+
+def test_a_job_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JOB_SECONDS", 0)
+    with pytest.raises(LimitExceeded, match="fewer or shorter samples, a smaller model or the command line"):
+        list(jobs.job(REQUEST))
+
+
+def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
+    with pytest.raises(LimitExceeded, match=r"tokens .* through 205,376 parameters are more .*MANTISSA_WEB_MODEL_WORK"):
+        list(jobs.job(REQUEST))
+
+
+def test_local_paths_cannot_be_reached() -> None:
+    with pytest.raises(InvalidReference, match="command line"):
+        list(jobs.job(REQUEST.model_copy(update={"model": "/etc/passwd"})))
+
+
+def test_a_gpu_is_asked_for_by_the_size_of_the_work() -> None:
+    small = model_jobs.gpu_seconds(135_000_000, 270_000_000, 16 * 128)
+    large = model_jobs.gpu_seconds(6_738_415_616, 13_476_831_232, 2 * 50 * 200)
+    assert 15 < small < large < 60
+    assert large < model_jobs.gpu_seconds(6_738_415_616, 13_476_831_232, 50 * 2_000)
+
+
+def test_what_comes_from_the_process_with_the_gpu_can_be_sent_and_keeps_its_sentence() -> None:
+    sent = [pickle.loads(pickle.dumps(item)) for item in model_jobs.borrowed(REQUEST, 60)]
+    assert isinstance(sent[-1], ConflictReport) and all(isinstance(item, Progress) for item in sent[:-1])
+    *_, last = model_jobs.borrowed(REQUEST.model_copy(update={"model": "sample:none"}), 60)
+    error = pickle.loads(pickle.dumps(last))
+    assert isinstance(error, MantissaError) and "no built-in sample" in str(error)
+
+
+def test_on_zero_gpu_weights_are_fetched_first_and_errors_are_raised_here() -> None:
+    asked: list[Any] = []
+
+    def lend(request: Any, seconds: int) -> Any:
+        asked.append((request.device, seconds))
+        yield Progress(done=1, total=2, unit="layers")
+        yield ModelTooLarge("Needs more.")
+
+    items = model_jobs._with_gpu(REQUEST, lend)
+    assert next(items).unit == "layers"
+    with pytest.raises(ModelTooLarge, match="Needs more"):
+        next(items)
+    facts = 205_376
+    assert asked == [("cuda", model_jobs.gpu_seconds(facts, 2 * facts, 50 * 512))]
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
+    # ZeroGPU's own package runs beside a CUDA torch only: this one has its decorator's signature
+    package = tmp_path / "spaces.py"
+    package.write_text("def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n")
+    program = (
+        "import sys; from components import model_jobs as jobs; print(jobs._lend and jobs._lend('request', 42), 'spaces' in sys.modules)"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
+    variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == ("['borrowed', 42] True" if zero else "None False"), run.stderr[-500:]

@@ -1,0 +1,253 @@
+"""The precision page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+from urllib.parse import parse_qsl
+
+import gradio as gr
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import limits
+from analyzers.command_line import Parser
+from analyzers.errors import InvalidData, LimitExceeded, MantissaError
+from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
+from analyzers.precision_variants.command import add_options
+from analyzers.precision_variants.variants import DEFAULT
+from components import jobs, model_jobs
+from components.api import precision
+from components.jobs import job
+from components.pages.precision import EXAMPLES, _prefill
+from components.precision import names
+from components.precision.fields import form_of
+from components.precision.form import DATASET, LINKED_CHARACTERS, RANDOM, TEXT, Form, command, form, permalink
+from tests.components.precision_reports import COMMIT, of_model, precision_report
+from tests.hub import LocalHub
+from tests.language_models.repositories import WEIGHTS, files, parts_of
+
+MODEL = "sample:tiny-bf16"
+OWN = "mine: dtype=bf16, fp32=residual+norms\n\n  other:dtype=fp16,attention=eager  \n"
+
+
+def _asked(report: PrecisionReport, **changes: Any) -> PrecisionReport:
+    """``report`` as if something else had been asked for."""
+    request = PrecisionRequest.model_validate(report.request.model_dump() | changes)
+    inputs = report.inputs.model_copy(update={"source": request.data, "commit": COMMIT})
+    return report.model_copy(update={"request": request, "inputs": inputs})
+
+
+def _again(query: str) -> PrecisionRequest:
+    return form(parse_qsl(query.removeprefix("?"), keep_blank_values=True)).request()
+
+
+def test_the_page_knows_every_preset_and_ticks_those_that_run_by_default() -> None:
+    assert list(names.PRESETS) == list(PRESETS)
+    assert names.DEFAULT == DEFAULT
+
+
+def test_an_empty_form_asks_for_the_defaults() -> None:
+    assert Form(MODEL).request() == PrecisionRequest(model=MODEL)
+    assert form_of(*Form(MODEL).values()) == Form(MODEL)
+
+
+def test_every_field_reaches_the_request() -> None:
+    asked = Form(
+        " org/name@main ", ("bf16",), OWN, DATASET, " 2 ", "64", "not read", "org/data", "gspo", RANDOM, True, True, "eager",
+        "1, -0.5", "7",
+    )  # fmt: skip
+    assert asked.request() == PrecisionRequest(
+        model="org/name@main", variants=("bf16", "mine: dtype=bf16, fp32=residual+norms", "other:dtype=fp16,attention=eager"),
+        data="org/data", sequences=2, sequence_length=64, loss="gspo", advantages=(1.0, -0.5), random_init=True, pre_rounded=True,
+        inside=True, attention="eager", seed=7,
+    )  # fmt: skip
+    assert Form(MODEL, source=TEXT, text=" a b ").request().text == " a b "
+    assert Form(MODEL, source=RANDOM).request().data == "random"
+    assert Form(MODEL, advantages="1").request().advantages == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": " "}, "Type or paste a model id"),
+        ({"model": "a/b, c/d"}, "one model at a time: name one"),
+        ({"presets": ()}, "Tick at least one variant"),
+        ({"presets": ("bf61",)}, "^There is no variant 'bf61' .did you mean bf16"),
+        ({"presets": ("bf16", "bf16")}, "two variants named bf16"),
+        ({"own": "mine: dtipe=bf16"}, "no setting 'dtipe' .did you mean dtype"),
+        ({"own": "mine: fp32=residuum, dtype=bf16"}, "did you mean residual"),
+        ({"own": "<img src=x>: dtype=bf16"}, "letters, digits"),
+        ({"own": "x" * 100_000}, "characters are more than"),
+        ({"own": "\n".join(f"m{i}: dtype=bf16" for i in range(limits.PRECISION_VARIANTS))}, "MANTISSA_PRECISION_VARIANTS"),
+        ({"sequences": "0"}, "MANTISSA_PRECISION_SEQUENCES"),
+        ({"sequences": "many"}, "'many' is no whole number: sequences takes one"),
+        ({"sequence_length": "9999999"}, "MANTISSA_PRECISION_TOKENS"),
+        ({"sequence_length": "1e3"}, "sequence length takes one"),
+        ({"source": TEXT}, "Paste a text"),
+        ({"source": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
+        ({"source": DATASET}, "id of a dataset"),
+        ({"loss": "evil"}, "'ce' or 'gspo'"),
+        ({"loss": "gspo", "advantages": "one"}, "a number for each sequence"),
+        ({"loss": "gspo", "advantages": "1,2,3"}, "there are 2 and 3"),
+        ({"attention": "flash"}, "'sdpa' or 'eager'"),
+        ({"seed": "-1"}, "at least 0"),
+    ],
+)
+def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(MantissaError, match=said) as caught:
+        replace(Form(MODEL), **fields).request()
+    assert str(caught.value).endswith(".") and len(str(caught.value)) < 700
+
+
+_KEYS = ("model", "variants", "variant", "data", "text", "sequences", "advantages", "loss", "inside", "random_init", "theme")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
+def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
+    try:
+        answer: PrecisionRequest | str = form(query).request()
+    except MantissaError as error:
+        answer = str(error)
+    assert isinstance(answer, PrecisionRequest) or "\n" not in answer
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"variants": DEFAULT, "sequences": 4, "sequence_length": 512},
+        {"variants": ("mine: dtype=bf16, fp32=residual+norms",), "loss": "gspo", "advantages": (-1.0, 0.1), "seed": 3},
+        {"variants": ("fp16", "mine: dtype=fp16"), "data": "random", "random_init": True, "pre_rounded": True, "inside": True},
+        {"data": f"org/data@{COMMIT}", "attention": "eager"},
+        {"text": "Some text & more?\nYes."},
+    ],
+)
+def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
+    report = _asked(of_model("org/name", precision_report()), **changes)
+    if "@" in report.request.data:
+        report = report.model_copy(update={"inputs": report.inputs.model_copy(update={"source": "org/data"})})
+    pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
+    assert _again(permalink(report)) == pinned
+    words = shlex.split(command(report))
+    assert words[:4] == ["python", "-m", "analyzers", "precision"]
+    parser = Parser()
+    add_options(parser)
+    given_options = vars(parser.parse_args(words[4:]))
+    options = {name: value for name, value in given_options.items() if value is not None and name in PrecisionRequest.model_fields}
+    presets = (given_options["variants"] or "").split(",") if given_options["variants"] else []
+    named = (*presets, *given_options["variant"])
+    options["variants"] = named or DEFAULT
+    if "advantages" in options:
+        options["advantages"] = tuple(map(float, options["advantages"].split(",")))
+    if report.request.text is not None:
+        assert options.pop("data") == "text.txt"
+        options["text"] = report.request.text
+    assert PrecisionRequest(**options) == pinned
+
+
+def test_the_default_link_is_short() -> None:
+    report = _asked(precision_report(), variants=DEFAULT, sequence_length=512)
+    assert permalink(report) == "?model=sample%3Atiny-bf16"
+    assert command(report) == "python -m analyzers precision sample:tiny-bf16"
+
+
+def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() -> None:
+    link = permalink(_asked(precision_report(), text="a" * (LINKED_CHARACTERS + 1), variants=DEFAULT))
+    assert len(link) < 100
+    query = parse_qsl(link.removeprefix("?"), keep_blank_values=True)
+    assert form(query).source == TEXT
+    *_, status = _prefill(query)
+    assert "paste it again" in status
+
+
+def test_an_address_fills_the_fields_or_says_why_not() -> None:
+    model, *rest, status = _prefill([("model", MODEL), ("variants", "bf16,fp61")])
+    assert model == MODEL and "did you mean fp16" in status and all(each == gr.skip() for each in rest)
+    assert _prefill([("sequences", "5")])[-1] == ""
+    filled = _prefill([("model", MODEL), ("variants", "bf16"), ("variant", "mine: dtype=bf16"), ("inside", "1")])
+    assert filled == [*Form(MODEL, ("bf16",), "mine: dtype=bf16", inside=True).values(), ""]
+    assert filled[1] == ["bf16"]
+
+
+def test_every_example_is_a_valid_request() -> None:
+    for asked in EXAMPLES.values():
+        assert isinstance(asked.request(), PrecisionRequest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "Type or paste a model id"),
+        ({"model": ["a"]}, "model must be a text, not a list."),
+        ({"model": MODEL, "variants": "bf16"}, "variants must be a list, not a text."),
+        ({"model": MODEL, "variants": [1]}, "a variant must be a text, not a number."),
+        ({"model": MODEL, "variants": []}, "Tick at least one variant"),
+        ({"model": MODEL, "variants": ["a: dtype=bf16\nb: dtype=bf16"]}, "one variant in each text"),
+        ({"model": MODEL, "variants": ["bf61"]}, "did you mean bf16"),
+        ({"model": MODEL, "sequences": 2.5}, "not a fraction"),
+        ({"model": MODEL, "inside": "no"}, "inside must be true or false, not a text."),
+        ({"model": MODEL, "loss": "gspo", "advantages": "1"}, "advantages must be a list"),
+        ({"model": MODEL, "loss": "gspo", "advantages": ["x"] * 2}, "a number for each sequence"),
+        ({"model": MODEL, "data": "random", "text": "a"}, "Give either a text or the name of data"),
+        ({"model": MODEL, "data": "./text.txt"}, "command line only"),
+        ({"model": "/etc/passwd"}, "command line"),
+        ({"model": MODEL, "sequence_length": 4096}, "at most 512 tokens in a row|choose a shorter sequence length"),
+    ],
+)
+def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(gr.Error, match=said):
+        list(precision(**arguments))
+
+
+def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
+    for name, parameter in signature(precision).parameters.items():
+        if name not in ("model", "variants", "advantages"):
+            assert parameter.default == PrecisionRequest.model_fields[name].default
+
+
+def test_the_endpoint_gives_progress_and_then_the_report() -> None:
+    variants = ["bf16", "mine: dtype=bf16, fp32=residual"]
+    items = list(precision(MODEL, variants, text="one two three four five", sequences=1.0, sequence_length=8))  # type: ignore[arg-type]  # JSON has no integers
+    assert all("done" in item for item in items[:-1])
+    found = PrecisionReport.model_validate(items[-1])
+    assert list(found.variants) == ["bf16", "mine"]
+    assert (found.inputs.source, found.inputs.length) == ("text", 8)
+
+
+def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
+    with pytest.raises(InvalidData, match="command line only"):
+        list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.txt").request()))
+
+
+def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Form(MODEL, sequences="1", sequence_length="8").request()
+    monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
+    said = r"48 tokens .* through 205,376 parameters are more .*MANTISSA_WEB_MODEL_WORK.*fewer variants"
+    with pytest.raises(LimitExceeded, match=said):
+        list(job(asked))
+    monkeypatch.setattr(limits, "JOB_SECONDS", 0)
+    with pytest.raises(LimitExceeded, match="fewer variants, fewer or shorter sequences, a smaller model or the command line"):
+        list(jobs.job(asked))
+
+
+def _lend(request: Any, seconds: int) -> Iterator[Any]:
+    yield request.device, seconds
+
+
+def test_a_gpu_is_asked_for_by_variants_and_tokens() -> None:
+    one, all_of_them = (Form(MODEL, presets).request() for presets in (("bf16",), DEFAULT))
+    assert model_jobs.tokens(one) >= 2 * one.sequences * one.sequence_length
+    seconds = model_jobs.gpu_seconds(205_376, 2 * 205_376, model_jobs.tokens(one))
+    assert list(model_jobs._with_gpu(one, _lend)) == [("cuda", seconds)]
+    assert model_jobs.tokens(one) < model_jobs.tokens(all_of_them) < model_jobs.tokens(all_of_them.model_copy(update={"pre_rounded": True}))
+
+
+@pytest.mark.parametrize("weights", ["pretrained", RANDOM])
+def test_weights_are_fetched_before_there_is_a_gpu_and_random_ones_not_at_all(hub: LocalHub, weights: str) -> None:
+    hub.add("org/tiny", files())
+    *_, (device, _) = model_jobs._with_gpu(Form("org/tiny", weights=weights).request(), _lend)
+    assert device == "cuda"
+    assert (len(files()[WEIGHTS]) in parts_of(hub, WEIGHTS)) == (weights == "pretrained")

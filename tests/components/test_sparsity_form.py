@@ -1,0 +1,81 @@
+"""The sparsity page's form, link and command: the state of the page as text."""
+
+import shlex
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import limits
+from analyzers.errors import InvalidRequest
+from analyzers.update_sparsity.report import SparsityRequest
+from components.links import Reading
+from components.sparsity.form import Form, command, form, permalink
+from components.sparsity.pickers import MOST
+from tests.components.sparsity_reports import COMMIT, sparsity_report, trajectory
+
+
+def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing() -> None:
+    asked = Form("a/b", ["c/d@1, c/d@2", "", " c/d@1\n"], Reading(mode="exact", include="mlp"), eta="5e-4", spectral=True).request()
+    tuned = ("c/d@1", "c/d@2", "c/d@1")
+    assert asked == SparsityRequest(base="a/b", tuned=tuned, mode="exact", include="mlp", eta=5e-4, spectral=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"base": ""}, "the base checkpoint"),
+        ({"base": "a/b", "tuned": ["", " , "]}, "the checkpoint it was tuned to"),
+        ({"eta": "0"}, "Eta must lie between 0 and 1, both excluded, not 0"),
+        ({"eta": "1"}, "not 1"),
+        ({"eta": "-1e-3"}, "not -0.001"),
+        ({"eta": "nan"}, "not nan"),
+        ({"eta": "a lot"}, "'a lot' is no eta"),
+        ({"tuned": ["c/d "] * (limits.TRAJECTORY + 1)}, "MANTISSA_TRAJECTORY"),
+        ({"tuned": ["x" * 100_000]}, "model ids have"),
+        ({"reading": Reading(mode="evil")}, "'quick' or 'exact'"),
+        ({"reading": Reading(budget="-1")}, "^The budget must be"),
+    ],
+)
+def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        Form(**({"base": "a/b", "tuned": ["c/d"]} | fields)).request()
+    assert str(caught.value).endswith(".") and len(str(caught.value)) < 400
+
+
+@given(st.lists(st.tuples(st.sampled_from(["base", "tuned", "mode", "eta", "spectral", "budget", "seed", "theme"]), st.text(max_size=900))))
+def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
+    try:
+        answer: SparsityRequest | str = form(query).request()
+    except InvalidRequest as error:
+        answer = str(error)
+    assert isinstance(answer, SparsityRequest) or "\n" not in answer
+
+
+def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
+    names = (f"org/tuned@{i:040x}" for i in range(1, MOST + 3))
+    asked = SparsityRequest(
+        base=f"org/base@{COMMIT}", tuned=tuple(names), budget=5_000_000, include="a|b&x=1", subfolder="a b", seed=7, eta=5e-4, spectral=True
+    )
+    made = sparsity_report(**trajectory(MOST + 2) | {"request": asked.model_dump(), "eta": asked.eta})
+    assert form(parse_qsl(permalink(made).removeprefix("?"))).request() == asked
+    words = shlex.split(command(made))
+    assert words[:4] == ["python", "-m", "analyzers", "sparsity"]
+    assert (words[4], *words[5 : 7 + MOST]) == (asked.base, *asked.tuned)
+    assert words[7 + MOST :] == [
+        "--eta",
+        "0.0005",
+        "--spectral",
+        "--budget",
+        "5000000",
+        "--include=a|b&x=1",
+        "--subfolder=a b",
+        "--seed",
+        "7",
+    ]
+
+
+def test_the_default_link_is_short() -> None:
+    assert permalink(sparsity_report()) == f"?base=org%2Fbase%40{COMMIT}&tuned=org%2Ftuned%40{COMMIT}&mode=exact"

@@ -1,0 +1,116 @@
+"""The figures of update sparsity: what they draw, the thresholds they mark, and that names in them are text."""
+
+import json
+import math
+
+import pytest
+
+from analyzers.update_sparsity.published import published
+from components.plots import update_sparsity as plots
+from tests.components.sparsity_reports import hostile_sparsity_report, sampled_report, sparsity_report, trajectory
+
+
+@pytest.mark.parametrize("depth", [1, 4, 48, 126])
+def test_the_heat_map_has_a_cell_for_each_layer_and_role_and_one_place_for_the_rest(depth: int) -> None:
+    report = sparsity_report(depth=depth)
+    (cells,) = plots.heat_map(report).data
+    assert list(cells.y) == [*report.roles][::-1]
+    assert len(cells.x) == len(cells.z[0]) + 1 == depth + 3
+    drawn = {
+        (role, place): share
+        for role, line, said in zip(cells.y, cells.z, cells.customdata, strict=True)
+        for share, (place, _) in zip(line, said, strict=True)
+        if share is not None
+    }
+    expected = {
+        (role, "outside the layers" if row.layer is None else f"layer {row.layer}"): 100 * share
+        for row in report.layers
+        for role, share in row.roles.items()
+        if share is not None
+    }
+    assert drawn == pytest.approx(expected)
+    assert (cells.texttemplate is not None) == (depth < 15)
+    axis = plots.heat_map(report).layout.xaxis
+    assert axis.ticktext[0] == "outside" and len(axis.ticktext) <= 8
+
+
+def test_equal_shares_are_not_stretched_over_all_colours() -> None:
+    rows = [row.model_dump() | {"roles": {"mlp": 1.0 if row.layer else 0.9999}} for row in sparsity_report().layers]
+    (cells,) = plots.heat_map(sparsity_report(layers=rows)).data
+    assert (cells.zmin, cells.zmax) == pytest.approx((98, 100))
+
+
+def test_roles_are_bars_with_the_range_of_their_tensors() -> None:
+    (bars,) = plots.roles(sparsity_report()).data
+    assert list(bars.y) == ["norm", "mlp", "attention", "embedding"]
+    attention = list(bars.y).index("attention")
+    assert bars.x[attention] == pytest.approx(70)
+    assert bars.error_x.array[attention] == pytest.approx(10) and bars.error_x.arrayminus[attention] == pytest.approx(20)
+
+
+def test_relative_updates_mark_both_steps_of_bf16_and_stack_what_bf16_does_not_see() -> None:
+    plain, swallowed = plots.relative(sparsity_report()), plots.relative(sampled_report())
+    for figure in (plain, swallowed):
+        assert {shape.x0 for shape in figure.layout.shapes} == {-8, -7}
+        assert {note.text for note in figure.layout.annotations} == {"least step of bf16, 2⁻⁸", "most step of bf16, 2⁻⁷"}
+    assert [trace.name for trace in plain.data] == ["changed in bf16"]
+    assert [trace.name for trace in swallowed.data] == ["changed in bf16", "the same in bf16"]
+    assert swallowed.layout.barmode == "stack"
+    report = sampled_report()
+    bins = [each for each in report.magnitudes.relative.histogram if each.count]
+    area = [sum(y * math.log2(each.high / each.low) for y, each in zip(trace.y, bins, strict=True)) for trace in swallowed.data]
+    total = report.magnitudes.relative.count
+    changed = sum(each.changed for each in bins)
+    assert area == pytest.approx([100 * changed / total, 100 * (sum(each.count for each in bins) - changed) / total])
+
+
+def test_steps_of_bf16_are_named_and_empty_ones_left_out() -> None:
+    figure = plots.ulps(sparsity_report())
+    assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "4+", "8+"]
+    assert [said[0] for said in figure.data[0].customdata] == ["0 steps", "1 step", "2 steps", "4 to 7 steps", "8 to 15 steps"]
+    assert sum(figure.data[0].y) == pytest.approx(100)
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_request() -> None:
+    figure = plots.steps(sparsity_report(**trajectory(3)))
+    assert [(trace.name, trace.visible) for trace in figure.data] == [
+        ("from the base", None),
+        ("from the one before", None),
+        ("attention", "legendonly"),
+        ("norm", "legendonly"),
+    ]
+    assert list(figure.data[0].y) == pytest.approx([100 - 5 * math.sqrt(i) for i in (1, 2, 3)])
+    assert figure.data[3].y[0] is None
+    assert list(plots.steps(sparsity_report(**trajectory(50))).layout.xaxis.tickvals) == list(range(1, 51, 5))
+
+
+def test_overlap_has_what_was_found_below_the_diagonal_and_independence_above() -> None:
+    (cells,) = plots.overlap(sparsity_report(**trajectory(3))).data
+    z = [list(line) for line in cells.z]
+    assert z == [[None, 5.0, 5.0], [25.0, None, 5.0], [12.5, 25.0, None]]
+    assert cells.customdata[2][0][0] == "12.5 %" and cells.customdata[0][2][1] == "5 %"
+
+
+def test_published_points_and_this_pair() -> None:
+    figure = plots.beside(sampled_report())
+    *others, here = figure.data
+    assert sum(len(trace.x) for trace in others) == len(published())
+    assert {trace.name for trace in others} == {row.algorithm for row in published()}
+    assert (here.x[0], here.y[0]) == (75, "this pair")
+    assert here.error_x.array[0] == pytest.approx(4) and here.error_x.arrayminus[0] == pytest.approx(5)
+    assert len(plots.beside(sparsity_report(sparsity=None)).data) == len(others)
+
+
+def test_nothing_to_draw_draws_nothing_and_does_not_fail() -> None:
+    report = sparsity_report(layers=[], roles={}, ulp_histogram=[], sparsity=None)
+    none = report.magnitudes.relative.model_copy(update={"histogram": (), "count": 0})
+    report = report.model_copy(update={"magnitudes": report.magnitudes.model_copy(update={"relative": none})})
+    for draw in (plots.heat_map, plots.roles, plots.relative, plots.ulps):
+        json.dumps(draw(report).to_plotly_json(), default=str)
+
+
+def test_names_in_figures_are_text() -> None:
+    hostile = hostile_sparsity_report()
+    for draw in (plots.heat_map, plots.roles, plots.relative, plots.ulps, plots.steps, plots.overlap, plots.beside):
+        assert "<img" not in json.dumps(draw(hostile).to_plotly_json(), default=str)

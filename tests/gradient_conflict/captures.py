@@ -1,0 +1,71 @@
+"""Captures with known gradients, and what follows from those gradients the slow way, in float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from analyzers.gradient_conflict.grams import Group
+from analyzers.language_models.layer_capture import Block, LayerCapture
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def capture(
+    counts: tuple[int, ...] = (3, 5, 1, 4),
+    units: int = 7,
+    width: int = 6,
+    *,
+    layer: int = 0,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> LayerCapture:
+    """Random: gate and up with one input, down with another; so many tokens of each sample have a gradient."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64).to(dtype)
+
+    tokens = sum(counts)
+    given, left = normal(tokens, width), [normal(tokens, units) for _ in range(3)]
+    blocks = (Block("gate", left[0], given), Block("up", left[1], given), Block("down", left[2], normal(tokens, width)))
+    sample = torch.repeat_interleave(torch.tensor(counts))
+    activity = torch.stack([part.abs().sum(0).float() for part in torch.split(left[2], list(counts))])
+    return LayerCapture(layer, None, sample, blocks, activity, torch.tensor(counts))
+
+
+def times(captured: LayerCapture, factor: float) -> LayerCapture:
+    """What a loss that is ``factor`` times as large would have brought."""
+    gate, up, down = captured.blocks
+    blocks = (*(Block(each.name, each.left * factor, each.right) for each in (gate, up)), Block("down", down.left, down.right * factor))
+    return replace(captured, blocks=blocks)
+
+
+def group(captured: LayerCapture, samples: int) -> Group:
+    """Its blocks with the tokens of each sample."""
+    return Group(captured.blocks, tuple(torch.bincount(captured.sample, minlength=samples).tolist()))
+
+
+def gradients(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
+    """By block, the gradient of each unit in each sample, (S, F, d): token by token."""
+    found = {}
+    for block in captured.blocks:
+        left, right = block.left.double().numpy(), block.right.double().numpy()
+        each = np.zeros((samples, left.shape[1], right.shape[1]))
+        for token, sample in enumerate(captured.sample.tolist()):
+            each[sample] += np.outer(left[token], right[token])
+        found[block.name] = each
+    return found
+
+
+def together(each: dict[str, FloatArray]) -> FloatArray:
+    """(S, F, d of all blocks): the blocks side by side."""
+    return np.concatenate(list(each.values()), axis=2)
+
+
+def cosine(first: FloatArray, second: FloatArray) -> float:
+    """NaN if one of them is zero."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))

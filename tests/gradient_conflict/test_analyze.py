@@ -1,0 +1,284 @@
+"""The analyzer end to end, on the built-in samples: what it finds, that it finds it again, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
+from analyzers.gradient_conflict.report import LayerRow, MeasuredProgress, Measurement
+from analyzers.gradient_conflict.text import one
+from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.samples import sample_folder
+
+from .captures import FloatArray, cosine
+
+PAIRS = tuple(TextPair(instruction=pair.instruction, input=pair.input, output=pair.output) for pair in builtin_pairs()[::9])
+Analysed = Callable[..., ConflictReport]
+
+
+@pytest.fixture(scope="module")
+def analysed() -> Analysed:
+    """Reports of the tiny sample on eight pairs, each request once."""
+    found: dict[str, ConflictReport] = {}
+
+    def get(**asked: Any) -> ConflictReport:
+        key = repr(asked)
+        if key not in found:
+            found[key] = report(ConflictRequest(model="sample:tiny-bf16", **{"pairs": PAIRS, **asked}))
+        return found[key]
+
+    return get
+
+
+def report(request: ConflictRequest, access: Access | None = None) -> ConflictReport:
+    *_, last = analyze(request, access)
+    assert isinstance(last, ConflictReport)
+    return last
+
+
+def measured(found: Measurement) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in Measurement.model_fields}
+
+
+def explicit(found: ConflictReport, loss: str = "mean") -> dict[str, FloatArray]:
+    """By block, (layers, S, units, width): each sample of the report alone through the model in float64."""
+    model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float64)
+    every: dict[str, list[Any]] = {"gate": [], "up": [], "down": []}
+    for sample in found.samples:
+        model.zero_grad()
+        tokens = torch.tensor([sample.token_ids])
+        logits = model(tokens).logits[0, sample.answer_start - 1 : -1]
+        value = torch.nn.functional.cross_entropy(logits, tokens[0, sample.answer_start :], reduction=loss)
+        value.backward()  # type: ignore[no-untyped-call]
+        assert sample.loss == pytest.approx(value.item(), rel=1e-5)
+        for name, rows in every.items():
+            weights = [getattr(layer.mlp, f"{name}_proj").weight.grad for layer in model.model.layers]
+            rows.append(torch.stack([each.T if name == "down" else each for each in weights]).numpy().copy())
+    return {name: np.stack(rows, 1) for name, rows in every.items()}
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: str) -> None:
+    found = analysed(loss=loss) if loss == "sum" else analysed()
+    blocks = explicit(found, loss)
+    blocks["all"] = np.concatenate(list(blocks.values()), axis=3)
+    samples = len(PAIRS)
+    assert found.ffn.blocks == ("gate", "up", "down") and found.ffn.layers == 4 and found.ffn.neurons == 640
+    for row in found.layers:
+        for name in ("all", "gate", "up", "down"):
+            gradient = blocks[name][row.layer]
+            norms = np.linalg.norm(gradient, axis=2)
+            pairs = list(combinations(range(samples), 2))
+            cosines = np.array([np.einsum("nd,nd->n", gradient[i], gradient[j]) / (norms[i] * norms[j]) for i, j in pairs])
+            rates = row if name == "all" else getattr(row, name)
+            assert rates.undecided.low <= (cosines < 0).mean() <= rates.undecided.high
+            assert rates.conflict_rate == pytest.approx((cosines < 0).mean(), abs=2 / cosines.size)
+            assert rates.mean_cosine == pytest.approx(cosines.mean(), abs=1e-6)
+            similarity = np.array([2 * norms[i] * norms[j] / (norms[i] ** 2 + norms[j] ** 2) for i, j in pairs])
+            assert rates.magnitude_similarity == pytest.approx(similarity.mean(), abs=1e-6)
+        flat = blocks["all"][row.layer].reshape(samples, -1)
+        values = next(each.values for each in found.cosines.layers if each.layer == row.layer)
+        np.testing.assert_allclose(np.array(values, dtype=float), [[cosine(g, h) for g in flat] for h in flat], atol=1e-5)
+    whole = np.moveaxis(blocks["all"], 0, 1).reshape(samples, -1)
+    np.testing.assert_allclose(np.array(found.cosines.model, dtype=float), [[cosine(g, h) for g in whole] for h in whole], atol=1e-5)
+    assert [row.norm for row in found.dominance.samples] == pytest.approx(np.linalg.norm(whole, axis=1).tolist(), rel=1e-5)
+    positive, negative = (whole > 0).sum(0), (whole < 0).sum(0)
+    assert found.weights is not None
+    assert found.weights.conflict == pytest.approx((positive * negative / (samples * (samples - 1) / 2)).mean(), abs=1e-4)
+    assert found.weights.weights == whole.shape[1]
+
+
+def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:
+    *steps, last = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False))
+    assert isinstance(last, ConflictReport)
+    assert [row.layer for row in last.layers] == [3, 2, 1, 0]
+    layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
+    assert [step.done for step in layers] == [0, 0, 1, 2, 3, 4] and {step.total for step in layers} == {4}
+
+
+def test_progress_has_the_rates_of_the_layers_so_far() -> None:
+    *steps, last = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:4], weights=False, ffn="topk", topk_layers="all"))
+    assert isinstance(last, ConflictReport) and last.original is not None
+    measured = [step for step in steps if isinstance(step, MeasuredProgress)]
+    assert [len(step.rates) for step in measured] == [0, 1, 2, 3, 4] * 2
+    for found, step in ((last.original, measured[4]), (last, measured[9])):
+        assert [(each.layer, each.conflict_rate) for each in step.rates] == [(row.layer, row.conflict_rate) for row in found.layers]
+
+
+def test_more_than_may_be_run_is_refused_before_the_model_is_loaded() -> None:
+    request = ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False)
+    *_, last = analyze(request)
+    assert isinstance(last, ConflictReport)
+    work = last.checkpoint.parameters * 3 * max(len(sample.token_ids) for sample in last.samples)
+    assert isinstance([*analyze(request, largest=work)][-1], ConflictReport)
+    for asked, largest in ((request, work - 1), (request.model_copy(update={"ffn": "topk"}), 2 * work - 1)):
+        with pytest.raises(LimitExceeded, match="MANTISSA_WEB_MODEL_WORK"):
+            list(analyze(asked, largest=largest))
+
+
+def test_the_same_request_gives_the_same_json(analysed: Analysed) -> None:
+    def content(found: ConflictReport) -> str:
+        return found.model_dump_json(exclude={"timing", "environment"})
+
+    first = analysed()
+    assert content(report(first.request)) == content(first)
+    assert ConflictReport.model_validate_json(first.model_dump_json()) == first
+    json.loads(first.model_dump_json(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed) -> None:
+    first, other = analysed(), analysed(pairs=PAIRS[::-1])
+    for one_row, other_row in zip([first.model, *first.layers], [other.model, *other.layers], strict=True):
+        assert one_row.conflict_rate == pytest.approx(other_row.conflict_rate, abs=1e-3)
+        assert one_row.whole.noise_scale == pytest.approx(other_row.whole.noise_scale, rel=1e-4)
+    assert [row.share for row in first.dominance.samples] == pytest.approx([row.share for row in other.dominance.samples][::-1], rel=1e-5)
+    for one_decile, other_decile in zip(first.deciles, other.deciles, strict=True):
+        assert one_decile.mean_activation == pytest.approx(other_decile.mean_activation, rel=1e-5)
+    assert [row.whole_mean_cosine for row in first.batch_curve] == pytest.approx(
+        [row.whole_mean_cosine for row in other.batch_curve], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("change", [{"checkpointing": True}, {"attention": "eager"}])
+def test_how_it_is_computed_does_not_matter(analysed: Analysed, change: dict[str, Any]) -> None:
+    first, other = analysed(), analysed(**change)
+    assert other.model.mean_cosine == pytest.approx(first.model.mean_cosine, abs=1e-6)
+    assert other.model.conflict_rate == pytest.approx(first.model.conflict_rate, abs=1e-3)
+    assert (other.id == first.id) == ("checkpointing" in change)
+
+
+def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
+    found = analysed(ffn="topk", topk=1.0, topk_layers="all")
+    assert found.original is not None and measured(found) == measured(found.original) == measured(analysed())
+    assert {row.conflict_rate for row in found.differences} == {0.0}
+    assert found.ffn.topk is not None and found.ffn.topk.kept == 1
+
+
+def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) -> None:
+    found, original = analysed(ffn="topk"), analysed()
+    assert found.original is not None and measured(found.original) == measured(original)
+    assert found.ffn.topk is not None and (found.ffn.topk.layers, found.ffn.topk.kept) == ((3,), 20 / 160)
+    last, before = found.layers[0], original.layers[0]
+    assert last.pairs < before.pairs  # a neuron that a sample never keeps has no gradient in it
+    assert last.magnitude_similarity_historic is None
+    by_layer = {row.layer: row for row in found.differences}
+    for row, other in zip([found.model, *found.layers], [original.model, *original.layers], strict=True):
+        difference = by_layer[row.layer if isinstance(row, LayerRow) else None]
+        assert row.conflict_rate is not None and other.conflict_rate is not None and difference.conflict_rate is not None
+        assert difference.conflict_rate == pytest.approx(row.conflict_rate - other.conflict_rate)
+        assert difference.interval is not None and difference.interval.low <= difference.conflict_rate <= difference.interval.high
+    assert found.samples[0].loss != original.samples[0].loss
+
+
+def test_top_k_by_share_keeps_what_it_needs(analysed: Analysed) -> None:
+    found = analysed(ffn="topk", topk_share=0.5, select="abs-product", topk_layers="1-2", weights=False)
+    assert found.ffn.topk is not None
+    assert found.ffn.topk.layers == (1, 2) and 0.02 < found.ffn.topk.kept < 0.5 and found.weights is None
+
+
+def test_attention_projections_are_units_too(analysed: Analysed) -> None:
+    found = analysed(unit="attention")
+    assert found.ffn.blocks == ("q", "k", "v", "o") and found.ffn.neurons == 4 * (64 + 32 + 32 + 64)
+    row = found.layers[0]
+    assert row.gate is None and row.v is not None and row.o is not None and row.q is not None and row.k is not None
+    assert row.pairs == row.q.pairs + row.k.pairs + row.v.pairs + row.o.pairs
+    assert found.deciles == ()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_arithmetic_is_said_to_leave_more_open(analysed: Analysed, dtype: str) -> None:
+    found, exact = analysed(dtype=dtype), analysed()
+    assert found.tau > exact.tau and found.id != exact.id
+    assert found.model.undecided.share > exact.model.undecided.share  # type: ignore[operator]
+    assert found.model.undecided.low <= exact.model.conflict_rate <= found.model.undecided.high  # type: ignore[operator]
+
+
+def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
+    long = (*PAIRS[:3], TextPair(instruction="Count.", output="one two three " * 3000))
+    found = analysed(pairs=long, max_length=40, weights=False)
+    assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids) == 40
+    assert any("cut off after 40 tokens" in note for note in found.notes)
+
+
+def test_identical_samples_never_conflict() -> None:
+    found = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:1] * 4))
+    assert found.model.conflict_rate == 0 and found.model.mean_cosine == pytest.approx(1, abs=1e-5)
+    assert found.model.magnitude_similarity == pytest.approx(1, abs=1e-6)
+    assert found.dominance.effective_samples == pytest.approx(4, rel=1e-5)
+    assert found.weights is not None and found.weights.conflict == pytest.approx(0, abs=1e-3)
+
+
+def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
+    for found in (analysed(), analysed(ffn="topk"), analysed(unit="attention")):
+        tables = found.tables()
+        sides = 1 if found.original is None else 2
+        assert len(tables["summary"]) == 1 and tables["summary"]["conflict_rate"][0] == found.model.conflict_rate
+        assert len(tables["layers"]) == sides * 5 and len(tables["samples"]) == sides * len(PAIRS)
+        assert len(tables["blocks"]) == sides * 5 * len(found.ffn.blocks)
+        assert len(tables["cosines"]) == sides * len(PAIRS) * (len(PAIRS) - 1) // 2
+        assert tables["published"].empty
+        said = one(found)
+        assert found.statement in said and found.id in said and "nan" not in said.lower()
+        assert all(note in said for note in found.notes)
+
+
+def test_closing_it_ends_the_work() -> None:
+    steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
+    while not (isinstance(step := next(steps), Progress) and step.done == 1):
+        pass
+    steps.close()  # type: ignore[attr-defined]
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"samples": 1}, "from 2 to"),
+        ({"samples": 10**6}, "MANTISSA_CONFLICT_SAMPLES"),
+        ({"max_length": 2}, "8 to"),
+        ({"pairs": PAIRS[:1]}, "from 2 to"),
+        ({"pairs": PAIRS, "data": "org/name"}, "not both"),
+        ({"gamma": 1.5}, "less than or equal to 1"),
+        ({"gamma": float("nan")}, "gamma"),
+        ({"topk": 0.0}, "greater than 0"),
+        ({"topk_layers": "5-2"}, "ends before it begins"),
+        ({"topk_layers": "-1"}, "topk_layers"),
+        ({"ffn": "topk", "unit": "attention"}, "choose the unit ffn"),
+        ({"model_": 1}, "model_"),
+    ],
+)
+def test_requests_that_are_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ConflictRequest(model="m", **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "message"),
+    [
+        ({"data": "no data"}, InvalidData, "no data"),
+        ({"data": "./file.jsonl"}, InvalidData, "command line only"),
+        ({"ffn": "topk", "topk_layers": "2-9"}, InvalidRequest, "There is no layer 9"),
+        ({"model": "sample:none"}, MantissaError, "no built-in sample"),
+    ],
+)
+def test_what_cannot_be_analysed(asked: dict[str, Any], kind: type[MantissaError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        report(ConflictRequest(**{"model": "sample:tiny-bf16", **asked}))
+
+
+def test_one_sample_is_too_few(tmp_path: Any) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"instruction": "Say yes.", "output": "yes"}\n')
+    with pytest.raises(InvalidData, match="at least 2"):
+        report(ConflictRequest(model="sample:tiny-bf16", data=str(file)), Access(local=True))

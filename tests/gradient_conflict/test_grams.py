@@ -1,0 +1,148 @@
+"""Gram matrices on both routes, in any chunks, against gradients that are written out."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from analyzers.gradient_conflict.grams import Group, neuron_grams, plan
+from analyzers.language_models.layer_capture import Block, LayerCapture
+
+from .captures import FloatArray, capture, gradients, group
+
+Route = Literal["direct", "tokens"]
+COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
+
+
+def grams(captured: LayerCapture, samples: int, **options: Any) -> dict[str, FloatArray]:
+    """All chunks as one."""
+    chunks = list(neuron_grams(group(captured, samples), **options))
+    assert [units.start for units, _ in chunks] == [0, *(units.stop for units, _ in chunks[:-1])]
+    return {name: torch.cat([each[name] for _, each in chunks]).double().numpy() for name in chunks[0][1]}
+
+
+def explicit(captured: LayerCapture, samples: int) -> dict[str, FloatArray]:
+    return {name: np.einsum("snd,rnd->nsr", each, each) for name, each in gradients(captured, samples).items()}
+
+
+@pytest.mark.parametrize("route", ["direct", "tokens"])
+@pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_both_routes_and_all_chunks_give_the_products_of_the_gradients(counts: tuple[int, ...], chunk_bytes: int, route: Route) -> None:
+    captured = capture(counts, dtype=torch.float64)
+    found = grams(captured, len(counts), route=route, chunk_bytes=chunk_bytes)
+    for name, expected in explicit(captured, len(counts)).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("route", ["direct", "tokens"])
+def test_float32_keeps_every_cosine_within_1e_5(route: Route) -> None:
+    captured = capture((40, 25, 60, 33, 51), 64, 96)
+    found, expected = grams(captured, 5, route=route), explicit(captured, 5)
+    for name in expected:
+        for one, other in ((found[name], expected[name]), (sum(found.values()), sum(expected.values()))):
+            exact, ours = (each / np.sqrt(np.einsum("ns,nr->nsr", *2 * (np.einsum("nss->ns", each),))) for each in (other, one))
+            assert np.abs(ours - exact).max() < 1e-5
+            assert (np.sign(ours) == np.sign(exact))[np.abs(exact) > 1e-3].all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_captures_are_multiplied_in_float32(dtype: torch.dtype) -> None:
+    captured = capture(dtype=dtype)
+    for name, expected in explicit(captured, 4).items():
+        np.testing.assert_allclose(grams(captured, 4)[name], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("route", ["direct", "tokens"])
+def test_symmetric_and_positive_semidefinite(route: Route) -> None:
+    for gram in grams(capture((20, 30, 25), 32, 48), 3, route=route).values():
+        assert (gram == gram.swapaxes(1, 2)).all()
+        assert (np.linalg.eigvalsh(gram) >= -1e-5 * gram.max()).all()
+
+
+def test_the_order_of_the_samples_only_reorders_the_matrices() -> None:
+    counts, order = (3, 5, 1, 4), [2, 0, 3, 1]
+    captured = capture(counts, dtype=torch.float64)
+    starts = np.cumsum((0, *counts))
+    tokens = torch.cat([torch.arange(starts[s], starts[s + 1]) for s in order])
+    given = captured.blocks[0].right[tokens]
+    blocks = tuple(Block(b.name, b.left[tokens], given if b.name != "down" else b.right[tokens]) for b in captured.blocks)
+    swapped = {
+        name: torch.cat([each[name] for _, each in neuron_grams(Group(blocks, tuple(counts[s] for s in order)))]) for name in ("up", "down")
+    }
+    found = grams(captured, 4)
+    for name, gram in swapped.items():
+        np.testing.assert_allclose(gram, found[name][:, order][:, :, order], rtol=1e-12, atol=1e-12)
+
+
+def test_leaving_out_a_block_takes_away_its_gram() -> None:
+    captured = capture(dtype=torch.float64)
+    every, without = grams(captured, 4), Group(captured.blocks[:2], (3, 5, 1, 4))
+    found = torch.cat([sum(each.values(), torch.zeros(())) for _, each in neuron_grams(without)])
+    np.testing.assert_allclose(found, every["gate"] + every["up"] + every["down"] - every["down"], rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_are_handed_over_chunk_by_chunk() -> None:
+    captured = capture(dtype=torch.float64)
+    seen: dict[str, list[torch.Tensor]] = {}
+    for _ in neuron_grams(
+        group(captured, 4), chunk_bytes=3000, gradients=lambda name, each: seen.setdefault(name, []).append(each.clone())
+    ):
+        pass
+    for name, expected in gradients(captured, 4).items():
+        assert len(seen[name]) > 1
+        np.testing.assert_allclose(torch.cat(seen[name], 1), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_columns_of_fused_projections_are_taken_as_they_are() -> None:
+    plain = capture(dtype=torch.float64)
+    fused = torch.stack([plain.blocks[0].left, plain.blocks[1].left], 2)
+    given = plain.blocks[0].right
+    blocks = (Block("gate", fused[..., 0], given), Block("up", fused[..., 1], given), plain.blocks[2])
+    for (_, one), (_, other) in zip(neuron_grams(Group(blocks, (3, 5, 1, 4))), neuron_grams(group(plain, 4)), strict=True):
+        for name in one:
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+
+
+class CountedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What matrix products read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mm.out):
+            self.total += sum(each.numel() * each.itemsize for each in (*args[:2], result))
+        return result
+
+
+@pytest.mark.parametrize("route", ["direct", "tokens"])
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("chunk_bytes", [3000, 1 << 20])
+def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, ...], route: Route, chunk_bytes: int) -> None:
+    each = group(capture(counts), len(counts))
+    planned = plan(each, chunk_bytes, route)
+    with FlopCounterMode(display=False) as flops, CountedBytes() as nbytes:
+        list(neuron_grams(each, planned=planned))
+    assert planned.cost.flops == flops.get_total_flops() > 0
+    assert planned.cost.bytes == nbytes.total > 0
+
+
+def test_the_cheaper_route_is_taken() -> None:
+    few_tokens, many_tokens = group(capture((2, 1, 2), 5, 400), 3), group(capture((90, 80), 5, 6), 2)
+    assert plan(few_tokens, 1 << 20).route == "tokens"
+    assert plan(many_tokens, 1 << 20).route == "direct"
+    for each in (few_tokens, many_tokens):
+        both = [plan(each, 1 << 20, route).cost.weight for route in ("direct", "tokens")]
+        assert plan(each, 1 << 20).cost.weight == min(both)
+
+
+def test_a_chunk_stays_within_its_bytes() -> None:
+    each = group(capture((30, 30), 500, 64), 2)
+    largest = max(gram.shape[0] for _, grams in neuron_grams(each, chunk_bytes=1 << 16) for gram in grams.values())
+    assert 1 < largest * 2 * 64 * 4 * 2 <= 1 << 16

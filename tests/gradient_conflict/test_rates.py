@@ -1,0 +1,132 @@
+"""Rates, intervals and what is left open, against loops over units and pairs of written-out gradients."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from analyzers.gradient_conflict.jackknife import difference_interval, share_interval, student
+from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.rates import rates
+from analyzers.gradient_conflict.report import Rates
+
+from .captures import FloatArray, cosine
+
+SAMPLES, UNITS = 6, 40
+
+
+@pytest.fixture
+def vectors() -> FloatArray:
+    """(units, samples, width), with a common part, some dead units, and units that one sample has no gradient in."""
+    random = np.random.default_rng(3)
+    found = random.standard_normal((UNITS, SAMPLES, 5)) * 10.0 ** random.uniform(
+        -3, 1, (UNITS, SAMPLES, 1)
+    ) + 0.05 * random.standard_normal((UNITS, 1, 5))
+    found[3] = 0
+    found[7, 2] = found[9, :4] = 0
+    return found
+
+
+def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, floor: float = 0.0) -> PairSums:
+    """In two chunks."""
+    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
+    thresholds = Thresholds(gamma, tau)
+    return PairSums.of(Pairs(grams[:15], floor), thresholds, floor) + PairSums.of(Pairs(grams[15:], floor), thresholds, floor)
+
+
+def counted(vectors: FloatArray, floor: float = 0.0) -> list[tuple[FloatArray, FloatArray]]:
+    """All pairs of all units that count."""
+    pairs = [(unit[i], unit[j]) for unit in vectors for i, j in combinations(range(SAMPLES), 2)]
+    return [(g, h) for g, h in pairs if min(np.linalg.norm(g), np.linalg.norm(h)) > floor]
+
+
+@pytest.mark.parametrize("gamma", [0.0, -0.3, 0.4, 1.0])
+@pytest.mark.parametrize("floor", [0.0, 0.05])
+def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor: float) -> None:
+    pairs, found = counted(vectors, floor), rates(sums(vectors, gamma, 0.1, floor))
+    cosines = np.array([cosine(g, h) for g, h in pairs])
+    norms = np.array([(np.linalg.norm(g), np.linalg.norm(h)) for g, h in pairs])
+    assert found.pairs == len(pairs)
+    assert found.conflict_rate == pytest.approx((cosines < gamma).mean(), abs=1e-12)
+    assert found.undecided.low == pytest.approx((cosines < gamma - 0.1).mean(), abs=1e-12)
+    assert found.undecided.high == pytest.approx((cosines < gamma + 0.1).mean(), abs=1e-12)
+    assert found.mean_cosine == pytest.approx(cosines.mean(), abs=1e-9)
+    assert found.magnitude_similarity == pytest.approx((2 * norms.prod(1) / np.square(norms).sum(1)).mean(), abs=1e-9)
+
+
+def test_the_historic_rate_counts_a_sample_with_itself_and_what_has_no_gradient(vectors: FloatArray) -> None:
+    for gamma, floor in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05)):
+        found = rates(sums(vectors, gamma, 0.1, floor))
+        conflicts = sum(cosine(unit[i], unit[j]) < 0 for unit in vectors for i in range(SAMPLES) for j in range(SAMPLES))
+        assert found.conflict_rate_historic == pytest.approx(conflicts / (UNITS * SAMPLES**2), abs=1e-12)
+        assert found.magnitude_similarity_historic is None  # 0/0
+    alive = vectors[10:]
+    norms = np.linalg.norm(alive, axis=2)
+    similarity = 2 * norms[:, :, None] * norms[:, None] / (np.square(norms)[:, :, None] + np.square(norms)[:, None])
+    for floor in (0.0, 0.05):
+        assert rates(sums(alive, floor=floor)).magnitude_similarity_historic == pytest.approx(similarity.mean(), abs=1e-9)
+
+
+def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray) -> None:
+    without = []
+    for sample in range(SAMPLES):
+        pairs = counted(np.delete(vectors, sample, 1)[:, [*range(SAMPLES - 1), 0]] * np.array([*[1.0] * (SAMPLES - 1), 0.0])[:, None])
+        without.append(np.mean([cosine(g, h) < 0 for g, h in pairs]))
+    estimate = float(np.mean([cosine(g, h) < 0 for g, h in counted(vectors)]))
+    error = math.sqrt((SAMPLES - 1) / SAMPLES * sum((each - np.mean(without)) ** 2 for each in without))
+    interval = rates(sums(vectors)).interval
+    assert interval is not None
+    assert (interval.low, interval.estimate, interval.high) == pytest.approx(
+        (estimate - 2.5706 * error, estimate, estimate + 2.5706 * error), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(("freedom", "expected"), [(3, 3.1824), (5, 2.5706), (10, 2.2281), (49, 2.0096), (10**6, 1.95997)])
+def test_student(freedom: int, expected: float) -> None:
+    assert student(freedom) == pytest.approx(expected, rel=1.2e-3)
+
+
+def test_intervals_hold_what_they_promise() -> None:
+    """Samples that conflict with a propensity of their own: the mean over all samples lies in 95 % of the intervals, give or take."""
+    random, runs, number, inside = np.random.default_rng(0), 300, 20, 0
+    for _ in range(runs):
+        own = random.uniform(0.1, 0.5, number)
+        found = np.zeros((number, number))
+        for i, j in combinations(range(number), 2):
+            found[i, j] = found[j, i] = random.binomial(30, (own[i] + own[j]) / 2)
+        interval = share_interval(found, np.full((number, number), 30.0))
+        assert interval is not None
+        inside += interval.low <= 0.3 <= interval.high
+    assert 0.91 < inside / runs < 0.99
+
+
+def test_a_difference_is_paired(vectors: FloatArray) -> None:
+    one = sums(vectors)
+    same = difference_interval((one.below, one.valid), (one.below, one.valid))
+    assert same is not None and (same.low, same.estimate, same.high) == (0, 0, 0)
+    other = sums(vectors + 0.3)
+    found, back = (difference_interval((a.below, a.valid), (b.below, b.valid)) for a, b in ((one, other), (other, one)))
+    assert found is not None and back is not None
+    assert found.estimate == pytest.approx(rates(one).conflict_rate - rates(other).conflict_rate)  # type: ignore[operator]
+    assert (found.low, found.high) == pytest.approx((-back.high, -back.low))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-25, 1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("gamma", [-1.0, 0.0, 0.5, 1.0])
+def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, scale: float, gamma: float) -> None:
+    parallel = np.concatenate([vectors, vectors[:, :1] * np.ones((1, SAMPLES, 1)), -vectors[:, [0, 0, 0, 1, 1, 1]]]) * scale
+    gradients = torch.from_numpy(parallel).float()
+    found = rates(PairSums.of(Pairs(gradients @ gradients.transpose(1, 2)), Thresholds(gamma, 1e-3)))
+    assert Rates.model_validate_json(found.model_dump_json()) == found  # JSON has no NaN
+    shares = [found.conflict_rate, found.conflict_rate_historic, found.undecided.low, found.undecided.high, found.magnitude_similarity]
+    assert all(share is None or 0 <= share <= 1 for share in shares)
+    assert (found.conflict_rate is None) == (scale <= 1e-25)
+    if found.conflict_rate is not None and found.undecided.low is not None and found.undecided.high is not None:
+        assert found.undecided.low <= found.conflict_rate <= found.undecided.high
+
+
+def test_two_samples_have_a_rate_and_no_interval(vectors: FloatArray) -> None:
+    found = rates(PairSums.of(Pairs(torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors[:, :2], vectors[:, :2]))), Thresholds(0, 0)))
+    assert found.conflict_rate is not None and found.interval is None

@@ -1,0 +1,61 @@
+"""Fine-tunes of virtual checkpoints: what they did to the values, and how many elements of a tensor that changed, as bf16 can see it."""
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .generated import BLOCK, Floats, normal_values, phase, to_bf16
+
+
+def _none(values: Floats, _: np.random.Generator) -> Floats:
+    return values
+
+
+def _scattered(share: float, values: Floats, rng: np.random.Generator) -> Floats:
+    """``share`` of the values, anywhere, moved by one to eight steps of bf16 up or down."""
+    moved = rng.random(len(values), dtype=np.float32) < share
+    factor = 1 + rng.uniform(2**-7, 2**-5, len(values)) * rng.choice([-1, 1], len(values))
+    return np.where(moved, values * factor, values).astype(np.float32)
+
+
+def _small_steps(deviation: float, values: Floats, rng: np.random.Generator) -> Floats:
+    """A normal step on every value, as reinforcement learning makes: bf16 sees those that are large beside their value."""
+    return values + rng.standard_normal(len(values), dtype=np.float32) * np.float32(deviation)
+
+
+UPDATES: dict[str, Callable[[Floats, np.random.Generator], Floats]] = {
+    "none": _none,
+    "scattered-0.3": partial(_scattered, 0.3),
+    "scattered-0.01": partial(_scattered, 0.01),
+    "scattered-0.0001": partial(_scattered, 0.0001),
+    "small-steps": partial(_small_steps, 1e-5),
+}
+
+
+def updated_values(update: str) -> tuple[Floats, Floats]:
+    """`generated.normal_values` after an update, a key of UPDATES."""
+    rng = np.random.default_rng(1)
+    matrices, norms = (UPDATES[update](values, rng) for values in normal_values())
+    return matrices, norms
+
+
+def changed_counts(tensors: Iterable[tuple[str, tuple[int, ...]]], update: str) -> dict[str, int]:
+    """By tensor, the elements of which the bf16 values before and after the update differ."""
+    matrices, norms = _changed_before(update)
+    counts = {}
+    for name, shape in tensors:
+        before, start = norms if len(shape) == 1 else matrices, phase(name)
+        turns, rest = divmod(start + prod(shape), BLOCK)
+        counts[name] = int(turns * before[-1] + before[rest] - before[start])
+    return counts
+
+
+@cache
+def _changed_before(update: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of the blocks of matrices and norms, (BLOCK + 1,): how many values before each place are changed."""
+    pairs = zip(normal_values(), updated_values(update), strict=True)
+    matrices, norms = (np.concatenate([[0], np.cumsum(to_bf16(base) != to_bf16(tuned))]) for base, tuned in pairs)
+    return matrices, norms

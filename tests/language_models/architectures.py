@@ -1,0 +1,247 @@
+"""A tiny random model of every family, and where it keeps the weights of its neurons, written down by hand.
+
+Each has 2 layers, hidden width 32 and FFNs of 48 neurons (BLOOM: four times the hidden width). Weights are found by names and cut with
+plain indexing, never with what is tested.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+VOCABULARY = 67
+HIDDEN, WIDTH, LAYERS, HEADS, KEY_HEADS, HEAD = 32, 48, 2, 4, 2, 8
+
+COMMON = {
+    "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "num_key_value_heads": KEY_HEADS, "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
+}  # fmt: skip
+OLDER = {"n_embd": HIDDEN, "n_inner": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH, "decoder_sparse_step": 1}
+
+Cut = Callable[[Tensor], Tensor]  # from a weight to the rows (units, width) of one block
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A family: how to configure it, and the blocks of a layer: name of the weight in it, and how the block is cut from the weight.
+
+    experts: the same for its experts, of a weight that has already been cut at the number of an expert.
+    """
+
+    model_type: str
+    blocks: dict[str, tuple[str, Cut]]
+    settings: dict[str, Any] = field(default_factory=dict)
+    layers: str = "model.layers"
+    experts: dict[str, tuple[str, Cut]] = field(default_factory=dict)
+
+
+def same(weight: Tensor) -> Tensor:
+    return weight
+
+
+def columns(weight: Tensor) -> Tensor:
+    return weight.T
+
+
+def part(index: int, of: int) -> Cut:
+    return lambda weight: weight.chunk(of)[index]
+
+
+def column_part(index: int, of: int) -> Cut:
+    return lambda weight: weight.T.chunk(of)[index]
+
+
+def of_heads(index: int) -> Cut:
+    """Rows head by head: queries, keys and values of a head one after the other."""
+    return lambda weight: torch.cat([weight[3 * HEAD * head :][: 3 * HEAD][index * HEAD :][:HEAD] for head in range(HEADS)])
+
+
+def of_groups(name: str) -> Cut:
+    """Rows group by group: two heads of queries, one of keys, one of values."""
+    places = {"q": (0, 1), "k": (2,), "v": (3,)}[name]
+    return lambda weight: torch.cat([weight[(4 * group + place) * HEAD :][:HEAD] for group in range(KEY_HEADS) for place in places])
+
+
+def after_heads(name: str) -> Cut:
+    """Rows: all heads of queries, one of keys, one of values."""
+    first, last = {"q": (0, HEADS), "k": (HEADS, HEADS + 1), "v": (HEADS + 1, HEADS + 2)}[name]
+    return lambda weight: weight[first * HEAD : last * HEAD]
+
+
+def gated(where: str = "mlp.") -> dict[str, tuple[str, Cut]]:
+    return {"gate": (f"{where}gate_proj", same), "up": (f"{where}up_proj", same), "down": (f"{where}down_proj", columns)}
+
+
+def plain(up: str, down: str) -> dict[str, tuple[str, Cut]]:
+    return {"up": (up, same), "down": (down, columns)}
+
+
+def separate(where: str = "self_attn.", output: str = "o_proj") -> dict[str, tuple[str, Cut]]:
+    return {**{name: (f"{where}{name}_proj", same) for name in "qkv"}, "o": (f"{where}{output}", same)}
+
+
+def fused(where: str, name: str, output: str, cut: Callable[[str], Cut]) -> dict[str, tuple[str, Cut]]:
+    return {**{block: (where + name, cut(block)) for block in "qkv"}, "o": (where + output, same)}
+
+
+def llama(model_type: str, **settings: Any) -> Architecture:
+    return Architecture(model_type, {**gated(), **separate()}, settings)
+
+
+def heads(block: str) -> Cut:
+    return of_heads("qkv".index(block))
+
+
+DENSE = plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+HALVES = {
+    "gate": ("mlp.experts.gate_up_proj", part(0, 2)),
+    "up": ("mlp.experts.gate_up_proj", part(1, 2)),
+    "down": ("mlp.experts.down_proj", columns),
+}
+TURNS: dict[str, tuple[str, Cut]] = {
+    "gate": ("mlp.experts.gate_up_proj", lambda weight: weight.T[0::2]),
+    "up": ("mlp.experts.gate_up_proj", lambda weight: weight.T[1::2]),
+    "down": ("mlp.experts.down_proj", same),
+}
+FUSED_QKV = {"q": slice(0, 32), "k": slice(32, 48), "v": slice(48, 64)}
+
+ARCHITECTURES = {
+    "llama": llama("llama"),
+    "mistral": llama("mistral", sliding_window=5),
+    "qwen2": llama("qwen2"),
+    "qwen3": llama("qwen3", head_dim=HEAD),
+    "gemma": llama("gemma", head_dim=HEAD),
+    "gemma2": llama("gemma2", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD, final_logit_softcapping=3.0),
+    "gemma3_text": llama("gemma3_text", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD),
+    "gemma3, text of a model that also sees": Architecture(
+        "gemma3",
+        {**gated(), **separate()},
+        {
+            "text_config": {**COMMON, "head_dim": HEAD, "sliding_window": 5, "query_pre_attn_scalar": HEAD},
+            "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+        },
+        "model.language_model.layers",
+    ),
+    "olmo": llama("olmo"),
+    "olmo2": llama("olmo2"),
+    "olmo3": llama("olmo3", sliding_window=5),
+    "smollm3": llama("smollm3"),
+    "phi3": Architecture(
+        "phi3",
+        {
+            "gate": ("mlp.gate_up_proj", part(0, 2)),
+            "up": ("mlp.gate_up_proj", part(1, 2)),
+            "down": ("mlp.down_proj", columns),
+            **fused("self_attn.", "qkv_proj", "o_proj", lambda block: lambda weight: weight[FUSED_QKV[block]]),
+        },
+    ),
+    "phi": Architecture("phi", {**plain("mlp.fc1", "mlp.fc2"), **separate(output="dense")}),
+    "starcoder2": Architecture("starcoder2", {**plain("mlp.c_fc", "mlp.c_proj"), **separate()}, {"sliding_window": 5}),
+    "gpt2": Architecture(
+        "gpt2",
+        {
+            "up": ("mlp.c_fc", columns),
+            "down": ("mlp.c_proj", same),
+            **{block: ("attn.c_attn", column_part(i, 3)) for i, block in enumerate("qkv")},
+            "o": ("attn.c_proj", columns),
+        },
+        OLDER,
+        "transformer.h",
+    ),
+    "gptj": Architecture(
+        "gptj", {**plain("mlp.fc_in", "mlp.fc_out"), **separate("attn.", "out_proj")}, {**OLDER, "rotary_dim": 4}, "transformer.h"
+    ),
+    "gpt_neox": Architecture(
+        "gpt_neox", {**DENSE, **fused("attention.", "query_key_value", "dense", heads)}, {"rotary_pct": 0.5}, "gpt_neox.layers"
+    ),
+    "opt": Architecture(
+        "opt",
+        {**plain("fc1", "fc2"), **separate(output="out_proj")},
+        {"ffn_dim": WIDTH, "word_embed_proj_dim": 16},
+        "model.decoder.layers",
+    ),
+    "opt, norms after": Architecture(
+        "opt",
+        {**plain("fc1", "fc2"), **separate(output="out_proj")},
+        {"ffn_dim": WIDTH, "word_embed_proj_dim": HIDDEN, "do_layer_norm_before": False},
+        "model.decoder.layers",
+    ),
+    "bloom": Architecture(
+        "bloom",
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense", heads)},
+        {"n_layer": LAYERS, "n_head": HEADS},
+        "transformer.h",
+    ),
+    "falcon": Architecture(
+        "falcon",
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense", of_groups)},
+        {"num_kv_heads": KEY_HEADS, "new_decoder_architecture": True, "ffn_hidden_size": WIDTH},
+        "transformer.h",
+    ),
+    "falcon, one key": Architecture(
+        "falcon",
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense", after_heads)},
+        {"new_decoder_architecture": False, "multi_query": True, "ffn_hidden_size": WIDTH},
+        "transformer.h",
+    ),
+    "falcon, alibi": Architecture(
+        "falcon",
+        {**DENSE, **fused("self_attention.", "query_key_value", "dense", heads)},
+        {"new_decoder_architecture": False, "multi_query": False, "alibi": True, "parallel_attn": False, "ffn_hidden_size": WIDTH},
+        "transformer.h",
+    ),
+    "mixtral": Architecture("mixtral", separate(), {"num_local_experts": 4}, experts=HALVES),
+    "qwen2_moe": Architecture(
+        "qwen2_moe", {**gated("mlp.shared_expert."), **separate()}, {**EXPERTS, "shared_expert_intermediate_size": 40}, experts=HALVES
+    ),
+    "qwen3_moe": Architecture("qwen3_moe", separate(), {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
+    "gpt_oss": Architecture(
+        "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
+    ),
+}  # fmt: skip
+
+
+def build(architecture: Architecture, attention: str = "eager", dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:
+    """The model, in evaluation mode, with frozen weights of a size that lets every part matter."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    models: Any = AutoModelForCausalLM
+
+    common = {} if "text_config" in architecture.settings else COMMON
+    config = AutoConfig.for_model(architecture.model_type, **{**common, **architecture.settings, **settings})
+    torch.manual_seed(0)
+    model: nn.Module = models.from_config(config, attn_implementation=attention, experts_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.dim() > 1 else 0.1))
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+def supports_sdpa(model: nn.Module) -> bool:
+    return bool(getattr(type(model), "_supports_sdpa", False))
+
+
+def blocks_of(
+    architecture: Architecture, model: nn.Module, take: Callable[[Tensor], Tensor | None]
+) -> dict[tuple[int, int | None, str], Tensor]:
+    """(layer, expert, block) -> (units, width), of what ``take`` gives for each weight; zero where it gives none."""
+    found: dict[tuple[int, int | None, str], Tensor] = {}
+    weights = dict(model.named_parameters())
+    with warnings.catch_warnings():
+        for layer in range(LAYERS):
+            at = f"{architecture.layers}.{layer}."
+            for block, (name, cut) in architecture.blocks.items():
+                found[layer, None, block] = cut(_taken(weights[f"{at}{name}.weight"], take))
+            for block, (name, cut) in architecture.experts.items():
+                for expert, weight in enumerate(_taken(weights[at + name], take)):
+                    found[layer, expert, block] = cut(weight)
+    return found
+
+
+def _taken(weight: Tensor, take: Callable[[Tensor], Tensor | None]) -> Tensor:
+    taken = take(weight)
+    return torch.zeros_like(weight) if taken is None else taken

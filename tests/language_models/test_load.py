@@ -1,0 +1,260 @@
+"""Opening and loading models: from samples, folders and a Hub, and everything that cannot be run."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save, save_file
+from transformers import AutoModelForCausalLM
+
+from analyzers import limits
+from analyzers.checkpoints import Access
+from analyzers.errors import (
+    InvalidCheckpoint,
+    InvalidRequest,
+    LimitExceeded,
+    MantissaError,
+    UnknownArchitecture,
+    UnsupportedWeights,
+)
+from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.capture import run
+from analyzers.language_models.ffn import ffn_layers
+from analyzers.language_models.load import open_model
+from analyzers.language_models.prompts import Batch, encode
+from analyzers.language_models.samples import sample_folder
+from tests.language_models.architectures import ARCHITECTURES, build
+from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
+
+
+@pytest.mark.parametrize("name", ["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"])
+def test_a_sample_is_loaded_as_it_is(name: str) -> None:
+    expected: Any = AutoModelForCausalLM.from_pretrained(sample_folder(name), dtype=torch.float32)
+    with open_model(f"sample:{name}", Access()) as opened:
+        assert (opened.ref, opened.dtype, opened.device, opened.attention) == (f"sample:{name}", "float32", "cpu", "sdpa")
+        assert opened.facts.parameters == sum(parameter.numel() for parameter in expected.parameters())
+        batch = batch_of(opened)
+        opened.check(batch)
+        assert list(opened.fetch()) == []
+        model: Any = opened.load()
+        assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
+        assert torch.equal(model(batch.token_ids).logits, expected(batch.token_ids).logits)
+        assert len(list(run(model, batch, ffn_layers(model)))) == 4
+
+
+def test_dtype_and_attention_are_those_asked_for() -> None:
+    with open_model("sample:tiny-fp32", Access(), dtype="bfloat16", attention="eager") as opened:
+        model: Any = loaded(opened)
+    assert (model.dtype, model.config._attn_implementation, opened.dtype) == (torch.bfloat16, "eager", "bfloat16")
+
+
+def test_a_gpu_that_is_not_there() -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(InvalidRequest, match="no CUDA device here"):
+            open_model("sample:tiny-fp32", Access(), device="cuda")
+
+
+def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path / "mine", {**files(), "adapter_config.json": b'{"base_model_name_or_path": "org/base"}', "modeling.py": b"1/0"}
+    )
+    with open_model(folder, Access(local=True)) as opened:
+        assert opened.ref == folder
+        assert loaded(opened) is not None
+    with pytest.raises(MantissaError, match="command line only"):
+        open_model(folder, Access())
+
+
+WITHOUT_HEAD = "This is no causal language model but a "
+
+
+@pytest.mark.parametrize(
+    ("contents", "error", "sentence"),
+    [
+        (lambda: files(without=("tokenizer.json",)), InvalidCheckpoint, r"has no tokenizer \(tokenizer\.json\): name a model"),
+        (lambda: {**files(without=("tokenizer.json",)), "tokenizer.model": b"x"}, InvalidCheckpoint, "only a tokenizer.model, which is"),
+        (lambda: {**files(), "tokenizer.json": b"{}"}, InvalidCheckpoint, "The tokenizer's files cannot be used"),
+        (lambda: {**files(), "tokenizer_config.json": b"[1"}, InvalidCheckpoint, "tokenizer_config.json is no JSON object"),
+        (lambda: {**files(), "config.json": b"[]"}, InvalidCheckpoint, "no config.json that can be read"),
+        (lambda: files(model_type=None), UnknownArchitecture, "type of model that is not known: none"),
+        (lambda: files(model_type="zebra"), UnknownArchitecture, 'not known: "zebra"'),
+        (lambda: files(model_type="zebra", auto_map={"AutoModelForCausalLM": "z.Z"}), UnknownArchitecture, "needs code from its"),
+        (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture, WITHOUT_HEAD + '"LlamaModel"'),
+        (lambda: files(model_type="bert", architectures=["BertForMaskedLM"]), UnknownArchitecture, WITHOUT_HEAD + '"BertForMaskedLM"'),
+        (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
+        (lambda: files(model_type="gpt_bigcode", architectures=None), UnknownArchitecture, 'type "gpt_bigcode" have their neurons'),
+        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
+        *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
+          for kind in ("dbrx", "llama4", "xlnet")),
+        (lambda: files(num_hidden_layers=0), InvalidCheckpoint, "a model without layers"),
+        (lambda: files(num_attention_heads=0), InvalidCheckpoint, r"its values do not fit together \(ZeroDivisionError\)"),
+        (lambda: files(hidden_act="nope"), InvalidCheckpoint, '"nope" is not known'),
+        (lambda: files(hidden_size="64"), InvalidCheckpoint, 'its "hidden_size" is not what such a model takes'),
+        (lambda: files(hidden_size=-1), InvalidCheckpoint, r"its values do not fit together \(\w+\)"),
+        (lambda: files(rope_scaling=[1]), InvalidCheckpoint, 'its "rope_parameters" is not what such a model takes'),
+        (lambda: with_weights({"a.qweight": torch.zeros(2, 2, dtype=torch.int32), "a.qzeros": torch.zeros(2, dtype=torch.int32)}),
+         UnsupportedWeights, r"The weights are quantized \(awq\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_opened_says_why(contents: Callable[[], Files], error: type[MantissaError], sentence: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "model", contents())
+    with pytest.raises(error, match=sentence) as caught:
+        open_model(folder, Access(local=True))
+    assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def with_weights(tensors: dict[str, torch.Tensor], **config: Any) -> Files:
+    return {**files(**config), WEIGHTS: save(tensors)}
+
+
+def test_pickles_alone_are_not_loaded(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
+    torch.save({"model.norm.weight": torch.ones(64)}, tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(UnsupportedWeights, match=r'Only safetensors are loaded to run a model, and this one has "pytorch_model.bin"'):
+        open_model(folder, Access(local=True))
+
+
+def test_weights_of_several_folders_are_no_language_model(tmp_path: Path) -> None:
+    contents = files(without=(WEIGHTS,))
+    folder = Path(written(tmp_path / "model", contents))
+    for part in ("unet", "vae"):
+        (folder / part).mkdir()
+        save_file({"a": torch.ones(64)}, folder / part / WEIGHTS)
+    with pytest.raises(UnsupportedWeights, match="several folders"):
+        open_model(str(folder), Access(local=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda tensors: tensors.pop("model.norm.weight"), r'1 of the tensors .* are missing, "model.norm.weight" first'),
+        (
+            lambda tensors: tensors.update({"model.norm.weight": torch.ones(63)}),
+            r'norm.weight" is stored as \(63,\), and config.json describes \(64,\)',
+        ),
+        (lambda tensors: tensors.pop("model.embed_tokens.weight"), "missing"),
+    ],
+)
+def test_weights_that_are_not_the_models(change: Callable[[dict[str, torch.Tensor]], Any], sentence: str, tmp_path: Path) -> None:
+    tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
+    change(tensors)
+    folder = written(tmp_path / "model", with_weights(tensors))
+    with open_model(folder, Access(local=True)) as opened:
+        opened.check(batch_of(opened))
+        list(opened.fetch())
+        with pytest.raises(InvalidCheckpoint, match=sentence) as caught:
+            opened.load()
+    assert "/" not in str(caught.value)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
+    tensors = load_file(sample_folder("tiny-fp32") / WEIGHTS)
+    small = {name: weight[:100] if len(weight) == 512 else weight for name, weight in tensors.items()}
+    with open_model(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
+        batch = batch_of(opened)
+        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer gives token \d{3}, and the model has embeddings of 100 only"):
+            opened.check(batch)
+
+
+def test_weights_that_are_damaged_while_they_are_in_use(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model", files())
+    with open_model(folder, Access(local=True)) as opened:
+        opened.check(batch_of(opened))
+        list(opened.fetch())
+        (tmp_path / "model" / WEIGHTS).write_bytes(files()[WEIGHTS][:50_000])
+        with pytest.raises(InvalidCheckpoint, match=r"The weights cannot be loaded \(SafetensorError\): they are damaged") as caught:
+            opened.load()
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_tensors_that_the_model_does_not_use_are_counted(tmp_path: Path) -> None:
+    with open_model(written(tmp_path / "model", files(num_hidden_layers=2)), Access(local=True)) as opened:
+        assert list(opened.notes()) == []
+        loaded(opened)
+        stored = load_file(sample_folder("tiny-fp32") / WEIGHTS)
+        beyond = sum(name.startswith(("model.layers.2.", "model.layers.3.")) for name in stored)
+        assert opened.unused == beyond > 0
+        assert list(opened.notes()) == [f"{beyond} stored tensors are not used: config.json describes a model without them."]
+
+
+def test_a_tokenizer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TOKENIZER_BYTES", 1000)
+    with pytest.raises(LimitExceeded, match=r'"tokenizer.json" has [\d,]+ bytes, more than 1,000 \(MANTISSA_TOKENIZER_BYTES\)'):
+        open_model("sample:tiny-fp32", Access())
+
+
+def test_nothing_in_a_repository_chooses_code_or_other_files(tmp_path: Path) -> None:
+    contents = files(
+        attn_implementation="evil/attention", _attn_implementation="evil/attention", experts_implementation="evil/experts",
+        auto_map={"AutoModelForCausalLM": "modeling.Evil"}, quantization_config={"quant_method": "gptq", "bits": 4},
+        transformers_weights="../other.safetensors", name_or_path="org/other",
+    )  # fmt: skip
+    settings = json.loads(contents["tokenizer_config.json"])
+    settings |= {"auto_map": {"AutoTokenizer": ["modeling.Evil", None]}, "tokenizer_file": "/etc/passwd", "name_or_path": "org/other"}
+    contents |= {"tokenizer_config.json": json.dumps(settings).encode(), "modeling.py": b"raise SystemExit"}
+    contents["model.safetensors.index.json"] = json.dumps({"weight_map": {"model.norm.weight": WEIGHTS}}).encode()
+    with open_model(written(tmp_path / "model", contents), Access(local=True)) as opened:
+        model: Any = loaded(opened)
+        assert (model.config._attn_implementation, type(model).__name__) == ("sdpa", "LlamaForCausalLM")
+        assert encode(opened.tokenizer, builtin_pairs()[:1], 64)[0].token_ids[0] == 0
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "gemma2"])
+def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
+    model: Any = build(ARCHITECTURES[name], dtype=torch.float32, vocab_size=512)
+    model.save_pretrained(tmp_path / "model", max_shard_size="40KB")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(sample_folder("tiny-fp32") / file, tmp_path / "model" / file)
+    with open_model(str(tmp_path / "model"), Access(local=True)) as opened:
+        assert opened.attention == ("eager" if name == "gemma2" else "sdpa")
+        found: Any = loaded(opened)
+        batch = batch_of(opened)
+        torch.testing.assert_close(found(batch.token_ids).logits, model(batch.token_ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def mxfp4(rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random codes and scales of two experts, (2, rows, width / 32, 16) and (2, rows, width / 32), and what they stand for."""
+    random = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, 16, (2, rows, width), generator=random)
+    scales = torch.randint(120, 126, (2, rows, width // 32), generator=random)
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = table[codes % 8] * (1 - 2 * (codes // 8)) * torch.exp2(scales.float() - 127).repeat_interleave(32, dim=2)
+    packed = (codes[..., 0::2] + 16 * codes[..., 1::2]).view(2, rows, width // 32, 16)
+    return packed.to(torch.uint8), scales.to(torch.uint8), values
+
+
+def test_mxfp4_experts_are_unpacked(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "num_local_experts": 2,
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "vocab_size": 512,
+    }
+    model: Any = build(ARCHITECTURES["gpt_oss"], dtype=torch.bfloat16, **settings)
+    model.save_pretrained(tmp_path / "plain")
+    tensors = load_file(tmp_path / "plain" / WEIGHTS)
+    expected = {}
+    for name, rows, width in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+        at = f"model.layers.0.mlp.experts.{name}"
+        del tensors[at]
+        tensors[f"{at}_blocks"], tensors[f"{at}_scales"], expected[name] = mxfp4(rows, width, rows + width)
+    config = json.loads((tmp_path / "plain" / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    contents = {**files(), "config.json": json.dumps(config).encode(), WEIGHTS: save(tensors)}
+    with open_model(written(tmp_path / "packed", contents), Access(local=True)) as opened:
+        found: Any = loaded(opened)
+        for name, values in expected.items():
+            assert torch.equal(getattr(found.model.layers[0].mlp.experts, name), values.transpose(1, 2))
+        assert len(list(run(found, batch_of(opened), ffn_layers(found)))) == 2
+
+
+def test_samples_longer_than_the_model_takes_are_refused() -> None:
+    with open_model("sample:tiny-fp32", Access()) as opened:
+        assert opened.context == 512
+        long = Batch(torch.empty(1, 513, device="meta"), torch.empty(0), (513,))
+        with pytest.raises(InvalidRequest, match="at most 512 tokens in a row, and a sample has 513"):
+            opened.check(long)

@@ -1,0 +1,343 @@
+"""The counting of pairs, by numpy and by numba, against an oracle in float64."""
+
+import itertools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from analyzers.numerics import Loops, PairCounter, PairCounts, PairTables, kernels, pair_cells, plain, sqrt_of
+from analyzers.numerics.pair_tables import Quantity
+from tests.numerics.pair_oracle import Expected, expected
+from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64
+
+Codes = NDArray[Any]
+Dtypes = tuple[str, str]
+BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["numba", "numpy"])
+ETA = 1e-3
+ABSOLUTE: Quantity = "absolute"
+RELATIVE: Quantity = "relative"
+BF16: Dtypes = ("BF16", "BF16")
+SPECIAL16 = [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0xFFFF]
+
+
+def counted(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA, loops: Any = plain) -> tuple[PairCounts, PairTables]:
+    tables = PairTables()
+    counter = PairCounter(*dtypes, eta, tables, loops=loops)
+    counter.update(base, tuned)
+    return counter.take(), tables
+
+
+def check(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA, loops: Any = plain) -> None:
+    """All that is told of the pairs, in the order given and in the other."""
+    truth = expected(base, tuned, dtypes, eta)
+    for one, other, names in ((base, tuned, dtypes), (tuned, base, dtypes[::-1])):
+        counts, tables = counted(one, other, names, eta, loops)
+        bare = PairCounter(*names, eta, loops=loops)
+        bare.update(one, other)
+        check_counts(counts, truth, decoded(one, names[0])[np.isfinite(decoded(base, dtypes[0])) & np.isfinite(decoded(tuned, dtypes[1]))])
+        alone = bare.take()
+        assert whole(alone) == whole(counts)
+        assert sqrt_of(alone.update_square) == pytest.approx(sqrt_of(counts.update_square), rel=1e-12)
+        check_tables(tables, truth)
+
+
+def whole(counts: PairCounts) -> tuple[float, ...]:
+    return counts.values, counts.changed, counts.probe, counts.differ, counts.nonfinite, counts.absolute_max
+
+
+def check_counts(counts: PairCounts, truth: Expected, base: NDArray[np.float64]) -> None:
+    assert whole(counts) == whole(truth.counts)
+    assert counts.swallowed == truth.counts.differ - truth.counts.changed
+    assert sqrt_of(counts.update_square) == pytest.approx(norm(truth.absolute), rel=1e-12)
+    assert sqrt_of(counts.base_square) == pytest.approx(norm(base), rel=1e-12)
+
+
+def norm(values: NDArray[np.float64]) -> float:
+    largest = float(np.abs(values).max(initial=0.0)) or 1.0
+    shift = int(np.frexp(largest)[1])
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(np.sqrt(np.square(np.ldexp(values, -shift)).sum()), shift))
+
+
+def check_tables(tables: PairTables, truth: Expected) -> None:
+    """Counts exactly; sums to float64 precision; quantiles to the width of a bin."""
+    assert (tables.zeros, tables.nonfinite) == (int((truth.absolute == 0).sum()), truth.counts.nonfinite)
+    check_steps(tables, truth)
+    for changed_only in (False, True):
+        chosen = truth.moved if changed_only else np.ones(truth.steps.size, dtype=np.bool_)
+        for exponent in (-8, -7, -1, -20):
+            assert tables.below(exponent, changed_only) == int((truth.relative[chosen] < 2.0**exponent).sum())
+        for quantity, values in ((ABSOLUTE, truth.absolute[chosen]), (RELATIVE, truth.relative[chosen])):
+            summary = tables.summary(quantity, changed_only)
+            assert summary.count == values.size
+            if values.size:
+                scale = max(float(values.max()), 1e-300)
+                assert summary.max == values.max()
+                assert summary.mean is not None and summary.mean / scale == pytest.approx(float((values / scale).mean()), rel=1e-9)
+                assert summary.std is not None and summary.std / scale == pytest.approx(float((values / scale).std()), rel=1e-9, abs=1e-8)
+                quantiles = np.quantile(values, (0.25, 0.5, 0.75, 0.9, 0.99))
+                found = [summary.p25, summary.p50, summary.p75, summary.p90, summary.p99]
+                np.testing.assert_allclose(np.array(found, dtype=np.float64), quantiles, rtol=0.005)
+            bins = tables.histogram(quantity, 4)
+            assert sum(bin_.changed if changed_only else bin_.count for bin_ in bins) == int((values != 0).sum())
+
+
+def check_steps(tables: PairTables, truth: Expected) -> None:
+    bins = tables.ulp_bins()
+    assert [bin_.count for bin_ in bins] == [int(((truth.steps >= bin_.low) & (truth.steps <= bin_.high)).sum()) for bin_ in bins]
+    assert sum(bin_.count for bin_ in bins) == truth.steps.size
+
+
+def same_tables(one: PairTables, other: PairTables) -> None:
+    """The same counts to the last one; sums may be added in another order."""
+    assert (one.zeros, one.nonfinite) == (other.zeros, other.nonfinite)
+    assert one.ulp_bins() == other.ulp_bins()
+    for quantity in (ABSOLUTE, RELATIVE):
+        assert one.histogram(quantity, 128) == other.histogram(quantity, 128)
+        for changed_only in (False, True):
+            a, b = (tables.summary(quantity, changed_only) for tables in (one, other))
+            assert (a.count, a.p25, a.p50, a.p75, a.p90, a.p99, a.max) == (b.count, b.p25, b.p50, b.p75, b.p90, b.p99, b.max)
+            assert a.mean == (b.mean if b.mean is None else pytest.approx(b.mean, rel=1e-12))
+
+
+def bf16(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    return torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+
+
+def weights(count: int, seed: int = 0) -> NDArray[np.float32]:
+    return (np.random.default_rng(seed).standard_normal(count) * 0.02).astype(np.float32)
+
+
+def stepped(codes: NDArray[np.uint16], share: float, steps: list[int], seed: int = 1) -> NDArray[np.uint16]:
+    rng = np.random.default_rng(seed)
+    moves = np.where(rng.random(codes.size) < share, rng.choice(steps, codes.size), 0)
+    return (codes + moves).astype(np.uint16)
+
+
+@BOTH
+@pytest.mark.parametrize("eta", [1e-3, 2.0**-8, 0.01, 0.5])
+def test_every_pattern_of_bf16_beside_selected_ones(loops: Loops, eta: float) -> None:
+    every = all_patterns("BF16")
+    rng = np.random.default_rng(2)
+    steps = rng.choice([0, 1, -2, 7, 8, 0x8000], every.size)
+    special = rng.choice(np.array(SPECIAL16, dtype=np.uint16), every.size)
+    both = every + steps, np.where(every % 4 == 0, special, rng.permutation(every))
+    check(np.tile(every, 2), np.concatenate(both).astype(np.uint16), BF16, eta, loops)
+
+
+@BOTH
+@pytest.mark.parametrize("code", SPECIAL16)
+def test_every_pattern_of_bf16_beside_one(loops: Loops, code: int) -> None:
+    every, one = all_patterns("BF16"), np.full(65536, code, dtype=np.uint16)
+    truth = expected(every, one, BF16, ETA)
+    counts, tables = counted(every, one, BF16, loops=loops)
+    assert whole(counts) == whole(truth.counts)
+    check_steps(tables, truth)
+    assert tables.below(-7, changed_only=True) == int((truth.relative[truth.moved] < 2.0**-7).sum())
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.0, 0.0005, 0.01, 0.12, 0.3, 1.0])
+def test_updates_of_bf16_of_every_density(loops: Loops, share: float) -> None:
+    base = bf16(weights(70_001))
+    check(base, stepped(base, share, [-1, 1, 1, 2, -3, 7, -8, 60]), BF16, loops=loops)
+
+
+@BOTH
+def test_replaced_bf16_weights_with_a_few_that_are_no_numbers(loops: Loops) -> None:
+    base, tuned = bf16(weights(90_000)), bf16(weights(90_000, 5))
+    base[::9000], tuned[::7001] = 0x7FC0, 0xFF80
+    check(base, tuned, BF16, 0.5, loops)
+
+
+@BOTH
+@pytest.mark.parametrize("eta", [1e-3, 1e-6, 1e-12, 0.5])
+def test_fp32_of_every_kind_beside_each_other(loops: Loops, eta: float) -> None:
+    codes = hostile32()
+    rng = np.random.default_rng(3)
+    near = (codes + rng.integers(-3, 4, codes.size)).astype(np.uint32)
+    base = np.concatenate([codes, codes, codes])
+    check(base, np.concatenate([rng.permutation(codes), near, codes ^ np.uint32(1 << 31)]), ("F32", "F32"), eta, loops)
+
+
+def boundaries() -> NDArray[np.uint32]:
+    """Midpoints between neighbouring values of bf16 in many binades, with their neighbours in fp32, of both signs."""
+    high = np.concatenate([np.arange(8), np.arange(0x7F7C, 0x7F80), np.arange(0x40, 0x7F80, 0x155), np.arange(0x3F7D, 0x3F83)])
+    middle = (high.astype(np.uint32) << np.uint32(16)) | np.uint32(0x8000)
+    near = np.concatenate([middle + np.uint32(step) for step in (0, 1, 2)] + [middle - np.uint32(step) for step in (1, 2, 0x8000)])
+    return np.concatenate([near, near | np.uint32(1 << 31)])
+
+
+@BOTH
+def test_fp32_around_every_boundary_of_rounding_to_bf16(loops: Loops) -> None:
+    codes = boundaries()
+    for shift in (1, 2, codes.size // 6, codes.size // 3, codes.size // 2):
+        check(codes, np.roll(codes, shift), ("F32", "F32"), loops=loops)
+    check(codes, bf16(codes.view(np.float32)), ("F32", "BF16"), loops=loops)
+
+
+def test_rounding_to_bf16_is_that_of_torch() -> None:
+    codes = np.concatenate([boundaries(), hostile32()])
+    with np.errstate(invalid="ignore"):
+        values = codes.view(np.float32)
+    numbers = ~np.isnan(values)
+    assert counted(codes[numbers], bf16(values[numbers]), ("F32", "BF16"))[0].changed == 0
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.001, 0.2, 0.9])
+def test_updates_of_fp32_of_every_density(loops: Loops, share: float) -> None:
+    values = weights(40_001)
+    rng = np.random.default_rng(4)
+    tuned = np.where(rng.random(values.size) < share, values * (1 + 1e-3 * rng.standard_normal(values.size)), values).astype(np.float32)
+    tuned[:50], values[50:90] = 0.0, 1e-12
+    for eta in (1e-3, 1e-6):
+        check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"), eta, loops)
+    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"), loops=loops)
+    check(bf16(values), tuned.view(np.uint32), ("BF16", "F32"), loops=loops)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [dtype for dtype in TORCH if dtype.startswith("F8")])
+def test_every_pair_of_fp8_patterns(loops: Loops, dtype: str) -> None:
+    every = all_patterns(dtype)
+    check(np.repeat(every, 256), np.tile(every, 256), (dtype, dtype), loops=loops)
+
+
+@BOTH
+def test_narrow_formats_beside_wider_ones(loops: Loops) -> None:
+    every = all_patterns("F16")
+    with np.errstate(invalid="ignore"):
+        wide = every.view(np.float16).astype(np.float32)
+        moved = wide * np.float32(1.001)
+    check(every, moved.view(np.uint32), ("F16", "F32"), loops=loops)
+    check(every, bf16(wide), ("F16", "BF16"), loops=loops)
+    check(every, np.roll(every, 3), ("F16", "F16"), 0.01, loops)
+    check(all_patterns("F8_E5M2"), bf16(np.arange(256) / 7), ("F8_E5M2", "BF16"), loops=loops)
+
+
+@BOTH
+@pytest.mark.parametrize("eta", [1e-3, 1e-12])
+def test_float64_beyond_fp32_and_where_rounding_twice_would_be_wrong(loops: Loops, eta: float) -> None:
+    codes = hostile64()
+    middle = boundaries().view(np.float32).astype(np.float64)
+    traps = np.concatenate([np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), middle, middle * (1 + 2.0**-30)]).view(np.uint64)
+    rng = np.random.default_rng(7)
+    for each in (codes, traps):
+        check(each, rng.permutation(each), ("F64", "F64"), eta, loops)
+        check(each, each + np.uint64(1), ("F64", "F64"), eta, loops)
+    with np.errstate(over="ignore", invalid="ignore"):
+        check(traps, traps.view(np.float64).astype(np.float32).view(np.uint32), ("F64", "F32"), eta, loops)
+        check(traps, bf16(traps.view(np.float64)), ("F64", "BF16"), eta, loops)
+
+
+PAIRS: dict[str, Callable[[], tuple[Codes, Codes, Dtypes]]] = {
+    "bf16": lambda: (bf16(weights(60_000)), stepped(bf16(weights(60_000)), 0.2, [-1, 1, 2, 9, 300]), BF16),
+    "sparse": lambda: (bf16(weights(60_000)), stepped(bf16(weights(60_000)), 0.004, [-1, 1, 2, 9, 300]), BF16),
+    "fp32": lambda: (weights(60_000).view(np.uint32), (weights(60_000) + weights(60_000, 9) / 1000).view(np.uint32), ("F32", "F32")),
+    "mixed": lambda: (weights(60_000).view(np.uint32), bf16(weights(60_000) + weights(60_000, 9) / 1000), ("F32", "BF16")),
+    "hostile": lambda: (np.tile(hostile32(), 8), np.tile(hostile32()[::-1].copy(), 8), ("F32", "F32")),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("name", PAIRS)
+def test_chunks_of_any_size_in_any_order_count_the_same(loops: Loops, name: str) -> None:
+    base, tuned, dtypes = PAIRS[name]()
+    once, tables = counted(base, tuned, dtypes, loops=loops)
+    rng = np.random.default_rng(8)
+    for count in (2, 7, 40):
+        cuts = [0, *sorted(rng.integers(0, base.size, count).tolist()), base.size]
+        parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
+        threads = [(PairCounter(*dtypes, ETA, each, loops=loops), each) for each in (PairTables(), PairTables())]
+        for i in rng.permutation(len(parts)).tolist():
+            threads[i % 2][0].update(base[parts[i]], tuned[parts[i]])
+        total = PairCounts()
+        for counter, _ in threads:
+            total.add(counter.take())
+            assert counter.take() == PairCounts()
+        merged = threads[1][1]
+        merged.merge(threads[0][1])
+        assert whole(total) == whole(once)
+        assert sqrt_of(total.update_square) == pytest.approx(sqrt_of(once.update_square), rel=1e-12)
+        same_tables(merged, tables)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_numba_counts_what_numpy_counts(name: str) -> None:
+    base, tuned, dtypes = PAIRS[name]()
+    for eta in (1e-3, 0.01, 1e-9):
+        (one, fast), (other, slow) = (counted(base, tuned, dtypes, eta, loops) for loops in (kernels, plain))
+        assert whole(one) == whole(other)
+        same_tables(fast, slow)
+
+
+def test_merging_is_exact_whatever_the_order() -> None:
+    each = [counted(weights(3000, i).view(np.uint32), weights(3000, i + 1).view(np.uint32), ("F32", "F32"))[1] for i in range(4)]
+
+    def merged(order: list[int]) -> PairTables:
+        total = PairTables()
+        for i in order:
+            total.merge(each[i])
+        return total
+
+    assert merged([0, 1, 2, 3]) == merged([3, 1, 0, 2])
+    assert merged([0, 1]) != merged([0, 2])
+    assert merged([0]) == each[0]
+    assert each[0] != "tables"
+
+
+def test_counters_that_are_full_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, tuned, dtypes = PAIRS["bf16"]()
+    once = counted(np.tile(base, 3), np.tile(tuned, 3), dtypes, loops=kernels)[1]
+    monkeypatch.setattr(pair_cells, "MOST", base.size + 10)
+    tables = PairTables()
+    counter = PairCounter(*dtypes, ETA, tables, loops=kernels)
+    for _ in range(3):
+        counter.update(base, tuned)
+    same_tables(tables, once)
+
+
+@BOTH
+def test_memory_that_cannot_be_written_or_lies_oddly_is_read_all_the_same(loops: Loops) -> None:
+    base, tuned, dtypes = PAIRS["bf16"]()
+    once, _ = counted(base, tuned, dtypes, loops=loops)
+    odd = np.frombuffer(b"\0" + base.tobytes(), dtype=np.uint16, offset=1)
+    spread = np.repeat(tuned, 2)[::2]
+    assert not odd.flags.aligned and not odd.flags.writeable and not spread.flags.c_contiguous
+    assert whole(counted(odd, spread, dtypes, loops=loops)[0]) == whole(once)
+
+
+@BOTH
+def test_nothing_to_count(loops: Loops) -> None:
+    counts, tables = counted(np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint16), BF16, loops=loops)
+    assert counts == PairCounts() and tables == PairTables()
+    assert tables.summary("absolute", changed_only=False).mean is None
+    assert tables.energy((0.01, 0.5)) == [None, None]
+    assert tables.ulp_bins() == [] and tables.histogram("relative") == [] and tables.below(-8, changed_only=False) == 0
+
+
+def test_sides_of_different_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 patterns and 4 are no pairs"):
+        PairCounter(*BF16, ETA).update(np.zeros(3, dtype=np.uint16), np.zeros(4, dtype=np.uint16))
+
+
+def test_bins_of_steps_cover_all_of_them() -> None:
+    base = np.full(5, 0x3F80, dtype=np.uint16)
+    _, tables = counted(base, np.array([0x3F80, 0x3F81, 0x3F7D, 0x3F85, 0xBF80], dtype=np.uint16), BF16)
+    assert [(bin_.low, bin_.high, bin_.count) for bin_ in tables.ulp_bins() if bin_.count] == [
+        (0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 7, 1), (16384, 32767, 1)
+    ]  # fmt: skip
+    assert [bin_.low for bin_ in tables.ulp_bins()] == [0, 1, 2, 3, *(1 << bits for bits in range(2, 15))]
+
+
+def test_counts_add_up() -> None:
+    one = PairCounts(10, 3, 4, 5, 1, 0.5, Fraction(1, 3), Fraction(2))
+    one.add(PairCounts(1, 1, 1, 1, 0, 0.25, Fraction(1, 6), Fraction(1)))
+    assert one == PairCounts(11, 4, 5, 6, 1, 0.5, Fraction(1, 2), Fraction(3))
+    assert one.swallowed == 2

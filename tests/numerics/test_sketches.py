@@ -1,0 +1,147 @@
+"""Log-linear bins against the values that were put in."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE, Distribution, Summary, bin_of, lower_edge
+
+Floats = NDArray[np.float64]
+POSITIVE = st.floats(min_value=5e-324, max_value=1.7976931348623157e308)
+LARGEST = float(np.finfo(np.float64).max)
+
+
+def filled(values: Floats, changed: NDArray[np.bool_] | None = None) -> Distribution:
+    moved = np.zeros(values.size, dtype=np.bool_) if changed is None else changed
+    distribution = Distribution()
+    for plane, chosen in ((0, ~moved), (1, moved)):
+        distribution.count(plane, bin_of(values[chosen]), np.ones(int(chosen.sum()), dtype=np.int64))
+    for changed_only, part in ((False, values), (True, values[moved])):
+        exact = [Fraction(value) for value in part.tolist()]
+        distribution.accumulate(changed_only, Fraction(sum(exact)), Fraction(sum(x * x for x in exact)), float(part.max(initial=0.0)))
+    return distribution
+
+
+SHAPES: dict[str, Callable[[np.random.Generator], Floats]] = {
+    "normal": lambda rng: np.abs(rng.standard_normal(5_000)) * 1e-4,
+    "wide": lambda rng: np.exp(rng.standard_normal(5_000) * 60),
+    "few": lambda rng: rng.choice([2.0**-10, 3 * 2.0**-11, 1e-7], 999),
+    "one": lambda _: np.array([0.3]),
+    "two": lambda _: np.array([1e-3, 1.0]),
+    "subnormal": lambda rng: np.ldexp(rng.integers(1, 1 << 40, 999).astype(np.float64), -1074),
+    "largest": lambda rng: LARGEST * rng.random(999),
+}
+
+
+@given(POSITIVE)
+def test_a_bin_holds_the_value_and_is_narrow(value: float) -> None:
+    number = int(bin_of(np.array([value]))[0])
+    low, high = lower_edge(number), lower_edge(number + 1)
+    assert low <= value and (value < high or value == LARGEST or high == low)  # among the least subnormals edges coincide
+    if value > 1e-300:
+        assert (high - low) / low <= 1 / PER_BINADE * 1.001
+
+
+@given(st.lists(POSITIVE, min_size=2, max_size=2))
+def test_bins_are_in_order(values: list[float]) -> None:
+    low, high = bin_of(np.array(sorted(values))).tolist()
+    assert low <= high
+
+
+@pytest.mark.parametrize("exponent", [-1074, -1022, -126, -8, -7, 0, 127, 1023])
+def test_powers_of_two_are_edges(exponent: int) -> None:
+    value = 2.0**exponent
+    assert bin_of(np.array([value]))[0] == (exponent - FIRST_EXPONENT) * PER_BINADE
+    if exponent > -1022:
+        assert bin_of(np.array([np.nextafter(value, 0)]))[0] == (exponent - FIRST_EXPONENT) * PER_BINADE - 1
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 700, 100_000])
+@pytest.mark.parametrize("name", SHAPES)
+def test_summary(name: str, zeros: int) -> None:
+    rng = np.random.default_rng(1)
+    values = SHAPES[name](rng)
+    changed = rng.random(values.size) < 0.6
+    distribution = filled(values, changed)
+    for changed_only, kept in ((False, np.concatenate([np.zeros(zeros), values])), (True, values[changed])):
+        found = distribution.summary(0 if changed_only else zeros, changed_only)
+        if kept.size == 0:
+            assert found == Summary(0)
+            continue
+        assert found.count == kept.size and found.max == kept.max()
+        scale = float(kept.max()) if kept.max() > 1e-300 else 1.0
+        scaled = kept / scale
+        assert found.mean is not None and found.mean == pytest.approx(float(scaled.mean()) * scale, rel=1e-12, abs=5e-324)
+        assert found.std is not None and found.std / scale == pytest.approx(float(scaled.std()), rel=1e-9, abs=1e-12)
+        expected = np.quantile(kept, [0.25, 0.5, 0.75, 0.9, 0.99])
+        quantiles = np.array([found.p25, found.p50, found.p75, found.p90, found.p99], dtype=np.float64)
+        np.testing.assert_allclose(quantiles, expected, rtol=0.005)
+
+
+def test_nothing_at_all() -> None:
+    empty = Distribution()
+    assert empty.summary(0, changed_only=False) == empty.summary(0, changed_only=True) == Summary(0)
+    assert empty.energy(0, [0.1]) == [None] and empty.energy(9, [0.1]) == [None]
+    assert empty.histogram(4) == [] and empty.below(3, changed_only=False) == 0
+    zeros = empty.summary(5, changed_only=False)
+    assert (zeros.count, zeros.mean, zeros.std, zeros.p99, zeros.max) == (5, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shares_below_powers_of_two_are_exact(name: str) -> None:
+    rng = np.random.default_rng(2)
+    values = SHAPES[name](rng)
+    changed = rng.random(values.size) < 0.3
+    distribution = filled(values, changed)
+    for exponent in (-1073, -1030, -20, -10, -8, -7, 0, 1000):
+        assert distribution.below(exponent, changed_only=False) == (values < 2.0**exponent).sum()
+        assert distribution.below(exponent, changed_only=True) == (values[changed] < 2.0**exponent).sum()
+
+
+@pytest.mark.parametrize("per_binade", [1, 4, 128])
+@pytest.mark.parametrize("name", ["normal", "wide", "few", "largest"])
+def test_histogram(name: str, per_binade: int) -> None:
+    rng = np.random.default_rng(3)
+    values = SHAPES[name](rng)
+    changed = rng.random(values.size) < 0.3
+    bins = filled(values, changed).histogram(per_binade)
+    assert [bin_.low for bin_ in bins] == sorted({bin_.low for bin_ in bins})
+    for bin_ in bins:
+        inside = (values >= bin_.low) & ((values < bin_.high) | (bin_.high == LARGEST))
+        assert (bin_.count, bin_.changed) == (inside.sum(), (inside & changed).sum())
+        assert bin_.high / bin_.low <= 1 + 1 / per_binade + 1e-12
+    assert sum(bin_.count for bin_ in bins) == values.size
+
+
+@pytest.mark.parametrize("zeros", [0, 50_000])
+@pytest.mark.parametrize("name", ["normal", "wide", "few", "two"])
+def test_energy_of_the_largest(name: str, zeros: int) -> None:
+    values = SHAPES[name](np.random.default_rng(4))
+    squares = np.sort((values / values.max()) ** 2)[::-1]
+    tops = (0.001, 0.01, 0.05, 0.5, 1.0)
+    energies = filled(values).energy(zeros, tops)
+    for top, energy in zip(tops, energies, strict=True):
+        count = int(np.ceil(top * (values.size + zeros)))
+        assert energy == pytest.approx(squares[:count].sum() / squares.sum(), abs=0.01)
+    assert energies[-1] == 1.0
+
+
+def test_merging_is_associative_and_commutative() -> None:
+    rng = np.random.default_rng(5)
+    parts = [rng.random(200) ** 9 for _ in range(3)]
+    changed = [rng.random(200) < 0.5 for _ in range(3)]
+
+    def merged(*order: int) -> Distribution:
+        total = Distribution()
+        for i in order:
+            total.merge(filled(parts[i], changed[i]))
+        return total
+
+    assert merged(0, 1, 2) == merged(2, 0, 1) == filled(np.concatenate(parts), np.concatenate(changed))
+    assert merged(0, 1) != merged(1, 2)
+    assert Distribution() != 3

@@ -1,0 +1,59 @@
+"""The torch path counts what the numpy path counts. Its code is the same on any device: here it runs on the CPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from analyzers.numerics import PairCounter, PairCounts, PairTables, plain, torch_pairs
+from tests.numerics.test_pairs import PAIRS, bf16, boundaries, counted, same_tables, weights, whole
+from tests.numerics.values import TORCH, all_patterns, hostile32, hostile64
+
+real_count = torch_pairs.count_pairs
+
+
+def on_cpu(
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str
+) -> PairCounts:
+    """The count on the CPU in place of CUDA."""
+    assert device == "cuda"
+    return real_count(base, tuned, dtypes, eta, tables, "cpu")
+
+
+def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_pairs, "count_pairs", on_cpu)
+    expected, tables = counted(base, tuned, dtypes, eta, plain)
+    for ours in (PairTables(), None):
+        counter = PairCounter(*dtypes, eta, ours, "cuda", plain)
+        counter.update(base, tuned)
+        found = counter.take()
+        assert whole(found) == whole(expected)
+        for one, other in ((found.update_square, expected.update_square), (found.base_square, expected.base_square)):
+            assert abs(one - other) <= other / 10**12
+        if ours is not None:
+            same_tables(ours, tables)
+
+
+@pytest.mark.parametrize("eta", [1e-3, 2.0**-8, 1e-12])
+@pytest.mark.parametrize("name", PAIRS)
+def test_updates_of_every_kind(name: str, eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    same(*PAIRS[name](), eta, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", [*TORCH, "F32", "F64"])
+def test_hostile_values_of_every_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: NDArray[Any] = hostile32() if dtype == "F32" else hostile64() if dtype == "F64" else all_patterns(dtype)
+    rng = np.random.default_rng(1)
+    same(np.tile(codes, 2), np.concatenate([rng.permutation(codes), codes + codes.dtype.type(1)]), (dtype, dtype), 0.01, monkeypatch)
+
+
+def test_values_that_rounding_twice_would_get_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    middle = boundaries().view(np.float32).astype(np.float64)
+    near = np.concatenate([np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), middle])
+    same(near.view(np.uint64), np.concatenate([bf16(middle)] * 3), ("F64", "BF16"), 1e-3, monkeypatch)
+
+
+def test_equal_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = weights(1000).view(np.uint32)
+    same(codes, codes, ("F32", "F32"), 1e-3, monkeypatch)

@@ -1,0 +1,326 @@
+"""The analysis from a reference to its report, on the built-in samples."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from analyzers.__main__ import main
+from analyzers.checkpoints import Access
+from analyzers.errors import CheckpointNotFound, InvalidData, InvalidRequest, MantissaError, ModelTooLarge
+from analyzers.language_models.load import open_model
+from analyzers.language_models.prompts import Batch
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, VariantProgress, analyze, text
+from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.measure import Measurement
+from analyzers.precision_variants.memory import reference_bytes
+from analyzers.precision_variants.quantize import fake_quantized
+from analyzers.precision_variants.variants import Quantization
+from analyzers.precision_variants.weights import STORED
+
+MODEL = "sample:tiny-bf16"
+ALL_KINDS = {"hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss"}
+
+
+def report(*variants: str, model: str = MODEL, **asked: Any) -> PrecisionReport:
+    settings: dict[str, Any] = {"sequences": 2, "sequence_length": 48, **asked}
+    if variants:
+        settings["variants"] = variants
+    *_, last = analyze(PrecisionRequest(model=model, **settings), Access(local=True))
+    assert isinstance(last, PrecisionReport)
+    return last
+
+
+@cache
+def standard() -> PrecisionReport:
+    return report("bf16", "same: dtype=fp32", "bf16_fp32_residual", "bf16_max_precision", "fp16", "fp16_autocast")
+
+
+def plain(found: PrecisionReport) -> dict[str, Any]:
+    """What two runs have in common."""
+    return found.model_dump(mode="json", exclude={"timing", "environment"})
+
+
+def test_a_variant_identical_to_the_reference_has_no_error_anywhere() -> None:
+    same = standard().variants["same"]
+    assert {row.kind for row in same.tensors} == ALL_KINDS
+    assert all(row.rms == row.rms_rel == row.max == row.bias == row.residual == 0 for row in same.tensors if row.slope is not None)
+    assert all(row.rms == row.rms_rel == row.max == row.bias == 0 and row.nonfinite == 0 for row in same.tensors)
+    errors = same.summary.model_dump(exclude={"mid_max_layer", "mid_max_bw_layer"})
+    assert set(errors.values()) == {0.0}
+    assert same.logprobs.ratio_max == same.logprobs.outside_clip == 0
+    assert standard().statement.startswith("same gives the reference's own bits.")
+
+
+def test_neither_the_order_of_variants_nor_a_second_run_changes_anything() -> None:
+    again = report(*reversed(standard().request.variants))
+    first, second = plain(standard()), plain(again)
+    assert first["variants"] == second["variants"] and first["reference"] == second["reference"] and first["id"] == second["id"]
+    assert list(first["variants"]) == list(reversed(second["variants"]))
+    once = report("bf16", "fp16")
+    assert json.dumps(plain(once)) == json.dumps(plain(report("bf16", "fp16")))
+
+
+def test_the_summary_is_taken_of_the_tensors() -> None:
+    layers = standard().reference.layers
+    for variant in standard().variants.values():
+        errors = {(row.kind, row.layer): row.rms_rel for row in variant.tensors if row.rms_rel is not None}
+        forward = [errors["hidden", layer] for layer in range(layers - 1)]
+        backward = [errors["hidden_grad", layer] for layer in range(layers - 1)]
+        found = variant.summary
+        assert (found.mid_median, found.mid_max) == (median(forward), max(forward))
+        assert (found.mid_median_bw, found.mid_max_bw) == (median(backward), max(backward))
+        assert found.mid_max_layer == forward.index(max(forward))
+        assert (found.embeddings, found.first_layer_bw) == (errors["hidden", -1], errors["hidden_grad", -1])
+        assert (found.logits, found.logits_bw, found.head) == (errors["logits", None], errors["logits_grad", None], errors["loss", None])
+        assert found.head_bw == errors["hidden_grad", layers - 1]
+        assert [row.layer for row in variant.headroom] == list(range(-1, layers + 1))
+
+
+def test_bf16_is_eight_times_as_far_off_as_fp16_and_wider_parts_bring_it_nearer() -> None:
+    found = {name: variant.summary for name, variant in standard().variants.items()}
+    for name in ("mid_median", "logits", "mid_median_bw", "parameters_bw"):
+        assert 5 < getattr(found["bf16"], name) / getattr(found["fp16"], name) < 12
+    assert found["bf16_max_precision"].logprob_mean is not None and found["bf16"].logprob_mean is not None
+    assert found["bf16_max_precision"].logprob_mean < found["bf16"].logprob_mean
+    for seed in range(3):
+        errors = {
+            name: variant.summary for name, variant in report("bf16", "bf16_fp32_residual", data="random", seed=seed).variants.items()
+        }
+        wide, narrow = errors["bf16_fp32_residual"], errors["bf16"]
+        assert wide.mid_median is not None and narrow.mid_median is not None and wide.mid_median <= narrow.mid_median
+        assert wide.mid_median_bw is not None and narrow.mid_median_bw is not None and wide.mid_median_bw <= narrow.mid_median_bw
+
+
+def test_random_embeddings_show_what_rounding_does_to_gaussian_numbers() -> None:
+    found = report("bf16", "fp16", random_init=True, data="random", sequences=4, sequence_length=256)
+    assert found.reference.weights == "random"
+    assert found.variants["bf16"].summary.embeddings == pytest.approx(0.00166, rel=0.02)
+    assert found.variants["fp16"].summary.embeddings == pytest.approx(0.00021, rel=0.03)
+    assert found.variants["bf16"] != report("bf16", random_init=True, data="random", seed=1).variants["bf16"]
+
+
+def test_weights_rounded_before_leave_the_rounding_of_computation() -> None:
+    stored, rounded = (report("bf16", "bf16_fp32_lm_head", model="sample:tiny-fp32", pre_rounded=rounded) for rounded in (False, True))
+    assert stored.variants["bf16"].summary.embeddings == pytest.approx(0.00166, rel=0.02)
+    assert rounded.variants["bf16"].summary.embeddings == 0
+    assert rounded.passes.reference == 2 and stored.passes.reference == 1
+    before, after = stored.variants["bf16"].summary.mid_median, rounded.variants["bf16"].summary.mid_median
+    assert before is not None and after is not None and 0 < after < before
+    assert rounded.variants["bf16"].reference_loss != rounded.reference.loss
+
+
+def test_the_first_layer_that_overflows_is_named() -> None:
+    found = report("bf16", "fp16", "fp16_max_precision", model="sample:tiny-overflow")
+    overflow = found.reference.fp16_overflow
+    assert overflow is not None and (overflow.layer, overflow.direction, overflow.name) == (
+        1, "weights", "model.layers.1.mlp.up_proj.weight",
+    )  # fmt: skip
+    below = [row.layer for row in found.reference.headroom if (row.weights or 0) < 0 or (row.forward or 0) < 0]
+    assert below[0] == 1
+    for name in ("fp16", "fp16_max_precision"):
+        variant = found.variants[name]
+        assert variant.overflow is not None and (variant.overflow.layer, variant.overflow.name) == (1, "mlp.up_proj")
+        assert variant.loss_scale is None and variant.loss is None and variant.summary.logits is None
+        assert {row.name for row in variant.tensors if row.kind == "hidden" and not row.nonfinite} == {"embeddings", "layers.0"}
+    assert found.variants["bf16"].overflow is None and found.variants["bf16"].summary.logits is not None
+    assert "fp16 overflows first in layer 1 (mlp.up_proj)" in found.statement
+    json.loads(found.model_dump_json(), parse_constant=pytest.fail)
+
+
+def test_gspo_weighs_sequences_by_their_advantages() -> None:
+    given = report("bf16", "same: dtype=fp32", loss="gspo", advantages=(2.0, -1.0))
+    assert given.inputs.advantages == (2.0, -1.0) and given.reference.loss == pytest.approx(-0.5)
+    assert given.reference.sequence_losses == pytest.approx((-2.0, 1.0))
+    assert given.variants["same"].summary.head_bw == 0
+    twice = report("bf16", loss="gspo", advantages=(4.0, -2.0))
+    assert twice.variants["bf16"].summary.head_bw == given.variants["bf16"].summary.head_bw
+    drawn = report("bf16", loss="gspo", seed=3)
+    assert len(drawn.inputs.advantages) == 2 and drawn.inputs.advantages == report("bf16", loss="gspo", seed=3).inputs.advantages
+
+
+def test_what_is_inside_of_layers_on_request() -> None:
+    found = report("bf16", "same: dtype=fp32", inside=True)
+    names = {row.name for row in found.variants["bf16"].tensors if row.kind == "inside" and row.layer == 2}
+    assert {"self_attn.q_proj", "mlp.act_fn", "mlp.down_proj", "input_layernorm"} <= names
+    assert names == {row.name for row in found.variants["bf16"].tensors if row.kind == "inside_grad" and row.layer == 2}
+    assert all(row.rms == 0 for row in found.variants["same"].tensors)
+
+
+def test_progress_names_the_variant_and_closing_stops_the_run() -> None:
+    items = list(analyze(PrecisionRequest(model=MODEL, variants=("bf16", "fp16"), sequences=1, sequence_length=16)))
+    steps = [item for item in items if isinstance(item, VariantProgress)]
+    assert [step.variant for step in steps if step.finished] == ["reference", "bf16", "fp16"]
+    assert steps[-1].done == steps[-1].total == 3 * 2 * 4
+    assert all(before.done <= after.done for before, after in pairwise(steps))
+    running: Iterator[Any] = iter(analyze(PrecisionRequest(model=MODEL, sequences=1, sequence_length=16)))
+    while not (isinstance(item := next(running), VariantProgress) and "backward" in item.note):
+        pass
+    precision = torch.get_float32_matmul_precision()
+    running.close()  # type: ignore[attr-defined]
+    assert torch.get_float32_matmul_precision() == precision and not torch.is_autocast_enabled("cpu")
+
+
+def test_parameters_are_pooled_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.limits.REPORT_TENSORS", 20)
+    found = report("bf16")
+    rows = [row for row in found.variants["bf16"].tensors if row.kind == "parameter_grad"]
+    assert sorted(row.layer for row in rows if row.layer is not None) == [0, 1, 2, 3]
+    assert any("pooled by layer" in note for note in found.notes)
+    assert found.variants["bf16"].parameter_kinds == standard().variants["bf16"].parameter_kinds
+
+
+def test_the_reading_says_what_wider_parts_bring() -> None:
+    said = standard().statement
+    before, after = (standard().variants[name].summary.mid_max for name in ("bf16", "bf16_fp32_residual"))
+    assert before is not None and after is not None
+    assert f"Keeping the residual stream in fp32 (bf16_fp32_residual) cuts the worst layer's error {before / after:.2g} times" in said
+    assert "Keeping every part in fp32 (bf16_max_precision) cuts" in said and "times smaller than bf16's in the median layer" in said
+
+
+def test_a_part_that_is_not_there_and_how_another_ran_are_noted() -> None:
+    found = report("bf16", "bf16_fp32_router", "bf16_fp32_softmax", sequences=1, sequence_length=8)
+    assert "the router" not in found.statement and "attention between its projections in fp32 (bf16_fp32_softmax)" in found.statement
+    assert "This model has no router: router in fp32 (bf16_fp32_router) changes nothing." in found.notes
+    assert found.variants["bf16_fp32_softmax"].attention == "sdpa"
+    assert any(note.startswith("Softmax in fp32 (bf16_fp32_softmax) is run by sdpa attention") for note in found.notes)
+    assert not any("no router" in note for note in standard().notes)
+
+
+def test_parameters_that_transformers_would_keep_in_fp32_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("fp16", "fp16_max_precision", "fp16_autocast", "bf16")
+    with open_model(MODEL, Access(), dtype="float32") as opened:
+        monkeypatch.setattr(type(opened.outline), "_keep_in_fp32_modules", ["input_layernorm", "norm", "absent"], raising=False)
+    found = report(*names, sequences=1, sequence_length=8)
+    said = "fp16 rounded input_layernorm and norm to fp16; transformers loads them in fp32 beside fp16."
+    assert [note for note in found.notes if "transformers loads" in note] == [said]
+
+
+def test_advantages_as_large_as_may_be_do_not_overflow() -> None:
+    found = report("bf16", "fp16", loss="gspo", advantages=(1e6, -1e6), sequence_length=8)
+    assert all(variant.summary.parameters_bw is not None for variant in found.variants.values())
+
+
+def test_memory_is_estimated_before_anything_is_loaded() -> None:
+    """What a reference keeps is what was said, and not less."""
+    token_ids = torch.arange(96).view(2, 48)
+    with open_model(MODEL, Access(), dtype="float32") as opened:
+        for inside in (False, True):
+            measured = Measurement(Anatomy.of(opened.initialize(0)), token_ids, "sdpa", (), inside, None, 1)
+            items = measured.reference(STORED, True)
+            try:
+                while True:
+                    next(items)
+            except StopIteration as end:
+                kept = sum(tensor.nbytes for tensor in end.value[0].tensors.values())
+            said = reference_bytes(opened, Batch(token_ids, token_ids, (48, 48)), inside)
+            assert kept <= said < 1.5 * kept
+
+
+def test_tables_and_text() -> None:
+    tables = standard().tables()
+    assert list(tables) == ["summary", "variants", "tensors", "parameter_kinds", "headroom", "logprobs"]
+    assert len(tables["summary"]) == 1 and list(tables["variants"]["variant"]) == list(standard().variants)
+    assert set(tables["headroom"]["variant"]) == {"reference", *standard().variants}
+    lines = text.one(standard()).splitlines()
+    row = next(line for line in lines if line.startswith("bf16 "))
+    assert row.split()[2].count(".") == 1
+    first = next(place for place, line in enumerate(lines) if line.startswith("Headroom of fp16"))
+    table = [line.split() for line in lines[first + 2 : lines.index("", first)]]
+    assert len(table) == standard().reference.layers + 2
+    assert all(cell == "-" or len(cell.partition(".")[2]) == 2 for cells in table for cell in cells[1:4])
+    assert PrecisionReport.model_validate_json(standard().model_dump_json()) == standard()
+
+
+def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:
+    assert text.decimals([12.0, 0.00123, None, 0.0]) == ["12.0000", "0.0012", "-", "0"]
+    assert text.decimals([250.0, 31.0]) == ["250", "31"]
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    few = ["--sequences", "1", "--sequence-length", "16"]
+    mine = "mine: dtype=bf16, fp32=norms+lm_head"
+    status = main(["precision", MODEL, "--variants", "bf16", "--variant", mine, *few, "--json", "--csv", str(tmp_path)])
+    printed = json.loads(capsys.readouterr().out)
+    assert status == 0 and list(printed["variants"]) == ["bf16", "mine"]
+    assert printed["variants"]["mine"]["settings"]["fp32"] == ["lm_head", "norms"]
+    assert {file.stem for file in tmp_path.iterdir()} == set(standard().tables())
+    assert main(["precision", MODEL, "--variants", "bf16,fp61"]) == 2
+    assert "There is no variant 'fp61' (did you mean fp16?)" in capsys.readouterr().err
+    assert main(["precision", MODEL, "--loss", "gspo", "--advantages", "1,x"]) == 2
+    assert "numbers separated by commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"sequence_length": 513}, InvalidRequest, "at most 512 tokens in a row"),
+        (
+            {"variants": ("mine: dtype=bf16, attention=flash",)},
+            InvalidRequest,
+            "Variant mine asks for flash attention, which is not installed",
+        ),
+        ({"data": "nowhere.txt"}, CheckpointNotFound, "no folder or file"),
+        (
+            {"data": "random tokens"},
+            InvalidData,
+            r"is no data: give builtin, random, a FILE.jsonl or FILE.txt \(command line\) or the id of a dataset",
+        ),
+        ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
+    ],
+)
+def test_bad_input_is_one_sentence(asked: dict[str, Any], error: type[MantissaError], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        report(**asked)
+    assert "\n" not in str(caught.value)
+
+
+def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
+    int8, fp8, mxfp4 = (fake_quantized(weight, kind) for kind in get_args(Quantization))
+    assert all(len(row.unique()) <= 255 for row in int8)
+    assert (int8 - weight).abs().amax(1).le(weight.abs().amax(1) / 250).all()
+    rows = fp8 / (weight.abs().amax(1, keepdim=True) / 448)
+    torch.testing.assert_close(rows.to(torch.float8_e4m3fn).float(), rows, rtol=1e-5, atol=1e-5)
+    blocks = mxfp4.view(-1, 32)
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for block in blocks:
+        scale = torch.exp2(torch.floor(torch.log2(block.abs().max())) - 2)
+        assert torch.isin(block.abs() / scale, grid).all()
+    with pytest.raises(InvalidRequest, match="blocks of 32 values"):
+        fake_quantized(weight[:, :40], "mxfp4")
+    monkeypatch.setattr("analyzers.precision_variants.quantize.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequest, match="torchao, which is not installed"):
+        report("bf16_int8")
+
+
+def test_text_is_cut_into_rows(tmp_path: Path) -> None:
+    file = tmp_path / "some.txt"
+    file.write_text("The cat sat on the mat. " * 20)
+    found = report("bf16", data=str(file), sequences=3, sequence_length=16)
+    pasted = report("bf16", text=file.read_text(), sequences=3, sequence_length=16)
+    assert found.inputs.source == "some.txt" and pasted.inputs.source == "text" and found.inputs.commit == pasted.inputs.commit
+    assert found.inputs.token_ids == pasted.inputs.token_ids and [len(row) for row in found.inputs.token_ids] == [16] * 3
+    assert found.inputs.preview.startswith("<s>The cat sat") and found.inputs.predicted == 45
+    one = report("bf16", text="a", sequences=3)
+    assert one.inputs.token_ids == (one.inputs.token_ids[0],) and any("too short" in note for note in one.notes)
+    file.write_text(" \n\n")
+    with pytest.raises(InvalidData, match=r"^There is no text in .*: give a file with some\.$"):
+        report("bf16", data=str(file))
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidData, match="no text in UTF-8"):
+        report("bf16", data=str(file))
+    with pytest.raises(InvalidData, match="works on the command line only"):
+        list(analyze(PrecisionRequest(model=MODEL, data=str(file)), Access()))
+
+
+def test_a_model_too_large_says_what_it_needs_and_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [10**6])
+    with pytest.raises(ModelTooLarge, match=r"needs .* has"):
+        report("bf16")

@@ -1,0 +1,88 @@
+"""Runs of every family, bit for bit against autograd through the same model as a whole, in fp32 and cast to bf16."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.losses import cross_entropy as token_losses
+from analyzers.precision_variants.run import Captured, Run, Way
+from analyzers.precision_variants.variants import PRESETS, Settings
+from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
+
+TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
+
+
+# With sdpa attention, but for the families that have none.
+ATTENTION = {name: "eager" if name in ("gemma2", "gpt_oss", "gptj", "bloom") else "sdpa" for name in ARCHITECTURES}
+
+
+def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
+    """Everything that a run gives, by kind and name."""
+    made = Run(Anatomy.of(model), TOKENS, Way(settings, attention))
+    found: list[Captured] = list(made.forward())
+    _, coefficients = token_losses(made.log_p)
+    found += made.backward(coefficients, 1.0)
+    return {(each.kind, each.name): each.tensor for each in found}
+
+
+def whole(model: nn.Module, dtype: torch.dtype) -> dict[tuple[str, str], Tensor]:
+    """The same by hooks and autograd, from a model whose parameters are all of one dtype."""
+    model = deepcopy(model)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    model.requires_grad_(True)
+    decoder: Any = cast(Any, model).get_decoder()
+    layers = decoder.layers if hasattr(decoder, "layers") else decoder.h
+    kept: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+            if name == "layers.0":
+                kept["embeddings"] = given[0] if given else named["hidden_states"]
+                kept["embeddings"].retain_grad()
+            kept[name] = result[0] if isinstance(result, tuple) else result
+            kept[name].retain_grad()
+
+        return hook
+
+    for number, layer in enumerate(layers):
+        layer.register_forward_hook(keep(f"layers.{number}"), with_kwargs=True)
+    logits = cast(Any, model)(TOKENS[:, :-1], use_cache=False).logits
+    logits.retain_grad()
+    torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
+    found = {("hidden", name): tensor.detach() for name, tensor in kept.items()}
+    found |= {("hidden_grad", name): tensor.grad for name, tensor in kept.items() if tensor.grad is not None}
+    found |= {("logits", "logits"): logits.detach(), ("logits_grad", "logits"): logits.grad}
+    return found | {("parameter_grad", name): value.grad for name, value in model.named_parameters() if value.grad is not None}
+
+
+def off(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact.double()).norm() / exact.double().norm())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_family_gives_the_same_bits_as_the_whole_model(name: str) -> None:
+    """In fp32 and bf16; and with every part in fp32 it is nearer, the stream and the logits being fp32 throughout."""
+    model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = {}
+    for preset, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        expected = whole(model, dtype)
+        found[preset] = run(model, PRESETS[preset], ATTENTION[name])
+        assert expected.keys() <= found[preset].keys()
+        for key, exact in expected.items():
+            assert found[preset][key].dtype == dtype
+            assert torch.equal(found[preset][key], exact), key
+    wide = run(model, PRESETS["bf16_max_precision"], ATTENTION[name])
+    assert wide["hidden", "embeddings"].dtype == torch.bfloat16
+    assert wide["hidden", "layers.0"].dtype == wide["hidden_grad", "layers.0"].dtype == wide["logits", "logits"].dtype == torch.float32
+    exact, narrow = found["fp32"]["logits", "logits"], found["bf16"]["logits", "logits"]
+    assert off(wide["logits", "logits"], exact) < off(narrow, exact)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any("forward" in module.__dict__ or module._forward_hooks for module in model.modules())

@@ -1,0 +1,241 @@
+"""Made checkpoints against the oracle: every way in which two sides may differ, and every kind of value."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.dtype_detection.checkpoints import write, write_sharded
+from tests.update_sparsity.checkpoints import BF16, F16, F32, F64, Tensors, cast, model, pair, updated
+from tests.update_sparsity.oracle import bf16, expected, together
+from tests.update_sparsity.runs import agree, compare
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def compared(folder: Path, base: Tensors, tuned: Tensors, eta: float = 1e-3) -> None:
+    """The report on a pair agrees with the oracle."""
+    agree(compare(*pair(folder, base, tuned), eta=eta), together(base, tuned, eta))
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.combinations_with_replacement((BF16, F16, F32, F64, E4M3, E5M2), 2)), ids=str)
+def test_every_two_dtypes(dtypes: tuple[torch.dtype, torch.dtype], tmp_path: Path) -> None:
+    base = model(F64, layers=1)
+    compared(tmp_path, cast(base, dtypes[0]), cast(updated(base), dtypes[1]))
+
+
+def test_hostile_values(tmp_path: Path) -> None:
+    """Each of these with each: signed zeros, subnormals, infinities, NaN payloads, ends of ranges, ties of the rounding."""
+    patterns = np.array(
+        [0, 1, 2, 0x7F, 0x80, 0x81, 0x3F80, 0x3F81, 0x3F7F, 0x7F7E, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF, 0x0400, 0x1234, 0x4237],
+        np.uint16,
+    )
+    narrow = np.concatenate([patterns, patterns | 0x8000])
+    base, tuned = (each.ravel() for each in np.meshgrid(narrow, narrow))
+    compared(tmp_path / "bf16", {"a": _bits(base, BF16)}, {"a": _bits(tuned, BF16)})
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)  # below, at and above the middle between two bf16 values
+    wide = np.array([high << 16 | bits for high in narrow.tolist() for bits in low.tolist()], np.uint32)
+    base, tuned = (each.ravel() for each in np.meshgrid(wide, wide))
+    compared(tmp_path / "fp32", {"a": _bits(base, F32)}, {"a": _bits(tuned, F32)})
+    edges = [
+        1.0,
+        1 + 2**-8,
+        1 + 2**-8 + 2**-30,
+        1 + 2**-8 - 2**-40,
+        1 + 2**-52,
+        3.5e38,
+        1e300,
+        1.7e308,
+        5e-324,
+        1e-42,
+        2.0**-133,
+        2.0**-134,
+    ]
+    double = np.array([sign * edge for edge in [*edges, 0.0, np.inf, np.nan] for sign in (1, -1)])
+    base, tuned = (each.ravel() for each in np.meshgrid(double, double))
+    one, other = pair(tmp_path / "fp64", {"a": torch.from_numpy(base)}, {"a": torch.from_numpy(tuned)})
+    report, oracle = compare(one, other), expected(torch.from_numpy(base), torch.from_numpy(tuned), 1e-3)
+    found = (report.num_changed, report.probe.num_changed, report.swallowed.count, report.magnitudes.nonfinite)
+    assert found == (oracle.changed, oracle.probe, oracle.differ - oracle.changed, oracle.nonfinite)
+
+
+def _bits(patterns: "np.ndarray[tuple[int, ...], np.dtype[np.unsignedinteger]]", dtype: torch.dtype) -> torch.Tensor:
+    signed = patterns.astype(patterns.dtype.str.replace("u", "i"))
+    return torch.from_numpy(signed).view(dtype)
+
+
+def test_the_oracle_rounds_as_torch_does() -> None:
+    patterns = np.arange(0, 1 << 32, 65_521, dtype=np.uint32)
+    stored = _bits(patterns, F32)
+    mine, theirs = bf16(stored.to(F64).numpy()), stored.to(BF16).to(F64).numpy()
+    assert ((mine == theirs) | (np.isnan(mine) & np.isnan(theirs))).all()
+
+
+def test_updates_that_bf16_swallows(tmp_path: Path) -> None:
+    base = model(F32)
+    tuned = updated(base, scale=2e-6, share=1.0)
+    report = compare(*pair(tmp_path, base, tuned))
+    agree(report, together(base, tuned))
+    assert report.swallowed.meaningful and report.swallowed.share is not None and report.swallowed.share > 0.8
+    assert report.probe.num_changed != report.num_changed
+    none = {name: tensor + 0 for name, tensor in base.items()}
+    none["model.embed_tokens.weight"] = torch.nextafter(base["model.embed_tokens.weight"].to(BF16).to(F32), torch.tensor(1.0))
+    base["model.embed_tokens.weight"] = base["model.embed_tokens.weight"].to(BF16).to(F32)
+    report = compare(*pair(tmp_path / "none", base, none))
+    assert report.num_changed == 0 and report.swallowed.count == base["model.embed_tokens.weight"].numel()
+    assert "too small for bf16" in report.statement
+
+
+def test_everything_changed(tmp_path: Path) -> None:
+    base = model()
+    report = compare(*pair(tmp_path, base, {name: tensor + 1 for name, tensor in base.items()}))
+    assert report.sparsity == 0 and report.statement.startswith("Every one of the")
+
+
+def test_formats_and_shards_make_no_difference(tmp_path: Path) -> None:
+    base = model()
+    tuned = updated(base)
+    oracle = together(base, tuned)
+    one = write(tmp_path / "base", base)
+    sharded = write_sharded(tmp_path / "sharded", dict(reversed(tuned.items())), 3)
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    torch.save(tuned, pickled / "pytorch_model.bin")
+    turned = tmp_path / "turned"
+    turned.mkdir()
+    torch.save({name: each.t().contiguous().t() if each.ndim == 2 else each for name, each in tuned.items()}, turned / "pytorch_model.bin")
+    reports = [compare(one, other) for other in (write(tmp_path / "tuned", tuned), sharded, pickled, turned)]
+    for report in reports:
+        agree(report, oracle)
+        assert report.unmatched.counts == dict.fromkeys(report.unmatched.counts, 0)
+        assert report.tensors == reports[0].tensors
+        assert report.magnitudes == reports[0].magnitudes
+
+
+def test_other_names(tmp_path: Path) -> None:
+    base = model()
+    tuned = updated(base)
+    renamed = {name.removeprefix("model."): tensor for name, tensor in tuned.items()}
+    report = compare(*pair(tmp_path, base, renamed))
+    agree(report, together(base, tuned))
+    assert {(each.name, each.tuned_name) for each in report.unmatched.renamed} == {
+        (name, name.removeprefix("model.")) for name in base if name.startswith("model.")
+    }
+    assert not report.unmatched.missing and not report.unmatched.extra
+    assert any("different names" in note for note in report.notes)
+    assert {row.tuned_name for row in report.tensors} == set(renamed)
+
+
+def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
+    base = model()
+    tuned = updated(base)
+    lost, new = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
+    odd, turned = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight"
+    other = {name: tensor for name, tensor in tuned.items() if name != lost} | {new: torch.zeros(5, 7, dtype=BF16)}
+    other |= {odd: torch.zeros(40, 48, dtype=BF16), turned: tuned[turned].t()}
+    report = compare(*pair(tmp_path, base, other))
+    left = [name for name in base if name not in (lost, odd, turned)]
+    agree(report, together({name: base[name] for name in left}, tuned))
+    found = report.unmatched
+    assert [each.name for each in found.missing] == [lost] and found.missing_parameters == base[lost].numel()
+    assert [each.name for each in found.extra] == [new] and found.extra_parameters == 35
+    assert {(each.name, each.tuned_shape, each.transposed) for each in found.misshapen} == {
+        (odd, (40, 48), False),
+        (turned, (48, 96), True),
+    }
+    assert found.counts == {"missing": 1, "extra": 1, "misshapen": 2, "renamed": 0, "resized": 0, "integers": 0, "tied": 0}
+    said = " ".join(report.notes)
+    assert all(name in said for name in (lost, new, odd, turned)) and "1 of them transposed" in said
+    share = report.total_parameters / sum(tensor.numel() for tensor in base.values())
+    assert f"{100 * share:.1f} % of the base's parameters" in report.statement
+
+
+@pytest.mark.parametrize("rows", [64, 130])
+def test_a_resized_embedding(rows: int, tmp_path: Path) -> None:
+    base, name = model(), "model.embed_tokens.weight"
+    tuned = updated(base)
+    both = min(rows, 96)
+    resized = torch.zeros(rows, 48, dtype=BF16)
+    resized[:both] = tuned[name][:both]
+    report = compare(*pair(tmp_path, base, tuned | {name: resized}))
+    agree(report, together(base | {name: base[name][:both]}, tuned | {name: tuned[name][:both]}))
+    assert [(each.name, each.shape, each.tuned_shape, each.rows) for each in report.unmatched.resized] == [
+        (name, (96, 48), (rows, 48), both)
+    ]
+    (row,) = (row for row in report.tensors if row.name == name)
+    assert (row.shape, row.parameters) == ((both, 48), both * 48)
+    assert ("base's parameters" in report.statement) == (both < 96)
+
+
+def test_a_tied_head_counts_once(tmp_path: Path) -> None:
+    base = model()
+    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone()
+    tuned = updated(base)
+    tuned["lm_head.weight"] = tuned["model.embed_tokens.weight"].clone()
+    config = {"model_type": "llama", "tie_word_embeddings": True}
+    report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
+    left = {name: tensor for name, tensor in base.items() if name != "lm_head.weight"}
+    agree(report, together(left, tuned))
+    assert report.unmatched.tied == ("lm_head.weight",) and "head" not in report.roles
+    assert any("Counted once" in note for note in report.notes)
+
+
+def test_a_head_that_is_said_to_be_tied_and_is_not_is_compared(tmp_path: Path) -> None:
+    base = model()
+    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone() + 1
+    tuned = dict(base) | {"lm_head.weight": base["lm_head.weight"] + 1}
+    config = {"model_type": "llama", "tie_word_embeddings": True}
+    report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
+    agree(report, together(base, tuned))
+    assert report.unmatched.tied == () and report.roles["head"].num_changed == base["lm_head.weight"].numel()
+
+
+def test_tensors_without_elements(tmp_path: Path) -> None:
+    base = model(layers=1) | {"model.layers.0.mlp.empty.weight": torch.zeros(0, 48, dtype=BF16)}
+    tuned = updated(base)
+    report = compare(*pair(tmp_path, base, tuned))
+    agree(report, together(base, tuned))
+    (row,) = (row for row in report.tensors if row.parameters == 0)
+    assert row.sparsity is row.probe_sparsity is row.changed_rows is row.max_update is row.update_norm is row.relative_norm is None
+
+
+def test_scaled_fp8_against_what_it_was_made_from(tmp_path: Path) -> None:
+    """Codes and their scales are compared by the values they make."""
+    base = {"model.layers.0.mlp.up_proj.weight": model()["model.layers.0.mlp.up_proj.weight"]}
+    weight = base["model.layers.0.mlp.up_proj.weight"].to(F32)
+    scale = weight.abs().max() / 448
+    codes = (weight / scale).to(E4M3)
+    tuned = {"model.layers.0.mlp.up_proj.weight": codes, "model.layers.0.mlp.up_proj.weight_scale": scale.reshape(1)}
+    one, other = pair(tmp_path, base, tuned, tuned_config={"quantization_config": {"quant_method": "fp8"}})
+    report = compare(one, other)
+    agree(report, together(base, {"model.layers.0.mlp.up_proj.weight": codes.to(F32) * scale}))
+    assert not report.swallowed.meaningful and any("decoded values" in note for note in report.notes)
+
+
+def test_only_chosen_tensors(tmp_path: Path) -> None:
+    base = model()
+    tuned = updated(base)
+    report = compare(*pair(tmp_path, base, tuned), include="mlp", exclude=r"layers\.0")
+    (row,) = report.tensors
+    assert row.name == "model.layers.1.mlp.up_proj.weight"
+    agree(report, together({row.name: base[row.name]}, tuned))
+    assert report.unmatched.missing == ()
+
+
+def test_rows_are_aggregated_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = model(layers=3)
+    tuned = updated(base)
+    full = compare(*pair(tmp_path, base, tuned))
+    monkeypatch.setattr("analyzers.limits.REPORT_TENSORS", 8)
+    report = compare(*pair(tmp_path, base, tuned))
+    assert report.tensors_aggregated and len(report.tensors) < len(full.tensors) == len(report.full_rows())
+    assert tuple(report.full_rows()) == full.tensors
+    assert len(report.full_tables()["tensors"]) == len(full.tensors)
+    layer = next(row for row in report.tensors if row.layer == 1 and row.role == "mlp")
+    assert (layer.name, layer.shape, layer.tensors) == ("layer 1: mlp", (), 1)
+    (alone,) = (row for row in full.tensors if row.layer == 1 and row.role == "mlp")
+    assert layer.model_dump(exclude={"name", "tuned_name", "shape"}) == alone.model_dump(exclude={"name", "tuned_name", "shape"})
+    assert (report.roles, report.layers) == (full.roles, full.layers)
+    assert len(report.unmatched.missing) == 0

@@ -1,0 +1,271 @@
+"""What cannot be compared: each one sentence that names the side and says what to do, and nothing left open."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save
+
+from analyzers import limits
+from analyzers.base import Progress, request_error
+from analyzers.checkpoints import Access, hub_transfers
+from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, LimitExceeded, MantissaError
+from analyzers.update_sparsity import SparsityRequest, analyze
+from tests.dtype_detection.checkpoints import normal, write
+from tests.hub import Fault, LocalHub
+from tests.update_sparsity.checkpoints import BF16, Tensors, model, pair, updated
+from tests.update_sparsity.runs import compare, refused
+
+
+def adapter(rank: int = 4) -> Tensors:
+    start = "base_model.model.model.layers.0.self_attn.q_proj"
+    return {f"{start}.lora_A.weight": normal(rank, 48), f"{start}.lora_B.weight": normal(48, rank)}
+
+
+def test_an_adapter_is_to_be_merged_first(tmp_path: Path) -> None:
+    whole = write(tmp_path / "base", model())
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(save(adapter()))
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    said = refused(whole, folder)
+    assert said.startswith("Tuned: ") and "adapter" in said and "merge_and_unload" in said
+    assert refused(folder, whole).startswith("Base: ")
+    assert refused(whole, whole, folder).startswith("Tuned 2 of 2: ")
+    named = write(tmp_path / "named", adapter())
+    assert "merge_and_unload" in refused(whole, named)
+
+
+def test_a_merged_model_with_its_adapter_beside_it_is_compared(tmp_path: Path) -> None:
+    base = model()
+    one, other = pair(tmp_path, base, updated(base))
+    (other / "adapter_model.safetensors").write_bytes(save(adapter()))
+    assert compare(one, other).num_changed
+
+
+def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
+    base = model()
+    quantized: Tensors = {"model.embed_tokens.weight": base["model.embed_tokens.weight"]}
+    start = "model.layers.0.mlp.up_proj."
+    quantized |= {
+        f"{start}qweight": torch.ones(6, 96, dtype=torch.int32),
+        f"{start}qzeros": torch.ones(1, 12, dtype=torch.int32),
+        f"{start}scales": normal(1, 96).to(torch.float16),
+        f"{start}g_idx": torch.zeros(48, dtype=torch.int32),
+    }
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    one, other = pair(tmp_path, base, quantized, tuned_config=config)
+    for sides, side in (((one, other), "Tuned"), ((other, one), "Base"), ((other, other), "Base")):
+        said = refused(*sides)
+        assert said.startswith(f"{side}: ") and "gptq" in said and "include filter" in said
+    report = compare(one, other, include="embed")
+    assert report.sparsity == 1 and report.total_parameters == base["model.embed_tokens.weight"].numel()
+    plain = write(tmp_path / "int8", {name: torch.ones(tensor.shape, dtype=torch.int8) for name, tensor in base.items()})
+    assert refused(one, plain).startswith("Tuned: ")
+    assert "nothing to compare" in refused(one, plain, include="up_proj")
+
+
+def test_unrelated_architectures(tmp_path: Path) -> None:
+    base = model()
+    other = {"transformer.h.0.attn.c_attn.weight": normal(8, 24), "transformer.wte.weight": normal(10, 8)}
+    one, two = pair(tmp_path, base, other, base_config={"model_type": "llama"}, tuned_config={"model_type": "gpt2"})
+    said = refused(one, two)
+    for part in (
+        "nothing to compare",
+        "lm_head.weight",
+        "transformer.h.0.attn.c_attn.weight",
+        "llama",
+        "gpt2",
+        f"{len(base)} tensors",
+        "2 tensors",
+    ):
+        assert part in said
+    larger = write(tmp_path / "larger", {name: normal(*(2 * n for n in tensor.shape)) for name, tensor in base.items()})
+    said = refused(one, larger)
+    assert "96 x 48 in the base and 192 x 96 in the tuned checkpoint" in said
+    said = refused(one, one, two, one)
+    assert said.startswith("Tuned 2 of 3: ")
+
+
+def test_without_a_single_parameter(tmp_path: Path) -> None:
+    one, other = pair(tmp_path, model(), {"model.rotary_emb.inv_freq": normal(8)})
+    said = "holds no parameters, only buffers"
+    assert refused(one, other).startswith("Tuned: ") and said in refused(one, other)
+    assert refused(other, one).startswith("Base: ") and said in refused(other, one)
+
+
+def test_gguf_against_other_files(tmp_path: Path) -> None:
+    whole = write(tmp_path / "base", model())
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_tensor("blk.0.ffn_up.weight", normal(4, 32).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    for sides in ((whole, tmp_path / "model.gguf"), (tmp_path / "model.gguf", whole)):
+        assert "GGUF files give tensors names of their own" in refused(*sides)
+
+
+@pytest.mark.parametrize("how", ["written", "replaced", "removed"])
+def test_a_file_that_changes_while_it_is_read(how: str, tmp_path: Path) -> None:
+    base = model()
+    one, other = pair(tmp_path, base, updated(base))
+    file = other / "model.safetensors"
+    steps = analyze(SparsityRequest(base=str(one), tuned=(str(other),), mode="exact"), Access(local=True))
+    for step in steps:
+        if isinstance(step, Progress) and step.note == "reading weights":
+            break
+    content = file.read_bytes()
+    if how != "written":
+        file.unlink()
+    if how != "removed":
+        file.write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model\.safetensors" was changed, replaced or removed while it was being read'):
+        list(steps)
+
+
+def test_without_a_single_value(tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty", {"a.weight": torch.zeros(0, 4, dtype=BF16)})
+    assert "empty" in refused(empty, empty)
+
+
+def test_names_nobody_has(tmp_path: Path) -> None:
+    one, other = pair(tmp_path, model(), model())
+    assert "No tensor is left" in refused(one, other, include="no such name")
+    assert "No tensor is left" in refused(one, other, exclude=".")
+    assert refused(one, other, subfolder="none").startswith("Base: ")
+    assert "too small" in refused(one, other, mode="quick", budget=1)
+
+
+@pytest.mark.parametrize("eta", [0, -1, 1, 2, float("nan"), float("inf")])
+def test_eta_lies_between_0_and_1(eta: float) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SparsityRequest(base="a/b", tuned=("c/d",), eta=eta)
+    assert str(request_error(caught.value)).startswith("eta must ")
+
+
+def test_the_number_of_checkpoints_is_limited() -> None:
+    with pytest.raises(ValidationError) as caught:
+        SparsityRequest(base="a/b", tuned=("c/d",) * (limits.TRAJECTORY + 1))
+    assert "MANTISSA_TRAJECTORY" in str(request_error(caught.value))
+    with pytest.raises(ValidationError):
+        SparsityRequest(base="a/b", tuned=())
+
+
+def test_a_typing_error_is_told_before_anything_is_read(hub: LocalHub) -> None:
+    assert refused("org/base", "org/na me").startswith("Tuned: ")
+    assert refused("hf_" + "a" * 34, "org/tuned").startswith("Base: ")
+    assert not hub.requests
+
+
+def test_more_than_the_page_reads(tmp_path: Path) -> None:
+    one, other = pair(tmp_path, model(), model())
+    request = SparsityRequest(base=str(one), tuned=(str(other),), mode="exact")
+    with pytest.raises(LimitExceeded, match="This would read"):
+        list(analyze(request, Access(local=True), largest=1000))
+
+
+# --- the Hub --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sides(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
+    monkeypatch.setattr(limits, "HUB_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(limits, "HUB_WAIT_SECONDS", 1)
+    monkeypatch.setattr(limits, "HUB_ATTEMPTS", 2)
+    monkeypatch.setattr(hub_transfers, "_BACKOFF_SECONDS", 0.02)
+    base = model()
+    hub.add("org/base", {"model.safetensors": save(base)})
+    hub.add("org/tuned", {"model.safetensors": save(updated(base))})
+    return hub
+
+
+def run(*references: str, **options: Any) -> None:
+    request = SparsityRequest(base=references[0], tuned=references[1:], **options)
+    list(analyze(request, Access()))
+
+
+def test_both_sides_from_the_hub_or_one(sides: LocalHub, tmp_path: Path) -> None:
+    base = model()
+    one, other = pair(tmp_path, base, updated(base))
+    here = compare(one, other)
+    there, mixed = compare("org/base", "org/tuned"), compare("org/base", other)
+    for report in (there, mixed):
+        assert (report.num_changed, report.magnitudes, report.tensors) == (here.num_changed, here.magnitudes, here.tensors)
+    assert there.base.public and not mixed.tuned[0].public
+    sides.commit("org/tuned", {"model.safetensors": save(updated(base, seed=5))}, revision="step-2")
+    report = compare("org/base", "org/tuned", "org/tuned@step-2")
+    assert report.request.tuned == ("org/tuned", "org/tuned@step-2")
+    assert report.trajectory[0].num_changed == here.num_changed != report.num_changed
+    assert report.tuned[0].commit != report.tuned[1].commit
+
+
+@pytest.mark.parametrize(("name", "side"), [("base", "Base"), ("tuned", "Tuned")])
+def test_a_side_that_is_gated_gone_or_failing(name: str, side: str, sides: LocalHub) -> None:
+    gated = sides.fault(Fault(f"/org/{name}/resolve", times=None, status=403, headers={"X-Error-Code": "GatedRepo"}))
+    with pytest.raises(AccessDenied, match=f"^{side}: "):
+        run("org/base", "org/tuned")
+    assert gated.hits
+    sides.clear_faults()
+    sides.fault(Fault(f"/api/models/org/{name}", times=None, status=404))
+    with pytest.raises(CheckpointNotFound, match=f"^{side}: "):
+        run("org/base", "org/tuned")
+
+
+@pytest.mark.parametrize(("name", "side"), [("base", "Base"), ("tuned", "Tuned")])
+def test_a_side_that_goes_halfway(name: str, side: str, sides: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 1 << 12)
+    stream = analyze(SparsityRequest(base="org/base", tuned=("org/tuned",), mode="exact"))
+    while getattr(next(stream), "note", "") != "reading weights":
+        pass
+    sides.fault(Fault(f"/org/{name}/resolve|/signed/", times=None, status=500))
+    with pytest.raises(MantissaError, match=f"^{side}: ") as caught:
+        list(stream)
+    assert isinstance(caught.value, HubError)
+
+
+def test_the_first_side_is_told_when_both_fail(sides: LocalHub) -> None:
+    for _ in range(3):
+        assert refused("org/none", "org/neither").startswith("Base: ")
+
+
+@pytest.mark.parametrize("where", ["/api/models/org/tuned", "/org/tuned/resolve"])
+def test_stopped_while_headers_or_weights_are_waited_for(where: str, sides: LocalHub) -> None:
+    waiting = sides.fault(Fault(where, times=None, delay=3))
+    stream = analyze(SparsityRequest(base="org/base", tuned=("org/tuned",), mode="exact"))
+    next(stream)
+    while not waiting.hits:
+        next(stream)
+    start = time.monotonic()
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - start < 1.5
+
+
+def test_nothing_stays_open(tmp_path: Path) -> None:
+    base = model()
+    one, other = pair(tmp_path, base, updated(base))
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208 - a number is all there is to it
+
+    compare(one, other)
+    before = held()
+    compare(one, other)
+    refused(one, tmp_path / "none")
+    refused(one, write(tmp_path / "unlike", {"b": normal(4, 4)}))
+    stream = analyze(SparsityRequest(base=str(one), tuned=(str(other),), mode="exact"), Access(local=True))
+    for item in stream:
+        if getattr(item, "note", "") == "reading weights":
+            break
+    stream.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 5
+    while held() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert held() == before

@@ -1,0 +1,177 @@
+"""Quick mode: estimates from a sample, with intervals that hold, within the budget, and said to be what they are."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analyzers.checkpoints import Access, align, open_checkpoint
+from analyzers.numerics import PairCounts
+from analyzers.update_sparsity import SparsityReport, SparsityRequest
+from analyzers.update_sparsity.collect import Collector, Plan
+from analyzers.update_sparsity.count import Counted
+from tests.dtype_detection.checkpoints import write, write_sharded
+from tests.update_sparsity.checkpoints import BF16, Tensors
+from tests.update_sparsity.runs import compare
+
+BUDGET = 600_000
+SEEDS = 200
+# Layers, and the width of a model: 4.5 MB in bf16, of which the budget is an eighth.
+LAYERS, WIDTH = 10, 256
+
+
+def base() -> Tensors:
+    rng = np.random.default_rng(0)
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32) * 0.02).to(BF16)
+
+    tensors = {"model.embed_tokens.weight": matrix(1000, WIDTH)}
+    for layer in range(LAYERS):
+        start = f"model.layers.{layer}."
+        tensors |= {
+            f"{start}self_attn.q_proj.weight": matrix(WIDTH, WIDTH),
+            f"{start}mlp.up_proj.weight": matrix(2 * WIDTH, WIDTH),
+            f"{start}input_layernorm.weight": matrix(WIDTH) + 1,
+        }
+    return tensors
+
+
+def tuned(before: Tensors, kind: str) -> Tensors:
+    """The base with an update of one kind: some values double."""
+    rng = np.random.default_rng(1)
+    whole = [name for name in before if "up_proj" in name][3:5]
+    after = {}
+    for name, tensor in before.items():
+        shape = tuple(tensor.shape)
+        if kind == "two_matrices":
+            mask = np.full(shape, name in whole)
+        elif kind == "rows_1e-2":
+            mask = np.broadcast_to(rng.random((*shape[:-1], 1)) < 1e-2, shape) & (len(shape) > 1)
+        else:
+            mask = rng.random(shape) < float(kind.removeprefix("scattered_"))
+        after[name] = torch.where(torch.from_numpy(mask.copy()), tensor * 2, tensor)
+    return after
+
+
+KINDS = ("rows_1e-2", "two_matrices", "scattered_1e-4", "scattered_0.3")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder, before = tmp_path_factory.mktemp("quick"), base()
+    return [write(folder / "base", before), *(write(folder / kind, tuned(before, kind)) for kind in KINDS)]
+
+
+@pytest.fixture(scope="module")
+def truth(folders: list[Path]) -> SparsityReport:
+    return compare(*folders)
+
+
+def test_intervals_hold_in_nine_of_ten_samples(folders: list[Path]) -> None:
+    """Over 200 seeds, for updates that are scattered, by rows and by tensors, of the whole and of each role; and they are narrow.
+
+    The plan and the estimate are the product's; what a span holds is looked up in the masks of what changed, not read.
+    """
+    states = [load_file(folder / "model.safetensors") for folder in folders]
+    with ExitStack() as stack:
+        sides = [stack.enter_context(open_checkpoint(str(folder), Access(local=True))) for folder in folders]
+        alignment = align(sides[0], sides[1:])
+        names = [group.base.name for group in alignment.groups]
+        masks = [[(states[0][name] != state[name]).numpy().ravel() for name in names] for state in states[1:]]
+        exact = [1 - sum(map(np.sum, each)) / sum(map(len, each)) for each in masks]
+        before = [[np.concatenate([[0], np.cumsum(mask)]) for mask in each] for each in masks]
+        roles = sorted({group.base.role for group in alignment.groups})
+        of_role = [[mask for mask, group in zip(masks[-1], alignment.groups, strict=True) if group.base.role == role] for role in roles]
+        exact += [1 - sum(map(np.sum, each)) / sum(map(len, each)) for each in of_role]
+        low, high = np.empty((SEEDS, len(exact))), np.empty((SEEDS, len(exact)))
+        for seed in range(SEEDS):
+            request = SparsityRequest(base="a/base", tuned=("a/tuned",) * len(KINDS), budget=BUDGET, seed=seed)
+            plan = Plan.of(sides, alignment, request)
+            collector = Collector(alignment, plan, len(KINDS))
+            for span in plan.spans:
+                changed = [int(each[span.group][span.start + span.count] - each[span.group][span.start]) for each in before]
+                against = [PairCounts(values=span.count, changed=number) for number in changed]
+                collector.add(span, Counted(against, [PairCounts()] * (len(KINDS) - 1), None, None))
+            named, each = collector.intervals()
+            found = [*each, *(named[f"roles.{role}.sparsity"] for role in roles)]
+            low[seed], high[seed] = zip(*((interval.low, interval.high) for interval in found if interval), strict=True)
+    held = ((low <= exact) & (exact <= high)).mean(axis=0)
+    assert (held >= 0.9).all(), dict(zip([*KINDS, *roles], held, strict=True))
+    assert (np.median(high - low, axis=0)[: len(KINDS)] < [0.03, 0.12, 0.02, 0.02]).all()
+
+
+def test_intervals_hold_the_exact_shares(folders: list[Path], truth: SparsityReport) -> None:
+    """All of it at work: files, alignment, sample, counts, intervals; and the report says the same everywhere."""
+    inside = []
+    roles = []
+    for seed in range(2):
+        report = compare(*folders, mode="quick", budget=BUDGET, seed=seed)
+        assert report.bytes_read <= BUDGET * len(folders) and report.values_compared < truth.values_compared / 7
+        assert report.interval == report.trajectory[-1].interval
+        for found, exact in zip(report.trajectory, truth.trajectory, strict=True):
+            assert found.interval is not None and found.sparsity == found.interval.estimate and exact.sparsity is not None
+            assert 0 <= found.interval.low <= found.interval.estimate <= found.interval.high <= 1
+            inside.append(found.interval.low <= exact.sparsity <= found.interval.high)
+        for role, row in truth.roles.items():
+            interval, share = report.intervals[f"roles.{role}.sparsity"], row.sparsity
+            assert share is not None and report.roles[role].sparsity == pytest.approx(interval.estimate, rel=1e-12)
+            roles.append(interval.low <= share <= interval.high)
+        probe, swallowed = report.intervals["probe.sparsity"], report.intervals["swallowed.share"]
+        assert truth.probe.sparsity is not None and probe.low <= probe.estimate <= probe.high
+        assert report.probe.sparsity == pytest.approx(probe.estimate, rel=1e-12)
+        assert swallowed.low == swallowed.estimate == 0 < swallowed.high
+    assert sum(inside) >= 0.9 * len(inside)
+    assert sum(roles) >= 0.9 * len(roles)
+
+
+def test_counts_are_what_was_seen(folders: list[Path], truth: SparsityReport) -> None:
+    report = compare(folders[0], folders[-1], mode="quick", budget=BUDGET)
+    assert report.num_changed + report.num_unchanged == report.values_compared == sum(row.values_read for row in report.tensors)
+    assert report.total_parameters == truth.total_parameters
+    assert report.magnitudes.absolute.count == report.values_compared
+    assert sum(each.count for each in report.ulp_histogram) == report.values_compared
+    assert report.magnitudes.relative.p90 == truth.magnitudes.relative.p90 == 0.5
+    assert report.magnitudes.absolute.changed_only.median == pytest.approx(truth.magnitudes.absolute.changed_only.median, rel=0.05)
+    for row, exact in zip(report.tensors, truth.tensors, strict=True):
+        assert row.name == exact.name and row.num_changed <= exact.num_changed
+        assert row.changed_rows is row.changed_columns is None
+    assert "Quick mode" in report.notes[0]
+    assert report.statement.startswith("About ") and "95 % interval" in report.statement
+
+
+def test_the_same_places_on_every_side(folders: list[Path]) -> None:
+    """Each element is compared with its own counterpart, wherever it lies in its file."""
+    same = compare(folders[0], folders[0], mode="quick", budget=BUDGET)
+    assert same.num_changed == 0 and same.sparsity == 1 and "same checkpoint" in same.statement
+    moved = write_sharded(folders[0].parent / "moved", dict(reversed(base().items())), 3)
+    report = compare(folders[0], moved, mode="quick", budget=BUDGET)
+    assert report.num_changed == 0 and "Not one of the" in report.statement and "95 % confidence" in report.statement
+
+
+def test_a_budget_for_everything_is_exact(folders: list[Path], truth: SparsityReport) -> None:
+    report = compare(*folders, mode="quick")
+    assert report.interval is None and report.intervals == {}
+    assert (report.num_changed, report.sparsity, report.tensors) == (truth.num_changed, truth.sparsity, truth.tensors)
+    assert report.overlap == truth.overlap and report.id != truth.id
+    assert not any("Quick mode" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("budget", [2, 100, 5_000, 40_000])
+def test_tiny_budgets_are_kept(budget: int, folders: list[Path]) -> None:
+    report = compare(folders[0], folders[-1], mode="quick", budget=budget)
+    assert 0 < report.bytes_read <= 2 * budget
+    assert report.interval is not None and report.interval.high - report.interval.low > 0.1
+
+
+def test_overlaps_are_weighed_as_shares_are(folders: list[Path], truth: SparsityReport) -> None:
+    """Strata are read in unequal parts: a role's changes must not weigh more for being read more closely."""
+    found = compare(*folders, mode="quick", budget=BUDGET)
+    for one, exact in zip(found.overlap, truth.overlap, strict=True):
+        assert (one.first, one.second) == (exact.first, exact.second)
+        if exact.second == KINDS.index("scattered_0.3"):
+            assert one.independent == pytest.approx(exact.independent, rel=0.5, abs=1e-3)
+            assert one.jaccard == pytest.approx(exact.jaccard, abs=0.05)

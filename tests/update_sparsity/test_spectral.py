@@ -1,0 +1,210 @@
+"""Spectra of updates against numpy's and scipy's decompositions, against matrices made to have known answers, and what has no answer."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.typing import NDArray
+
+from analyzers.update_sparsity.report import Spectrum
+from analyzers.update_sparsity.spectral import MASK_SHARE, MatrixPair, leading, spectra, spectrum
+
+Floats = NDArray[np.float64]
+MEASURES = (
+    "stable_rank", "effective_rank", "nss", "largest_angle_left", "largest_angle_right", "mean_angle_left", "mean_angle_right",
+    "principal_overlap", "low_magnitude_overlap",
+)  # fmt: skip
+
+
+def compare(base: NDArray[np.floating], tuned: NDArray[np.floating], changed: NDArray[np.bool_] | None = None) -> Spectrum:
+    """The spectrum of a pair in the precision given, by default with every differing element changed."""
+    return spectrum(MatrixPair("w", base, tuned, base != tuned if changed is None else changed))
+
+
+def oracle(base: Floats, tuned: Floats, k: int) -> dict[str, float]:
+    """All but the overlaps, by singular value decompositions in float64."""
+    left, values, right = np.linalg.svd(base)
+    tuned_left, tuned_values, tuned_right = np.linalg.svd(tuned)
+    update = np.linalg.svd(tuned - base, compute_uv=False)
+    share = update[update > 0] / update.sum()
+    lefts = np.degrees(scipy.linalg.subspace_angles(left[:, :k], tuned_left[:, :k]))
+    rights = np.degrees(scipy.linalg.subspace_angles(right[:k].T, tuned_right[:k].T))
+    return {
+        "stable_rank": (update**2).sum() / update[0] ** 2,
+        "effective_rank": np.exp(-(share * np.log(share)).sum()),
+        "nss": np.sqrt(((tuned_values - values) ** 2).sum() / (values**2).sum()),
+        "largest_angle_left": lefts.max(),
+        "largest_angle_right": rights.max(),
+        "mean_angle_left": lefts.mean(),
+        "mean_angle_right": rights.mean(),
+    }
+
+
+def smallest(values: NDArray[np.floating], changed: NDArray[np.bool_]) -> float:
+    """The overlap of ``changed`` with the smallest values, group of equal values by group."""
+    left, held = MASK_SHARE * values.size, 0.0
+    for value in np.unique(values):
+        group = values == value
+        taken = min(1.0, left / group.sum())
+        held += taken * (group & changed).sum()
+        left -= taken * group.sum()
+    return float(held / changed.sum())
+
+
+def pair(m: int, n: int, size: float, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """A normal matrix with falling singular values and one some ``size`` away."""
+    rng = np.random.default_rng(seed)
+    base = (rng.standard_normal((m, n)) / (1 + np.arange(m)[:, None])).astype(np.float32)
+    return base, (base + size * rng.standard_normal((m, n))).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", [0.3, 1e-3, 1e-6])
+@pytest.mark.parametrize(("m", "n"), [(130, 90), (90, 131), (64, 64), (1, 9), (9, 1), (1, 1)])
+def test_measures_are_those_of_full_decompositions(m: int, n: int, size: float) -> None:
+    base, tuned = pair(m, n, size)
+    found = compare(base, tuned)
+    assert found.shape == (m, n) and found.k == max(1, min(m, n) // 10) and found.mask_share == MASK_SHARE
+    for name, expected in oracle(base.astype(np.float64), tuned.astype(np.float64), found.k).items():
+        assert getattr(found, name) == pytest.approx(expected, rel=1e-7, abs=1e-9), name
+
+
+def test_more_columns_than_are_multiplied_at_once() -> None:
+    base, tuned = pair(40, 60_000, 1e-3)
+    found = compare(base, tuned)
+    values, tuned_values, update = (
+        np.linalg.svd(each.astype(np.float64), compute_uv=False) for each in (base, tuned, tuned.astype(np.float64) - base)
+    )
+    assert found.nss == pytest.approx(np.linalg.norm(tuned_values - values) / np.linalg.norm(values), rel=1e-9)
+    assert found.stable_rank == pytest.approx((update**2).sum() / update[0] ** 2, rel=1e-9)
+    turned = compare(base.T, tuned.T)
+    assert (turned.largest_angle_left, turned.mean_angle_right) == (found.largest_angle_right, found.mean_angle_left)
+    assert turned.principal_overlap == found.principal_overlap
+
+
+def test_leading_subspaces_are_at_most_64_wide() -> None:
+    assert [leading(shape) for shape in [(0, 5), (1, 5), (19, 90), (20, 90), (5000, 640), (4096, 4096)]] == [0, 1, 1, 2, 64, 64]
+
+
+@pytest.mark.parametrize("degrees", [1e-7, 1e-3, 10.0, 89.0])
+def test_a_turn_of_the_leading_left_vector_is_that_angle(degrees: float) -> None:
+    base = np.diag([3.0, 1.0, 0.5, 0.2])
+    turn = np.eye(4)
+    turn[:2, :2] = scipy.linalg.expm(np.radians(degrees) * np.array([[0.0, -1.0], [1.0, 0.0]]))
+    found = compare(base, turn @ base)
+    assert found.k == 1
+    assert found.largest_angle_left == found.mean_angle_left == pytest.approx(degrees, rel=1e-7)
+    assert found.largest_angle_right == pytest.approx(0, abs=1e-12) and found.nss == pytest.approx(0, abs=1e-15)
+
+
+def test_a_rescaled_matrix_moves_its_spectrum_and_turns_nothing() -> None:
+    base, _ = pair(50, 80, 0)
+    found = compare(base, base * np.float32(1.25))
+    values = np.linalg.svd(base.astype(np.float64), compute_uv=False)
+    assert found.nss == pytest.approx(0.25, rel=1e-7)
+    assert found.largest_angle_left == pytest.approx(0, abs=1e-4) and found.largest_angle_right == pytest.approx(0, abs=1e-4)
+    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 8])
+def test_an_update_of_low_rank_has_that_rank(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    left, right = np.linalg.qr(rng.standard_normal((200, rank)))[0], np.linalg.qr(rng.standard_normal((150, rank)))[0]
+    found = compare(np.zeros((200, 150)), left @ right.T)
+    assert found.stable_rank == pytest.approx(rank, rel=1e-9) and found.effective_rank == pytest.approx(rank, rel=1e-9)
+
+
+@pytest.mark.parametrize("changed_share", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("digits", [1, 6])
+def test_overlaps_count_ties_in_part(changed_share: float, digits: int) -> None:
+    rng = np.random.default_rng(4)
+    base = np.round(rng.standard_normal((40, 60)), digits).astype(np.float32)
+    changed = rng.random(base.shape) < changed_share * (0.2 + (np.abs(base) < 0.5))
+    found = compare(base, base + 1, changed)
+    assert found.low_magnitude_overlap == pytest.approx(smallest(np.abs(base), changed), rel=1e-12)
+    left, values, right = np.linalg.svd(base.astype(np.float64), full_matrices=False)
+    approximation = (left[:, : found.k] * values[: found.k]) @ right[: found.k]
+    assert found.principal_overlap == pytest.approx(smallest(-np.abs(approximation), changed), abs=1.5 / changed.sum())
+
+
+def test_chance_gives_the_share_of_the_mask() -> None:
+    rng = np.random.default_rng(5)
+    base, tuned = pair(100, 400, 0.1)
+    found = compare(base, tuned, rng.random(base.shape) < 0.6)
+    for overlap in (found.principal_overlap, found.low_magnitude_overlap):
+        assert overlap == pytest.approx(MASK_SHARE, abs=4 * (0.21 / 24_000) ** 0.5)
+    alike = compare(np.ones((30, 40)), np.full((30, 40), 2.0), rng.random((30, 40)) < 0.1)
+    assert alike.low_magnitude_overlap == pytest.approx(MASK_SHARE, rel=1e-12)
+    everything = compare(base, tuned, np.ones(base.shape, bool))
+    assert everything.principal_overlap == everything.low_magnitude_overlap == pytest.approx(MASK_SHARE, rel=1e-12)
+
+
+def test_changes_where_a_mask_lies_are_seen() -> None:
+    rng = np.random.default_rng(6)
+    rows, columns = rng.standard_normal((100, 1)), rng.standard_normal((1, 120))
+    base = 10 * rows * columns + 0.1 * rng.standard_normal((100, 120))
+    large = np.abs(rows * columns) > np.quantile(np.abs(rows * columns), 1 - MASK_SHARE + 0.02)
+    found = compare(base, base + large, large)
+    assert found.principal_overlap == 1 and found.low_magnitude_overlap == 0
+    small = np.abs(base) < np.quantile(np.abs(base), MASK_SHARE - 0.02)
+    assert compare(base, base + small, small).low_magnitude_overlap == 1
+
+
+def nones(found: Spectrum) -> set[str]:
+    return {name for name in MEASURES if getattr(found, name) is None}
+
+
+def test_what_is_undefined_is_none() -> None:
+    base, tuned = pair(40, 60, 0.1)
+    ranks, overlaps = {"stable_rank", "effective_rank"}, {"principal_overlap", "low_magnitude_overlap"}
+    angles = {name for name in MEASURES if "angle" in name}
+    same = compare(base, base.copy())
+    assert nones(same) == ranks | overlaps
+    assert (same.nss, same.largest_angle_left, same.mean_angle_right) == (0, 0, 0)
+    swallowed = compare(base, tuned, np.zeros(base.shape, bool))
+    assert nones(swallowed) == overlaps
+    zero = np.zeros_like(base)
+    assert nones(compare(zero, zero)) == set(MEASURES)
+    assert nones(compare(zero, tuned)) == {"nss"} | angles
+    assert nones(compare(base, zero)) == angles
+    thin = np.repeat(base[:3], 14, axis=0)[:40]  # of rank 3, where 4 leading vectors are asked for
+    assert nones(compare(base, thin)) == angles == nones(compare(thin, base))
+    assert nones(compare(np.zeros((0, 8)), np.zeros((0, 8)))) == set(MEASURES)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", [0, 1])
+def test_no_measure_of_a_matrix_that_is_not_finite(value: float, side: int) -> None:
+    matrices = pair(20, 30, 0.1)
+    matrices[side][3, 4] = value
+    found = compare(*matrices)
+    assert nones(found) == set(MEASURES) and found.shape == (20, 30)
+
+
+@pytest.mark.parametrize("factor", [2.0**1018, 2.0**-900])
+def test_the_size_of_the_values_does_not_matter(factor: float) -> None:
+    base, tuned = (each.astype(np.float64) for each in pair(40, 60, 0.1))
+    found, scaled = compare(base, tuned), compare(base * factor, tuned * factor)
+    for name in MEASURES:
+        assert getattr(scaled, name) == pytest.approx(getattr(found, name), rel=1e-12), name
+
+
+def test_values_below_all_normal_ones() -> None:
+    base, tuned = pair(20, 30, 1.0)
+    low, high = ((each * np.float32(2) ** -135).astype(np.float32) for each in (base, tuned))
+    expected = oracle(low.astype(np.float64) * 2.0**135, high.astype(np.float64) * 2.0**135, k=2)
+    assert compare(low, high).stable_rank == pytest.approx(expected["stable_rank"], rel=1e-9)
+
+
+def test_a_pair_is_asked_for_when_the_one_before_is_done() -> None:
+    asked: list[str] = []
+
+    def pairs() -> Iterator[MatrixPair]:
+        for name in ("a", "b"):
+            asked.append(name)
+            base, tuned = pair(8, 8, 0.1)
+            yield MatrixPair(name, base, tuned, base != tuned)
+
+    found = spectra(pairs())
+    assert next(found).name == "a" and asked == ["a"]
+    assert [each.name for each in found] == ["b"] and asked == ["a", "b"]

@@ -1,0 +1,112 @@
+"""Several tuned checkpoints: many of them, of different shapes and dtypes, and masks that end at different places."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from analyzers.update_sparsity.count import segments
+from tests.dtype_detection.checkpoints import write
+from tests.update_sparsity.checkpoints import BF16, F32, cast, model, updated
+from tests.update_sparsity.oracle import changed, expected, together, values
+from tests.update_sparsity.runs import agree, compare
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def test_fifty_checkpoints(tmp_path: Path) -> None:
+    base = model(layers=1)
+    steps, folders = [base], []
+    for step in range(50):
+        steps.append(updated(steps[-1], scale=1e-4, share=0.1, seed=step))
+        folders.append(write(tmp_path / f"step-{step}", steps[-1]))
+    report = compare(write(tmp_path / "base", base), *folders)
+    agree(report, together(base, steps[-1]))
+    for i in (0, 20, 49):
+        row = report.trajectory[i]
+        assert row.num_changed == together(base, steps[i + 1]).changed
+        assert row.step.num_changed == together(steps[i], steps[i + 1]).changed
+    assert len(report.overlap) == 50 * 49 // 2
+
+
+def test_checkpoints_of_other_shapes_and_dtypes(tmp_path: Path) -> None:
+    """Overlaps and steps are of what both of two checkpoints have; the headline is of the last."""
+    base = model(layers=1)
+    first, second, third = (updated(base, scale=1e-3, seed=seed) for seed in range(3))
+    first |= {EMBEDDING: first[EMBEDDING][:64].contiguous()}
+    del second["model.layers.0.mlp.up_proj.weight"]
+    third = cast(third, F32) | {EMBEDDING: torch.cat([third[EMBEDDING], third[EMBEDDING]]).to(F32)}
+    tuned = [first, second, third]
+    names = ["first", "second", "third"]
+    report = compare(write(tmp_path / "base", base), *(write(tmp_path / name, each) for name, each in zip(names, tuned, strict=True)))
+    masks, has = [], []
+    for each in tuned:
+        mask, there = [], []
+        for name, tensor in base.items():
+            held = np.zeros(tuple(tensor.shape), np.bool_)
+            found = held.copy()
+            if name in each:
+                rows = min(len(tensor), len(each[name]))
+                held[:rows] = True
+                found[:rows] = changed(values(tensor[:rows]), values(each[name][:rows]))
+            mask.append(found.ravel())
+            there.append(held.ravel())
+        masks.append(np.concatenate(mask))
+        has.append(np.concatenate(there))
+    for i, row in enumerate(report.trajectory):
+        assert (row.total_parameters, row.num_changed) == (has[i].sum(), masks[i].sum())
+        assert row.sparsity == pytest.approx(1 - masks[i].sum() / has[i].sum())
+        assert row.swallowed.meaningful == (i < 2)
+    for overlap in report.overlap:
+        i, j = overlap.first, overlap.second
+        both = has[i] & has[j]
+        one, other = masks[i] & both, masks[j] & both
+        assert (overlap.shared, overlap.either) == ((one & other).sum(), (one | other).sum())
+        p, q = one.sum() / both.sum(), other.sum() / both.sum()
+        assert overlap.independent == pytest.approx(p * q / (p + q - p * q))
+    step = sum(
+        expected(first[name][: len(second[name])], second[name][: len(first[name])], 1e-3).changed for name in base if name in second
+    )
+    assert report.trajectory[1].step.num_changed == step
+    assert report.total_parameters == sum(tensor.numel() for tensor in base.values())
+    assert any(note.startswith("Tuned 2 of 3: 1 tensor of the base has no counterpart") for note in report.notes)
+    assert [each.rows for each in report.unmatched.resized] == [96]
+
+
+def test_the_last_may_lack_what_others_have(tmp_path: Path) -> None:
+    base = model(layers=1)
+    last = {name: tensor for name, tensor in updated(base).items() if "mlp" not in name}
+    folders = [write(tmp_path / name, each) for name, each in (("base", base), ("first", updated(base, seed=1)), ("last", last))]
+    report = compare(*folders)
+    agree(report, together({name: base[name] for name in last}, last))
+    assert "mlp" not in report.roles and "mlp" in report.trajectory[0].roles
+    assert report.trajectory[0].total_parameters > report.trajectory[1].total_parameters == report.total_parameters
+    assert [each.name for each in report.unmatched.missing] == ["model.layers.0.mlp.up_proj.weight"]
+
+
+def test_nothing_changed_anywhere(tmp_path: Path) -> None:
+    base = model(layers=1)
+    folder = write(tmp_path, base)
+    report = compare(folder, folder, folder)
+    (overlap,) = report.overlap
+    assert (overlap.shared, overlap.either, overlap.jaccard, overlap.independent) == (0, 0, None, None)
+    assert [row.step.num_changed for row in report.trajectory] == [0, 0]
+
+
+def test_segments_end_where_a_checkpoint_does() -> None:
+    base = np.arange(10, dtype=np.uint16)
+    cut = [(codes[0].tolist(), holders) for codes, holders in segments([base, base[:4], None, base, base[:0]])]
+    assert cut == [([0, 1, 2, 3], [0, 2]), ([4, 5, 6, 7, 8, 9], [2])]
+    assert list(segments([base, None])) == []
+    ((codes, holders),) = segments([base, base, base])
+    assert [each.size for each in codes] == [10, 10, 10] and holders == [0, 1]
+
+
+def test_dtypes_of_a_step_are_its_own(tmp_path: Path) -> None:
+    base = model(F32, layers=1)
+    first, second = cast(updated(base), BF16), updated(base, seed=1)
+    folders = [write(tmp_path / name, each) for name, each in (("base", base), ("first", first), ("second", second))]
+    report = compare(*folders)
+    assert report.trajectory[1].step.num_changed == together(first, second).changed
+    assert report.trajectory[1].step.probe.num_changed == together(first, second).probe

@@ -1,0 +1,92 @@
+"""Percentages and sentences that do not say more than the numbers do."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyzers.base import Interval
+from analyzers.numerics import PairCounts
+from analyzers.update_sparsity import text
+from analyzers.update_sparsity.words import percentage, statement
+from tests.dtype_detection.checkpoints import normal
+from tests.update_sparsity.checkpoints import pair
+from tests.update_sparsity.runs import compare
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (1, "100 %"),
+        (0.972, "97.2 %"),
+        (0.028, "2.8 %"),
+        (0.5, "50.0 %"),
+        (0.99999, "99.9990 %"),
+        (0.999999, "99.99990 %"),
+        (1e-6, "0.00010 %"),
+        (0.00096, "0.096 %"),
+        (1 - 1e-9, "99.99999990 %"),
+        (2.0**-40, "0.000000000091 %"),
+    ],
+)
+def test_neither_a_share_nor_its_rest_is_rounded_away(share: float, text: str) -> None:
+    assert percentage(share) == text
+
+
+def said(changed: int, differ: int | None = None, interval: Interval | None = None, same: bool = False, coverage: float = 1.0) -> str:
+    counts = PairCounts(values=1000, changed=changed, differ=changed if differ is None else differ)
+    return statement(same, counts, interval.estimate if interval else 1 - changed / 1000, interval, coverage)
+
+
+def test_the_headline_in_words() -> None:
+    assert said(28) == "97.2 % of the weights are, in bf16, what they were: this fine-tune changed 2.8 % of them."
+    assert said(0, same=True) == "Both sides are the same checkpoint, file for file: nothing changed."
+    assert said(0) == "Not one of the 1,000 weights compared differs."
+    assert "though 12.0 % differ as stored" in said(0, differ=120)
+    assert said(1000) == "Every one of the 1,000 weights changed in bf16."
+    assert said(28, coverage=0.75).endswith(
+        "This is said of 75.0 % of the base's parameters: the rest has no counterpart that can be compared."
+    )
+    assert statement(False, PairCounts(), None, None, 1.0) == "There are no values to compare."
+
+
+def test_one_of_anything(tmp_path: Path) -> None:
+    """What is counted is one throughout: of parameters, of tensors of every kind that is not compared, of pairs without a number."""
+    assert statement(False, PairCounts(values=1), 1.0, None, 1.0) == "The one weight compared does not differ."
+    assert statement(False, PairCounts(values=1, changed=1, differ=1), 0.0, None, 1.0) == "The one weight compared changed in bf16."
+    square = normal(2, 2)
+    nan = square.clone()
+    nan[0, 0] = torch.nan
+    base = {"embed_tokens.weight": normal(1, 4), "a.weight": nan, "gone.weight": normal(1), "turned.weight": normal(2, 3)}
+    tuned = {"embed_tokens.weight": normal(2, 4), "a.weight": square, "new.weight": normal(1), "turned.weight": normal(3, 2)}
+    base["b.weight"], tuned["b.weight"] = square, torch.ones(2, 2, dtype=torch.bool)
+    report = compare(*pair(tmp_path, base, tuned))
+    said = "\n".join([report.statement, *report.notes])
+    for part in (
+        "Not compared: 1 tensor that only the base has, 1 parameter (",
+        "Not compared: 1 tensor of another shape",
+        "Not compared: 1 tensor that holds no plain floats",
+        "has 1 row in the base and 2 in the tuned checkpoint: the first was compared",
+        "1 pair has a NaN or an infinity",
+    ):
+        assert part in said
+    alone = compare(*pair(tmp_path / "alone", {"a.weight": normal(1)}, {"a.weight": normal(1)}))
+    assert "Compared              1 parameter\n" in text.one(alone)
+
+
+def test_a_name_stays_on_its_line_and_looks_the_same_everywhere(tmp_path: Path) -> None:
+    base, tuned = {"a.weight": normal(4, 4), "b\n\u202e.weight": normal(1)}, {"a.weight": normal(4, 4)}
+    report = compare(*pair(tmp_path, base, tuned))
+    assert "\nOnly in the base: b<U+000A><U+202E>.weight\n" in text.one(report)
+    assert '1 parameter ("b<U+000A><U+202E>.weight").' in report.notes[0]
+
+
+def test_a_sample_is_said_to_be_one() -> None:
+    some = said(28, interval=Interval(estimate=0.97, low=0.96, high=0.98))
+    assert some.startswith("About 97.0 % of the weights") and "96.0 % to 98.0 %" in some and "changed about 3.0 %" in some
+    none = said(0, interval=Interval(estimate=1, low=0.998, high=1))
+    assert none.startswith("Not one of the 1,000 weights read differs: with 95 % confidence at least 99.80 %")
+    assert "read changed in bf16" in said(0, differ=3, interval=Interval(estimate=1, low=0.998, high=1))
+    every = said(1000, interval=Interval(estimate=0, low=0, high=0.002))
+    assert every.startswith("Every one of the 1,000 weights read changed") and "at most 0.20 %" in every

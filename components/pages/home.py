@@ -60,7 +60,9 @@ def build(page: gr.Blocks) -> None:
     examples = [(chip, [asked]) for chip, asked in zip(chips, EXAMPLES.values(), strict=True)]
     halted = wire_runs(runs, fields, lambda model, *reading: Form(typed(model), reading_of(reading)), examples, [model])
     halted.then(runs.files, batch, runs.outputs(), queue=False, **QUIET)
-    several.table.click(runs.open, batch, runs.outputs(), queue=False, **QUIET).success(None, js=_SHOW_RESULT, **QUIET)
+    # always_last: a row asked for while another opens would be dropped otherwise
+    row = several.table.click(runs.open, batch, runs.outputs(), trigger_mode="always_last", queue=False, **QUIET)
+    row.success(None, js=_SHOW_RESULT, **QUIET)
     wire_links([result.share, several.share])
     wire_address(page, "model", _prefill, [*fields, status])
 

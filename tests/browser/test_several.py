@@ -40,6 +40,7 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
     expect(page.locator("#m-result .m-head h2")).to_have_text(THREE[1])
     expect(page.locator("#m-result")).to_contain_text("A built-in sample: tiny-bf16 saved in fp32.")
     assert len(_rows(page)) == 4
+    expect(page.locator("#m-result").get_by_role("tab", name="Evidence")).to_be_focused()
     page.locator("#m-table").get_by_role("link", name=THREE[2]).press("Enter")
     expect(page.locator("#m-result .m-head h2")).to_have_text(THREE[2])
     expect(page.locator("#m-result").get_by_role("tab", name="Evidence")).to_be_focused()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ class LocalHub:
         self.delay = delay
         self.requests: list[Request] = []
         self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._conversations: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._serve, name="local-hub", daemon=True)
 
     def __enter__(self) -> Self:
@@ -136,31 +136,37 @@ class LocalHub:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         for origin, listener in self._sockets.items():
-            self._start(self._accept(origin, listener))
+            self._loop.add_reader(listener, self._accept, origin, listener)
         try:
             self._loop.run_forever()
         finally:
-            tasks = list(self._tasks)
+            for listener in self._sockets.values():
+                self._loop.remove_reader(listener)
+                listener.close()
+            tasks = list(self._conversations)
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            for listener in self._sockets.values():
-                listener.close()
             self._loop.close()
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _accept(self, origin: str, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except (BlockingIOError, ConnectionError):  # gone again
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._converse(sock, Connection(sock, origin, self._throttle)))
+        self._conversations.add(task)
 
-    async def _accept(self, origin: str, listener: socket.socket) -> None:
-        while True:
-            sock, _ = await self._loop.sock_accept(listener)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._start(self._converse(sock, Connection(sock, origin, self._throttle)))
+        def over(task: asyncio.Task[None]) -> None:
+            self._conversations.discard(task)
+            sock.close()  # here, not in the task: one cancelled before its first step never runs
+
+        task.add_done_callback(over)
 
     async def _converse(self, sock: socket.socket, connection: Connection) -> None:
-        with sock, suppress(ConnectionError):
+        with suppress(ConnectionError):
             while (request := await connection.receive()) is not None:
                 if request.path == "/totals":  # the one question that is no Hub's: HubProcess asks it
                     await connection.send(request, plain(200, json.dumps(self.totals()).encode()), None)

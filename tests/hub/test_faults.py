@@ -1,8 +1,10 @@
 """The local Hub misbehaves as scripted, and only then."""
 
+import gc
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx2
 import pytest
@@ -146,3 +148,12 @@ def test_what_is_no_http_closes_the_connection(hub: LocalHub, sent: bytes) -> No
             answer = b""
     assert answer == b""
     assert get(hub).status_code == 200
+
+
+def test_connections_of_the_last_moment_are_closed_with_the_hub() -> None:
+    for _ in range(20):
+        with ExitStack() as clients:
+            with LocalHub() as hub:
+                for _ in range(4):
+                    clients.enter_context(socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=10))
+    gc.collect()  # a socket left open warns when it goes, and warnings are errors here

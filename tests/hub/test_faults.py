@@ -152,8 +152,7 @@ def test_what_is_no_http_closes_the_connection(hub: LocalHub, sent: bytes) -> No
 
 def test_connections_of_the_last_moment_are_closed_with_the_hub() -> None:
     for _ in range(20):
-        with ExitStack() as clients:
-            with LocalHub() as hub:
-                for _ in range(4):
-                    clients.enter_context(socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=10))
+        with ExitStack() as clients, LocalHub() as hub:
+            for _ in range(4):
+                clients.enter_context(socket.create_connection(("127.0.0.1", int(hub.url.rpartition(":")[2])), timeout=10))
     gc.collect()  # a socket left open warns when it goes, and warnings are errors here

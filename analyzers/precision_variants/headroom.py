@@ -3,27 +3,44 @@
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from analyzers.numerics.differences import largest_pattern
 from analyzers.precision_variants.report import Headroom, Overflow
 
 FP16_MAX = 65504.0
 # From here on values are rounded to infinity instead of to 65504.
 FP16_OVERFLOWS = 65520.0
 
+# How the elements of a tensor are looked at as patterns.
+_PATTERNS = {
+    torch.float32: (torch.int32, np.uint32),
+    torch.bfloat16: (torch.int16, np.uint16),
+    torch.float16: (torch.int16, np.uint16),
+}
+
 
 def extreme(tensor: Tensor) -> tuple[float, int]:
     """Largest finite |x|, and how many x are not finite."""
     if not tensor.numel():
         return 0.0, 0
-    low, high = torch.aminmax(tensor.detach())
-    largest = max(-low.item(), high.item()) if not low.isnan() else math.nan
+    largest = _largest(tensor.detach())
     if math.isfinite(largest):
         return largest, 0
     finite = torch.isfinite(tensor)
     kept = tensor.detach()[finite]
     return (float(kept.abs().max()) if kept.numel() else 0.0), int(tensor.numel() - finite.sum())
+
+
+def _largest(tensor: Tensor) -> float:
+    """Largest |x|; infinity or NaN where one is not finite."""
+    if tensor.is_cuda or tensor.dtype not in _PATTERNS:
+        return float(torch.linalg.vector_norm(tensor, math.inf))
+    codes, unsigned = _PATTERNS[tensor.dtype]
+    pattern = largest_pattern(tensor.reshape(-1).view(codes).numpy().view(unsigned))
+    return float(torch.tensor(pattern, dtype=codes).view(tensor.dtype))
 
 
 @dataclass(slots=True)

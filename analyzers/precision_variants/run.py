@@ -2,7 +2,8 @@
 
 Between stages the model is as it was: weights, forwards and settings of torch are in place only while a stage computes. A layer runs once
 forward and once more on the way back, from what entered it, so that no more than one layer's activations and cast weights are held; the
-two runs give the same bits. The decoder prepares masks and positions itself: it is run around layers that only note what they are given.
+two runs give the same bits. The last layer is the first on the way back: its activations are kept instead. The decoder prepares masks and
+positions itself: it is run around layers that only note what they are given.
 
 Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 """
@@ -58,6 +59,16 @@ class _Call:
     named: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A layer that ran for its gradients: what entered and left, its weights, and where the gradients of its modules' results arrive."""
+
+    hidden: Tensor
+    output: Tensor
+    leaves: list[Leaf]
+    edges: dict[str, GradientEdge]
+
+
 class Run:
     """A run over ``token_ids`` (S, L + 1). Take all of `forward`, then of `backward`, which can be repeated.
 
@@ -73,6 +84,7 @@ class Run:
         self._weights = Weights(anatomy, way.settings, way.rounding)
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
+        self._last_layer: _Graph | None = None
         self.logits: Tensor
         self.log_p: Tensor
 
@@ -84,14 +96,14 @@ class Run:
             self._entering = self._decoder(self._embedding_leaves, None)
         yield self._kept("embeddings", self._entering.detach())
         for layer in range(last):
-            with self._stage(), torch.no_grad():
-                leaves = self._leaves(self.anatomy.layers[layer].modules(), True)
-                for leaf in leaves:
+            inside: list[Captured] = []
+            with self._stage():
+                graph = self._ran(layer, self._note(layer, inside), layer == last - 1)
+                for leaf in graph.leaves:
                     self.weight_peaks.add(layer, leaf.tensor, leaf.name)
-                inside: list[Captured] = []
-                with self._watched(layer, self._note(layer, inside)):
-                    output = self._layer(layer, self._hidden[layer], leaves)
-                del leaves
+                output = graph.output.detach()
+                self._last_layer = graph if layer == last - 1 else None
+                del graph
             yield from inside
             del inside
             yield self._kept(f"layers.{layer}", output)
@@ -140,14 +152,11 @@ class Run:
         yield self._arrived(f"layers.{last - 1}", last - 1, gradient)
         for layer in reversed(range(last)):
             with self._stage():
-                edges: dict[str, GradientEdge] = {}
-                leaves = self._leaves(self.anatomy.layers[layer].modules(), True)
-                with torch.enable_grad(), self._watched(layer, _edge(edges)):
-                    hidden = self._hidden[layer].detach().requires_grad_()
-                    output = self._layer(layer, hidden, leaves)
-                wanted = [hidden, *(leaf.tensor for leaf in leaves)]
-                every = _gradients(output, [*wanted, *edges.values()], gradient)
-                del output
+                graph, self._last_layer = self._last_layer or self._ran(layer, None, True), None
+                leaves, edges = graph.leaves, graph.edges
+                wanted = [graph.hidden, *(leaf.tensor for leaf in leaves)]
+                every = _gradients(graph.output, [*wanted, *edges.values()], gradient)
+                del graph
                 gradient, of_leaves, of_edges = every[0], every[1 : len(wanted)], every[len(wanted) :]
                 for name, each in zip(edges, of_edges, strict=True):
                     self.backward_peaks.add(layer, each, name)
@@ -186,6 +195,21 @@ class Run:
     def _arrived(self, name: str, layer: int, gradient: Tensor) -> Captured:
         self.backward_peaks.add(layer, gradient, name)
         return Captured("hidden_grad", name, layer, gradient)
+
+    def _ran(self, layer: int, note: Callable[[str, Tensor], None] | None, for_gradients: bool) -> _Graph:
+        """Run a layer. note: is given what each of its modules computes."""
+        edges: dict[str, GradientEdge] = {}
+
+        def see(name: str, tensor: Tensor) -> None:
+            if note is not None:
+                note(name, tensor.detach())
+            if tensor.requires_grad:
+                edges[name] = get_gradient_edge(tensor)
+
+        leaves = self._leaves(self.anatomy.layers[layer].modules(), True)
+        with torch.set_grad_enabled(for_gradients), self._watched(layer, see):
+            hidden = self._hidden[layer].detach().requires_grad_(for_gradients)
+            return _Graph(hidden, self._layer(layer, hidden, leaves), leaves, edges)
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
@@ -249,14 +273,6 @@ def _gradients(output: Tensor, wanted: Sequence[Any], gradient: Tensor, again: b
 def _add(held: dict[str, Tensor], name: str, gradient: Tensor) -> None:
     """Add to what a tied weight has already got."""
     held[name] = held[name] + gradient.to(held[name].device) if name in held else gradient
-
-
-def _edge(edges: dict[str, GradientEdge]) -> Callable[[str, Tensor], None]:
-    def note(name: str, tensor: Tensor) -> None:
-        if tensor.requires_grad:
-            edges[name] = get_gradient_edge(tensor)
-
-    return note
 
 
 @contextmanager

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.compare import Sums, by_sequence, sums
+from analyzers.precision_variants.compare import Sums, _torch_totals, by_sequence, sums
+from analyzers.precision_variants.headroom import extreme
 from analyzers.precision_variants.losses import cross_entropy, gspo, log_probabilities, logits_gradient
 from analyzers.precision_variants.reference import Compared
 from analyzers.precision_variants.summary import logprobs
@@ -58,6 +59,31 @@ def test_every_metric_is_exact(dtype: torch.dtype, scale: float, size: float) ->
     each = [metrics(x[i].double().numpy() / scale, ref[i].double().numpy())["rms_rel"] for i in range(3)]
     assert (found["low"], found["high"]) == pytest.approx((min(each), max(each)), rel=1e-6)
     assert (found["elements"], found["nonfinite"]) == (ref.numel(), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 63, 32_768, 100_001])
+def test_both_ways_to_add_up_agree(dtype: torch.dtype, size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    ref = torch.randn(size, generator=generator)
+    x = (8 * ref + 0.1 * torch.randn(size, generator=generator)).to(dtype)
+    slow = _torch_totals(x, ref, 8.0)
+    assert list(astuple(sums(x, ref, 8.0))[3:]) == pytest.approx(slow, rel=1e-9, abs=1e-9)
+    d = x.double() / 8 - ref.double()
+    assert slow == pytest.approx([float(each) for each in (ref.double().sum(), d.sum(), ref.double().square().sum(), d.square().sum(),
+        (ref * d).sum(), d.abs().max())], rel=1e-9, abs=1e-9)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_extremes_of_every_kind(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 50, generator=torch.Generator().manual_seed(4)).to(dtype)
+    x[3, 7] = -19.5
+    for tensor in (x, x.T, x[:, 3:9], x[3, 7], torch.cat([x, -x])):
+        assert extreme(tensor) == (19.5 if -19.5 in tensor or 19.5 in tensor else float(tensor.abs().max()), 0)
+    x[0, :3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
+    assert extreme(x) == (19.5, 3)
+    assert extreme(torch.full((5,), torch.nan, dtype=dtype)) == (0.0, 5)
+    assert extreme(torch.zeros(5, dtype=dtype)) == (0.0, 0) and extreme(x[:0]) == (0.0, 0)
 
 
 def test_what_is_the_same_has_no_error_and_a_constant_has_no_fit() -> None:

@@ -1,16 +1,24 @@
 """The web app: `python app.py`. Builds the pages and launches them; nothing else."""
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
 
 from analyzers import limits, numerics
-from components import model_jobs, theme
+from analyzers.errors import MantissaError
+from components import archive, library_api, model_jobs, theme
 from components.api import add_endpoints
+from components.library import open_library
 from components.pages import conflict, home, methods, precision, sparsity
+from components.pages import exit as exit_page
+from components.pages import library as library_page
+from components.routes import exports, middleware, routes
 
 # Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
 _DELETE_CACHE = (3600, 6 * 3600)
@@ -24,12 +32,17 @@ def build() -> gr.Blocks:
     with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
         add_endpoints()
+        library_api.add_endpoints()
     with app.route("Sparsity", "/sparsity") as page:
         sparsity.build(page)
     with app.route("Conflict", "/conflict") as page:
         conflict.build(page)
     with app.route("Precision", "/precision") as page:
         precision.build(page)
+    with app.route("Exit", "/exit") as page:
+        exit_page.build(page)
+    with app.route("Library", "/library") as page:
+        library_page.build(page)
     with app.route("Methods", "/methods"):
         methods.build()
     app.queue(max_size=limits.QUEUE, default_concurrency_limit=limits.JOBS)
@@ -49,6 +62,29 @@ def main() -> None:
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
     on_space = bool(os.environ.get("SPACE_ID"))
     threading.Thread(target=_warm, name="warm", daemon=True).start()
+    with _library():
+        _serve(port, on_space)
+
+
+@contextmanager
+def _library() -> Iterator[None]:
+    """The library, for as long as the app runs. Without one the pages still answer, and store nothing."""
+    try:
+        library = open_library()
+    except MantissaError as error:
+        logging.getLogger("mantissa").warning("the library cannot be opened: %s", error)
+        yield
+        return
+    archive.use(library)
+    try:
+        yield
+    finally:
+        archive.use(None)
+        library.close()
+        exports.close()
+
+
+def _serve(port: str | None, on_space: bool) -> None:
     build().launch(
         # None: as the environment says, which a Space sets so that it can be reached
         server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
@@ -57,6 +93,8 @@ def main() -> None:
         show_error=False,
         footer_links=["api"],
         run_history=False,
+        mcp_server=True,
+        app_kwargs={"routes": routes(), "middleware": middleware()},
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,

@@ -60,14 +60,18 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    """``--json``, ``--csv`` and ``--html``."""
+    """``--json``, ``--csv``, ``--html`` and ``--contribute``."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
+    contributing = "open a pull request with the result on the dataset MANTISSA_DATASET, with your own token; public checkpoints only"
+    parser.add_argument("--contribute", action="store_true", help=contributing)
 
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse output paths that cannot be used, or written to, before any work is done. Raises InvalidRequest."""
+    if options.contribute and not _dataset():
+        raise InvalidRequest("--contribute needs the dataset to contribute to: set MANTISSA_DATASET to its id on the Hub, org/name.")
     for option, path, check in (("--csv", options.csv, _check_folder), ("--html", options.html, _check_file)):
         try:
             if path is not None:
@@ -122,7 +126,10 @@ def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
 
 
 def write(options: argparse.Namespace, reports: Sequence[Report], several: bool, text: Callable[[], str]) -> None:
-    """Write the outputs asked for, and print the JSON, or else ``text()``. several: print a list, be it of one. Raises InvalidRequest."""
+    """Write the outputs asked for, print the JSON or else ``text()``, and contribute. several: print a list, be it of one.
+
+    Raises InvalidRequest; contributing also AccessDenied, CheckpointNotFound and the HubError family.
+    """
     try:
         if options.csv is not None:
             from analyzers.tables import write_csv
@@ -149,3 +156,11 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
         raise InvalidRequest(f"The answer cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
+    if options.contribute:
+        from components.archive import contribute
+
+        print(f"contributed: {printable(contribute(reports, _dataset()))}", file=sys.stderr)
+
+
+def _dataset() -> str:
+    return os.environ.get("MANTISSA_DATASET", "").strip()

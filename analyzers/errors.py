@@ -22,6 +22,7 @@ status 2; the page shows it where the result would stand.
     │   ├── HubThrottled          too many requests; says how long to wait
     │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
     ├── ProcessLost               a process of a launched scan died or cannot be reached
+    ├── LibraryUnavailable        the folder of the library cannot be used: full, read-only, or not a library
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
 """
 
@@ -105,6 +106,10 @@ class HubMisbehaved(HubError):
 
 class ProcessLost(MantissaError):
     """A process of a launched scan died, or cannot be reached."""
+
+
+class LibraryUnavailable(MantissaError):
+    """The folder of the library cannot be used: full, read-only, busy for too long, or damaged."""
 
 
 class LimitExceeded(MantissaError):

@@ -148,6 +148,18 @@ PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the
 PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision variants run all sequences as one batch.")
 PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")
 PRECISION_CHARACTERS = _limit("PRECISION_CHARACTERS", 1_000_000, "characters", "Longest text given to precision variants.")
+EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Exit feedback runs all samples as one batch.")
+EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest cut of a sample in exit feedback.")
+EXIT_TOKENS = _limit("EXIT_TOKENS", 65_536, "tokens", "Measured tokens of exit feedback: their hidden states at every layer are kept.")
+EXIT_SIZE = _limit("EXIT_SIZE", 65_536, "columns or rows", "Largest rank, k or number of buckets of a signal of exit feedback.")
+EXIT_SEEDS = _limit("EXIT_SEEDS", 64, "seeds", "Draws of random codes that exit feedback measures, each on every token.")
+EXIT_STEPS = _limit("EXIT_STEPS", 2_000, "steps", "Training steps of exit feedback's small trunk, under each signal.")
+EXIT_LOGITS_BYTES = _limit(
+    "EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is needed beside them."
+)
+EXIT_CODES_BYTES = _limit(
+    "EXIT_CODES_BYTES", 512 << 20, "bytes", "What heads measured side by side keep; further ones have their turn later."
+)
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
 MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
@@ -163,3 +175,44 @@ SCAN_PART_BYTES = _limit(
     "SCAN_PART_BYTES", 1 << 30, "bytes", "Exact mode: larger checkpoints are cut into parts of this size, which idle processes take over."
 )
 SCAN_SILENCE_SECONDS = _limit("SCAN_SILENCE_SECONDS", 120, "seconds", "A process of a launched scan that is silent for longer is given up.")
+EVIDENCE_LINK_LENGTH = _limit("EVIDENCE_LINK_LENGTH", 500, "characters", "Longest link given as the evidence for a label.")
+EVIDENCE_QUOTE_LENGTH = _limit(
+    "EVIDENCE_QUOTE_LENGTH", 2_000, "characters", "Longest quote given as the evidence for a label: a paragraph."
+)
+LABELS_PER_HOUR = _limit(
+    "LABELS_PER_HOUR",
+    300,
+    "labels and flags",
+    "The most that one contributor adds to the library in an hour; those without a login count as one, for anybody can be many of them.",
+)
+FLAGS = _limit("FLAGS", 3, "contributors", "Flags by so many who are logged in take a label out of the consensus; it stays in the library.")
+LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results kept in the library here; the oldest go first, labels never.")
+LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "What the results kept here may take on the disk, compressed.")
+RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report that the library takes; the largest have about 3 MB.")
+LIBRARY_FILE_BYTES = _limit(
+    "LIBRARY_FILE_BYTES", 256_000_000, "bytes", "Larger files of the library's dataset are put aside unread; its own have under a quarter."
+)
+LIBRARY_SHARD_BYTES = _limit(
+    "LIBRARY_SHARD_BYTES", 16_000_000, "bytes", "Files of the library's dataset are merged up to this size: they are read into memory."
+)
+LIBRARY_FILES = _limit(
+    "LIBRARY_FILES", 24, "files", "Small files of one kind in the library's dataset, beyond which they are merged into one."
+)
+LIBRARY_BATCH = _limit("LIBRARY_BATCH", 2_000, "rows", "Rows that one commit to the library's dataset adds.")
+LIBRARY_BATCH_BYTES = _limit("LIBRARY_BATCH_BYTES", 24_000_000, "bytes", "JSON of reports that one commit to the library's dataset adds.")
+PUBLISH_SECONDS = _limit(
+    "PUBLISH_SECONDS", 60, "seconds", "How long contributions are gathered for one commit, and how often others' are asked for."
+)
+PUBLISH_WAIT_SECONDS = _limit(
+    "PUBLISH_WAIT_SECONDS", 10, "seconds", "Longest wait of a contributor for the Hub, where the disk does not survive a restart."
+)
+COMMITS_PER_HOUR = _limit(
+    "COMMITS_PER_HOUR", 100, "commits", "Commits to the library's dataset in an hour: the Hub allows about 128 to one repository."
+)
+LIBRARY_ATTEMPTS = _limit(
+    "LIBRARY_ATTEMPTS", 20, "attempts", "Tries of one commit to the library's dataset before it waits for the next turn."
+)
+LIBRARY_WAIT_SECONDS = _limit(
+    "LIBRARY_WAIT_SECONDS", 600, "seconds", "Longest wait that the library's publisher accepts from Retry-After and back-off at a time."
+)
+LIBRARY_BUSY_SECONDS = _limit("LIBRARY_BUSY_SECONDS", 30, "seconds", "Longest wait for another process that writes to the same library.")

@@ -13,8 +13,10 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA
+from components.arguments import flag_of, list_of, number_of, text_of
 from components.conflict import form as gradients
 from components.conflict.pairs import lines
+from components.exit import form as signals
 from components.jobs import MODELS, READING, job, sentence
 from components.links import Reading
 from components.passport import form as passport
@@ -48,6 +50,12 @@ VARIANTS = (
     'presets, or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: given '
     "instead. Yields progress; the last item is the report."
 )
+SIGNALS = (
+    "How close gradients made without backpropagation at the LM head come to the exact one, as JSON: for each signal the cosine per token "
+    "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, k, "
+    "anchors, seeds and layers, time and memory, and training curves of a small model. methods: names of signals, all by default; data: "
+    '"builtin" or the id of a Hub dataset. Yields progress; the last item is the report.'
+)
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
 
@@ -64,7 +72,7 @@ def inspect(
     """Inspect a Hub model (org/name, optionally @revision) or a sample (sample:NAME); see `ONE`."""
     try:
         reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
-        yield from _answer(passport.Form(_text("model", model), reading).request())
+        yield from _answer(passport.Form(text_of("model", model), reading).request())
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
 
@@ -114,8 +122,8 @@ def sparsity(
     """Compare a base checkpoint with those tuned from it; see `PAIR`."""
     try:
         reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
-        probe = _number("eta", eta, fractions=True)
-        asked = pair.Form(_text("base", base), _ids("tuned", tuned), reading, probe, _flag("spectral", spectral, False))
+        probe = number_of("eta", eta, fractions=True)
+        asked = pair.Form(text_of("base", base), _ids("tuned", tuned), reading, probe, flag_of("spectral", spectral, False))
         yield from _answer(asked.request())
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
@@ -147,10 +155,10 @@ def conflict(
         texts = {"model": model, "unit": unit, "ffn": ffn, "topk_layers": topk_layers, "select": select, "loss": loss, "dtype": dtype}
         counts = {"samples": samples, "max_length": max_length, "seed": seed}
         fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor}
-        asked: dict[str, Any] = {name: _text(name, value) for name, value in (texts | {"attention": attention}).items()}
-        asked |= {name: _number(name, value) for name, value in counts.items()}
-        asked |= {name: _number(name, value, fractions=True) for name, value in fractions.items()}
-        asked |= {"weights": _flag("weights", weights, True), "checkpointing": _flag("checkpointing", checkpointing, False)}
+        asked: dict[str, Any] = {name: text_of(name, value) for name, value in (texts | {"attention": attention}).items()}
+        asked |= {name: number_of(name, value) for name, value in counts.items()}
+        asked |= {name: number_of(name, value, fractions=True) for name, value in fractions.items()}
+        asked |= {"weights": flag_of("weights", weights, True), "checkpointing": flag_of("checkpointing", checkpointing, False)}
         yield from _answer(gradients.Form(**asked | _samples(data, pairs)).request())
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
@@ -173,15 +181,54 @@ def precision(
 ) -> Iterator[dict[str, Any]]:
     """Run a model in several precisions and compare each with fp32; see `VARIANTS`."""
     try:
-        asked: dict[str, Any] = {"model": _text("model", model), "loss": _text("loss", loss), "attention": _text("attention", attention)}
+        asked: dict[str, Any] = {
+            "model": text_of("model", model),
+            "loss": text_of("loss", loss),
+            "attention": text_of("attention", attention),
+        }
         counts = {"sequences": sequences, "sequence_length": sequence_length, "seed": seed}
-        asked |= {name: _number(name, value) for name, value in counts.items()}
+        asked |= {name: number_of(name, value) for name, value in counts.items()}
         flags = {"pre_rounded": pre_rounded, "inside": inside}
-        asked |= {name: _flag(name, value, False) for name, value in flags.items()}
-        asked |= {"weights": rounding.RANDOM} if _flag("random_init", random_init, False) else {}
-        asked |= {"advantages": ",".join(_number("advantages", each, fractions=True) for each in _list("advantages", advantages))}
+        asked |= {name: flag_of(name, value, False) for name, value in flags.items()}
+        asked |= {"weights": rounding.RANDOM} if flag_of("random_init", random_init, False) else {}
+        asked |= {"advantages": ",".join(number_of("advantages", each, fractions=True) for each in list_of("advantages", advantages))}
         asked |= _ways(variants) | _run_on(data, text)
         yield from _answer(rounding.Form(**asked).request())
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def exit(
+    model: str = "",
+    methods: list[str] | None = None,
+    data: str = signals.BUILTIN,
+    rank: int | None = None,
+    k: int | None = None,
+    anchors: int | None = None,
+    buckets: int | None = None,
+    residual: float = 1.0,
+    seeds: int = 8,
+    sweep: bool = True,
+    layers: str = "auto",
+    training_steps: int = 80,
+    samples: int = 32,
+    sequence_length: int = 256,
+    tokens: int = 512,
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+    seed: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """Measure signals that need no backpropagation beside the exact gradient at a model's head; see `SIGNALS`."""
+    try:
+        asked: dict[str, Any] = {name: text_of(name, value) for name, value in {"model": model, "layers": layers, "dtype": dtype}.items()}
+        counts = {"rank": rank, "k": k, "anchors": anchors, "buckets": buckets, "seeds": seeds, "training_steps": training_steps}
+        counts |= {"samples": samples, "sequence_length": sequence_length, "tokens": tokens, "seed": seed}
+        asked |= {name: number_of(name, value) for name, value in counts.items()}
+        asked |= {"residual": number_of("residual", residual, fractions=True), "sweep": flag_of("sweep", sweep, True)}
+        if methods is not None:
+            asked["methods"] = tuple(text_of("a method", each) for each in list_of("methods", methods))
+        named = text_of("data", data)
+        asked |= {} if named in ("", signals.BUILTIN) else {"source": signals.DATASET, "dataset": named}
+        yield from _answer(signals.Form(**asked).request())
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
 
@@ -199,13 +246,14 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def add_endpoints() -> None:
-    """Register ``/inspect``, ``/inspect_many``, ``/sparsity``, ``/conflict`` and ``/precision``. Call inside the Blocks."""
+    """Register ``/inspect``, ``/inspect_many``, ``/sparsity``, ``/conflict``, ``/precision`` and ``/exit``. Call inside the Blocks."""
     endpoints = (
         (inspect, ONE, READING),
         (inspect_many, MANY, READING),
         (sparsity, PAIR, READING),
         (conflict, CONFLICT, MODELS),
         (precision, VARIANTS, MODELS),
+        (exit, SIGNALS, MODELS),
     )
     for function, description, lane in endpoints:
         api(
@@ -238,34 +286,13 @@ def _ids(name: str, given: Any) -> list[str]:
 
 def _reading(**fields: Any) -> Reading:
     """The fields as text, as the page's form has them; None is the default. Raises InvalidRequest for what can be no such field."""
-    given = {name: _number(name, value) if name in ("seed", "budget") else _text(name, value) for name, value in fields.items()}
+    given = {name: number_of(name, value) if name in ("seed", "budget") else text_of(name, value) for name, value in fields.items()}
     return Reading(**{name: value for name, value in given.items() if fields[name] is not None})
-
-
-def _text(name: str, value: Any) -> str:
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"{name} must be a text, not {_kind(value)}.")
-    return value or ""
-
-
-def _number(name: str, value: Any, fractions: bool = False) -> str:
-    """A number, or a text that says one, as text. JSON has no integers: a whole fraction is one. Raises InvalidRequest."""
-    if isinstance(value, float) and (value.is_integer() or fractions):
-        value = int(value) if value.is_integer() else repr(value)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
-        raise InvalidRequest(f"{name} must be a text or a {'' if fractions else 'whole '}number, not {_kind(value)}.")
-    return "" if value is None else str(value)
-
-
-def _flag(name: str, value: Any, default: bool) -> bool:
-    if value is not None and not isinstance(value, bool):
-        raise InvalidRequest(f"{name} must be true or false, not {_kind(value)}.")
-    return default if value is None else value
 
 
 def _samples(data: Any, pairs: Any) -> dict[str, str]:
     """The text as fields of the form. Raises InvalidRequest."""
-    given = _text("data", data)
+    given = text_of("data", data)
     if pairs is None:
         return {} if given in ("", gradients.BUILTIN) else {"source": gradients.DATASET, "dataset": given}
     if not isinstance(pairs, list) or not all(isinstance(each, dict) for each in pairs):
@@ -275,15 +302,9 @@ def _samples(data: Any, pairs: Any) -> dict[str, str]:
     return {"source": gradients.PAIRS, "pairs": lines(pairs)}
 
 
-def _list(name: str, value: Any) -> list[Any]:
-    if value is not None and not isinstance(value, list):
-        raise InvalidRequest(f"{name} must be a list, not {_kind(value)}.")
-    return value or []
-
-
 def _ways(variants: Any) -> dict[str, Any]:
     """The variants as fields of the form: presets, and those written out. Raises InvalidRequest."""
-    texts = [_text("a variant", each) for each in _list("variants", variants)]
+    texts = [text_of("a variant", each) for each in list_of("variants", variants)]
     if variants is None:
         return {"presets": DEFAULT}
     if (bad := next((each for each in texts if len(each.splitlines()) != 1), None)) is not None:
@@ -293,16 +314,11 @@ def _ways(variants: Any) -> dict[str, Any]:
 
 def _run_on(data: Any, text: Any) -> dict[str, str]:
     """The text as fields of the form. Raises InvalidRequest."""
-    named = _text("data", data) or rounding.BUILTIN
+    named = text_of("data", data) or rounding.BUILTIN
     if text is not None:
         if named != rounding.BUILTIN:
             raise InvalidRequest("Give either a text or the name of data, not both.")
-        return {"source": rounding.TEXT, "text": _text("text", text)}
+        return {"source": rounding.TEXT, "text": text_of("text", text)}
     if named in (rounding.BUILTIN, rounding.RANDOM):
         return {"source": named}
     return {"source": rounding.DATASET, "dataset": named}
-
-
-def _kind(value: Any) -> str:
-    kinds = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "an object"}
-    return kinds.get(type(value), "this")

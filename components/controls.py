@@ -12,21 +12,23 @@ _BUSY = '<p id="m-busy" role="status"></p>'
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """beside: what else must not be used while an analysis runs (the examples)."""
+    """beside: what else must not be used while an analysis runs (the examples). again: computes what is shown from the library."""
 
     go: gr.Button
     stop: gr.Button
     beside: Sequence[gr.Button]
+    again: gr.Button
 
     def components(self) -> list[Any]:
         """All of them, as the outputs of an event."""
-        return [self.go, self.stop, *self.beside]
+        return [self.go, self.stop, self.again, *self.beside]
 
     def busy(self, running: bool) -> dict[Any, Any]:
         """Updates for while an analysis runs, and for when none does."""
         return {
             self.go: gr.update(visible=not running),
             self.stop: gr.update(visible=running),
+            self.again: gr.update(visible=False),
             **{button: gr.update(interactive=not running) for button in self.beside},
         }
 
@@ -36,6 +38,13 @@ def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
     go = gr.Button(name, variant="primary", elem_id="m-inspect", elem_classes="m-go")
     stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
     return go, stop
+
+
+def build_status() -> tuple[gr.HTML, gr.Button]:
+    """Where progress, errors and what there is to say of a result stand, and the button that computes a stored one again."""
+    status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
+    again = gr.Button("Compute again", visible=False, size="sm", elem_id="m-again", elem_classes="m-small")
+    return status, again
 
 
 def build_busy() -> None:

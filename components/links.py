@@ -51,6 +51,15 @@ def reading(query: Query) -> Reading:
     return Reading(**{key: text[: limits.FILTER_LENGTH + 1] for key, text in query if key in known})
 
 
+def revised(query: Query) -> Query:
+    """``query`` with its ``revision`` as part of its ``model``, ``org/name@revision``, where there is one of each."""
+    revision = dict(query).get("revision", "")[: limits.REFERENCE_LENGTH]
+    models = [text for key, text in query if key == "model"]
+    if not revision or len(models) != 1 or not models[0] or "@" in models[0]:
+        return query
+    return [(key, f"{text}@{revision}" if key == "model" else text) for key, text in query if key != "revision"]
+
+
 def references(text: str, most: int) -> list[str]:
     """The references in ``text``, separated by commas, semicolons or space. Raises InvalidRequest for more text than ``most`` take."""
     if len(text) > most * (limits.REFERENCE_LENGTH + 2):

@@ -1,6 +1,7 @@
 """Pieces of HTML that the results of every analyzer are made of: heads, tiles, tags, tables, captions, notes. All of it escapes."""
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
 
 from components.plain_text import html, prose
 
@@ -42,6 +43,17 @@ def table(
     kind = "m-table m-stacked" if stacked else "m-table"
     scroll = f'<div class="m-scroll" tabindex="0" role="group" aria-label="{html(caption or titles[0])}">'
     return f'{scroll}<table class="{kind}">{name}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def cited(text: str, named: str = "Source: ") -> str:
+    """Where something is said: a link where ``text`` is an address, which shows its host; else the text itself. named: begins it."""
+    try:
+        host = urlsplit(text).scheme in ("http", "https") and urlsplit(text).hostname
+    except ValueError:
+        host = None
+    if not host:
+        return f"{named}{html(text, _LONGEST_CELL)}"
+    return f'<a href="{html(text, len(text))}" rel="noopener noreferrer nofollow" target="_blank">{named}{html(host)}</a>'
 
 
 def caption(text: str) -> str:

@@ -17,6 +17,9 @@ _BYTES_PER_SECOND = 1e9
 _FLOPS = 5e13
 # Multiplications and additions for a parameter and a token: forward, backward to the inputs, and what is made of them.
 _FLOPS_PER_PARAMETER = 6
+_STEP_SECONDS = 0.02
+# Of a signal of exit feedback: layers of the logit lens, and settings and seeds of a sweep.
+_EXIT_LAYERS, _EXIT_SWEPT = 6, 21
 
 
 def run(request: Request) -> Generator[Any, None, None]:
@@ -29,18 +32,24 @@ def run(request: Request) -> Generator[Any, None, None]:
 
 def warm() -> None:
     """Load what the first of them would have to wait for."""
-    from analyzers import gradient_conflict, precision_variants  # noqa: F401
+    from analyzers import exit_feedback, gradient_conflict, precision_variants  # noqa: F401
 
 
-def gpu_seconds(parameters: int, nbytes: int, tokens: int) -> int:
-    """How long a GPU is asked for, to load ``nbytes`` of weights and run ``tokens`` through ``parameters`` of them."""
-    return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS)
+def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> int:
+    """How long a GPU is asked for, to load ``nbytes`` of weights, run ``tokens`` through ``parameters`` of them, and train ``steps``."""
+    working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS + _STEP_SECONDS * steps
+    return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
 def tokens(request: Any) -> int:
     """How many tokens a request runs through the model at most, in all passes."""
+    from analyzers.exit_feedback import ExitRequest
     from analyzers.precision_variants import PrecisionRequest
 
+    if isinstance(request, ExitRequest):
+        # signals are made of products with the head, which is a part of the model, for every layer, setting and seed
+        points = len(request.methods) * (_EXIT_LAYERS + request.seeds + (_EXIT_SWEPT if request.sweep else 0))
+        return request.samples * request.sequence_length + request.tokens * points
     if isinstance(request, PrecisionRequest):
         variants = len(request.variants)
         # fp16 may need more than one loss scale, and comparing takes about as long as running
@@ -49,10 +58,20 @@ def tokens(request: Any) -> int:
     return int((1 if request.ffn == "original" else 2) * request.samples * request.max_length)
 
 
+def steps(request: Any) -> int:
+    """Training steps of a small model: of the trunk, under each signal and what signals are compared with."""
+    from analyzers.exit_feedback import ExitRequest
+
+    return request.training_steps * (len(request.methods) + 3) if isinstance(request, ExitRequest) else 0
+
+
 def less(request: Request) -> str:
     """What else to ask for where a request takes too long."""
+    from analyzers.exit_feedback import ExitRequest
     from analyzers.precision_variants import PrecisionRequest
 
+    if isinstance(request, ExitRequest):
+        return "fewer signals, seeds, tokens or training steps, no sweep, a smaller model"
     fewer = "fewer variants, fewer or shorter sequences" if isinstance(request, PrecisionRequest) else "fewer or shorter samples"
     return f"{fewer}, a smaller model"
 
@@ -71,11 +90,12 @@ def borrowed(request: Request, seconds: int) -> Iterator[Any]:
 
 
 def _analysis(request: Request) -> Generator[Any, None, None]:
-    from analyzers import gradient_conflict, precision_variants
+    from analyzers import exit_feedback, gradient_conflict, precision_variants
 
     analyze: dict[type[Request], Callable[..., Any]] = {
         gradient_conflict.ConflictRequest: gradient_conflict.analyze,
         precision_variants.PrecisionRequest: precision_variants.analyze,
+        exit_feedback.ExitRequest: exit_feedback.analyze,
     }
     yield from analyze[type(request)](request, access=Access(), largest=limits.WEB_MODEL_WORK)
 
@@ -88,7 +108,7 @@ def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> It
         if not getattr(request, "random_init", False):
             yield from opened.fetch()
         facts = opened.facts
-    seconds = gpu_seconds(facts.parameters, facts.bytes, tokens(request))
+    seconds = gpu_seconds(facts.parameters, facts.bytes, tokens(request), steps(request))
     for item in lend(request.model_copy(update={"device": "cuda"}), seconds):
         if isinstance(item, Exception):
             raise item

@@ -3,7 +3,15 @@
 import gradio as gr
 
 # The address of each page, relative to any other: it holds behind whatever prefix a proxy adds.
-PAGES = {"Passport": "./", "Sparsity": "sparsity", "Conflict": "conflict", "Precision": "precision", "Methods": "methods"}
+PAGES = {
+    "Passport": "./",
+    "Sparsity": "sparsity",
+    "Conflict": "conflict",
+    "Precision": "precision",
+    "Exit": "exit",
+    "Library": "library",
+    "Methods": "methods",
+}
 
 
 def build_navigation(current: str) -> None:

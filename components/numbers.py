@@ -1,6 +1,11 @@
 """Numbers as people read them: few digits, thousands separated, with units. Exact values are in the downloads."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzers.base import Interval
 
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -43,6 +48,11 @@ def share(value: float | None) -> str:
     return f"{percent:.3g} %"
 
 
+def between(interval: "Interval | None") -> str:
+    """An interval of shares: ``12 % to 14.5 %``."""
+    return NOTHING if interval is None else f"{share(interval.low)} to {share(interval.high)}"
+
+
 def magnitude(value: float | None) -> str:
     """A weight's size, three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
     if value is None:
@@ -60,6 +70,11 @@ def power(exponent: int, base: int = 2) -> str:
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
+def shape(axes: Sequence[int], scalar: str = NOTHING) -> str:
+    """The shape of a tensor, ``4096 x 64``."""
+    return " x ".join(map(str, axes)) or scalar
+
+
 def duration(seconds: float) -> str:
     """A time span: ``40 ms``, ``2.8 s``, ``4 min 10 s``, ``1 h 5 min``."""
     if seconds < 0.1:
@@ -72,6 +87,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def day(stamp: str) -> str:
+    """A time in ISO form, UTC: ``2026-11-21 23:58 UTC``."""
+    return f"{stamp[:10]} {stamp[11:16]} UTC"
 
 
 def _scaled(value: int, units: tuple[tuple[float, str], ...], small: str) -> str:

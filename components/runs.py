@@ -6,8 +6,12 @@ from typing import Any, Protocol
 import gradio as gr
 
 from analyzers.base import Progress, Request
+from analyzers.errors import MantissaError
+from components import addresses, archive
+from components.archive import STORED
 from components.controls import Controls
-from components.jobs import job, sentence
+from components.jobs import job, log_unexpected, sentence
+from components.numbers import day
 from components.plain_text import html
 from components.progress import Meter
 
@@ -66,23 +70,44 @@ class Runs:
         """The queue is full."""
         return {**self.cleared(failed("Too many analyses are waiting already; try again in a minute.")), **self.controls.busy(False)}
 
-    def run(self, form: Any) -> Iterator[Updates]:
-        """Do what ``form`` asks for. Never raises: what goes wrong is said where the result would stand."""
-        yield from self.guarded(lambda: self.one(form.request()))
+    def run(self, form: Any, again: bool = False) -> Iterator[Updates]:
+        """Do what ``form`` asks for. Never raises: what goes wrong is said where the result would stand.
+
+        again: also where its result is stored.
+        """
+        yield from self.guarded(lambda: self.one(form.request(), again))
 
     def stopped(self) -> Updates:
         """What stands there after Stop."""
         return {self.status: status("Stopped. Nothing of it was kept."), **self.controls.busy(False)}
 
-    def one(self, request: Request) -> Iterator[Updates]:
+    def one(self, request: Request, again: bool = False) -> Iterator[Updates]:
         """The progress and the result of one request. Raises what the analysis raises."""
         meter = self.meter()
-        for item in job(request):
+        made = ""
+        for item in job(request, again=again):
             if not isinstance(item, Progress):
-                done = f'<p class="m-hidden" role="status">Done. {html(self.result.summary(item), 1_000)}</p>'
-                yield {self.status: done, **self.result.show(item), **self.controls.busy(False)}
+                yield self._shown(item, made)
+            elif item.unit == STORED:
+                made = item.note
             elif said := meter.show(item):
                 yield {self.status: said}
+
+    def there(self, asked: Callable[[], Request]) -> Updates:
+        """Updates that show the result of a request that names its commits, if it is stored: without a wait. Never raises."""
+        try:
+            found = archive.find(asked(), ask=False)
+            return self._shown(*found) if found is not None else {}
+        except Exception as error:  # the run that follows says what is wrong
+            if not isinstance(error, MantissaError):
+                log_unexpected(error)
+            return {}
+
+    def _shown(self, report: Any, made: str) -> Updates:
+        """Updates that show ``report``. made: when it was stored, empty where it was computed now. Raises OSError."""
+        done = f'<p class="m-hidden" role="status">Done. {html(self.result.summary(report), 1_000)}</p>'
+        free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
+        return {self.status: done + stored(report.id, made), **self.result.show(report), **free}
 
     def guarded(self, work: Callable[[], Iterator[Updates]]) -> Iterator[Updates]:
         """The updates of ``work``; an error becomes the last of them."""
@@ -94,6 +119,14 @@ class Runs:
     def cleared(self, said: str) -> Updates:
         """Updates that leave nothing on the page but what is said."""
         return {self.status: said, **self.result.hide()}
+
+
+def stored(identifier: str, made: str) -> str:
+    """That a result was not computed but was there, in HTML; nothing where it was computed. made: when, UTC."""
+    if not made:
+        return ""
+    page = f'<a href="{addresses.stored(identifier)}">its own page</a>'
+    return f'<p class="m-stored">Stored result of {html(day(made))}, not computed again. It has {page}.</p>'
 
 
 def status(message: str) -> str:

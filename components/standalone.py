@@ -1,8 +1,9 @@
-"""A page that is complete in itself: nothing is requested from elsewhere, and it opens without a server."""
+"""Reports as a page: complete in itself, so that nothing is requested from elsewhere and it opens without a server; or served by one."""
 
 import json
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from components.markup import caption
 from components.theme import document_css
@@ -23,7 +24,7 @@ summary { padding: 12px 18px; cursor: pointer; color: var(--m-dim); }
 """
 # Scripts and styles are the page's own; nothing may be fetched, sent, framed or submitted.
 _POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "default-src 'none'; script-src 'unsafe-inline'{source}; style-src 'unsafe-inline'; img-src data: blob:; "
     "connect-src 'none'; form-action 'none'; base-uri 'none'"
 )
 # "<" cannot end a script element or open a comment once it is written as an escape, and JSON reads it back the same.
@@ -35,18 +36,50 @@ _DRAW = (
 )
 
 
-def page(heading: str, about: str, body: str) -> str:
-    """The page (about 5 MB: the plots' script is in it). heading, and what it is about: plain text; body: HTML with `figure` in it."""
-    from plotly.offline import get_plotlyjs
+class Page(NamedTuple):
+    """heading, and what it is about: plain text; body: HTML with `figure` in it."""
 
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(heading)}: {escape(about)}</title><style>{document_css()}{_PAGE_CSS}</style></head>"
-        f"<body><main><h1>{escape(heading)}</h1>{body}</main>"
-        f"<script>{get_plotlyjs()}</script><script>{_DRAW}</script></body></html>\n"
-    )
+    heading: str
+    about: str
+    body: str
+
+    def alone(self) -> str:
+        """The page as one file (about 5 MB: the plots' script is in it)."""
+        from plotly.offline import get_plotlyjs
+
+        return self._whole(f"<script>{get_plotlyjs()}</script>", "", self.titled())
+
+    def served(self, plots: str, head: str, body: str) -> str:
+        """The page without the plots' script, which is at the address ``plots``. head: more HTML for the head; body: all of the page."""
+        return self._whole(f'<script src="{escape(plots)}"></script>' if plots else "", head, body, " 'self'")
+
+    def titled(self) -> str:
+        """The body below its heading."""
+        return f"<h1>{escape(self.heading)}</h1>{self.body}"
+
+    def _whole(self, script: str, head: str, body: str, source: str = "") -> str:
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(source=source)}">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
+            f"<title>{escape(self.heading)}: {escape(self.about)}</title>{head}<style>{document_css()}{_PAGE_CSS}</style></head>"
+            f"<body><main>{body}</main>{script}{f'<script>{_DRAW}</script>' if script else ''}</body></html>\n"
+        )
+
+
+def report_page(heading: str, names: Sequence[str], articles: Sequence[str]) -> Page:
+    """The page of several reports, each an `article`; its title names the first of them."""
+    return Page(heading, ", ".join(names[:3]) + (" ..." if len(names) > 3 else ""), "".join(articles))
+
+
+def article(row: int, parts: Sequence[str]) -> str:
+    """The cards of one report (HTML), which a link to ``#report-ROW`` finds."""
+    return f'<article id="report-{row}">{"".join(parts)}</article>'
+
+
+def card(content: str) -> str:
+    """A card without a title. content: HTML."""
+    return f'<div class="m-card">{content}</div>'
 
 
 def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str = "") -> str:

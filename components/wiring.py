@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gradio as gr
 
+from components.embed import WHOLE_CODE
 from components.jobs import READING, Lane
 from components.links import Query
 from components.progress import Meter
@@ -14,10 +16,14 @@ from components.share import Share
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # The form is filled from the address first; then the visitor's click is made for them, unless the address was refused.
 _RUN_FROM_ADDRESS = (
-    "() => {{ if (new URLSearchParams(location.search).get('{key}') && !document.querySelector('#m-status .m-error')) "
+    "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
+    "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
     "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
 )
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
+# A page of another site that holds us in its <gradio-app> says in an attribute what is asked: its own address is not ours.
+_EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
+_QUERY_KEYS = 1_000
 
 
 def wire_runs(
@@ -37,6 +43,9 @@ def wire_runs(
     def run(*values: Any) -> Iterator[Updates]:
         yield from runs.run(form(*values))
 
+    def compute(*values: Any) -> Iterator[Updates]:
+        yield from runs.run(form(*values), again=True)
+
     def ended_early(shown: str | None, *state: Any) -> Updates:
         if shown == Meter.waiting():
             return runs.refuse()
@@ -44,15 +53,16 @@ def wire_runs(
         return runs.stopped(*state) if Meter.is_progress(shown) else {runs.status: gr.skip()}
 
     everything = runs.outputs()
-    starts = [runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET)]
+    starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
+    starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
     for button, values in examples:
         # by component: a list alone would be the value of a single one
         updates = dict(zip(filled, values, strict=True))
         named = button.click(lambda updates=updates: updates, outputs=filled, queue=False, **QUIET)
-        starts.append(named.then(runs.begin, outputs=everything, queue=False, **QUIET))
+        starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
     started = []
-    for start in starts:
-        done = start.then(run, fields, everything, concurrency_limit=lane.limit, concurrency_id=lane.name, **QUIET)
+    for start, work in starts:
+        done = start.then(work, fields, everything, concurrency_limit=lane.limit, concurrency_id=lane.name, **QUIET)
         done.failure(ended_early, [runs.status, *runs.state()], everything, queue=False, **QUIET)
         started.append(done)
     # an event that cancels others gets no inputs: what was reached is shown by the next
@@ -61,17 +71,44 @@ def wire_runs(
     return halted.then(runs.stopped, runs.state(), everything, queue=False, **QUIET)
 
 
-def wire_address(page: gr.Blocks, key: str, prefill: Callable[[Query], list[Any]], outputs: Sequence[Any]) -> None:
-    """When the page is opened, ``prefill`` fills ``outputs`` from the address; if ``key`` is in it and nothing is refused, a run starts."""
+def wire_address(
+    page: gr.Blocks,
+    key: str,
+    prefill: Callable[[Query], list[Any]],
+    outputs: Sequence[Any],
+    runs: Runs,
+    form: Callable[[Query], Form],
+) -> None:
+    """When the page is opened, ``prefill`` fills ``outputs`` from the address, whose last is the status.
 
-    def fill(request: gr.Request) -> list[Any]:
-        return prefill(request.query_params.multi_items())
+    If ``key`` is in the address and nothing is refused, the result of ``form`` of it is shown where it is stored under the commits that
+    are named; else a run starts.
+    """
+    embedded = gr.Textbox(visible=False)
 
-    loaded = page.load(fill, outputs=outputs, queue=False, **QUIET)
-    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key), **QUIET)
+    def fill(query: str | None, request: gr.Request) -> Updates:
+        asked = _pairs(query) if query else request.query_params.multi_items()
+        filled: Updates = dict(zip(outputs, prefill(asked), strict=True))
+        wanted = dict(asked).get(key) and not filled[runs.status]
+        return {**filled, **runs.there(lambda: form(asked).request())} if wanted else filled
+
+    every = list(dict.fromkeys([*outputs, *runs.outputs()]))
+    loaded = page.load(fill, embedded, every, js=_EMBEDDED_QUERY, queue=False, **QUIET)
+    loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)
+
+
+def _pairs(query: str) -> Query:
+    """The keys and values of a query string; none of one that has too many."""
+    try:
+        return parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=_QUERY_KEYS)
+    except ValueError:
+        return []
 
 
 def wire_links(shares: Sequence[Share]) -> None:
-    """Links are shown with the address of this page before them."""
+    """Links are shown with the address of this page before them, and so is what embeds the result elsewhere."""
     for share in shares:
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
+        if share.embed is not None:
+            for code in share.embed.codes():
+                code.change(None, code, code, js=WHOLE_CODE, **QUIET)

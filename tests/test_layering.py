@@ -32,10 +32,11 @@ ANALYZER_PARTS = {
 RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
-# The command line is an entry point like app.py: for --html it may reach up, and only lazily.
+# The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
     ("analyzers.command_line", "components.export"),
+    ("analyzers.command_line", "components.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
 }
 
@@ -54,15 +55,15 @@ class Library:
 LIBRARIES = {
     "accelerate": Library(lazily=("analyzers",)),
     "gradio": Library(eagerly=("app", "components")),
-    "httpx2": Library(eagerly=("analyzers.checkpoints.hub",)),
+    "httpx2": Library(eagerly=("analyzers.checkpoints.hub",), lazily=("components.library",)),
     "huggingface_hub": Library(eagerly=("analyzers.checkpoints.hub", "components.library")),
     "pandas": Library(eagerly=("components",), lazily=("analyzers",)),
-    "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows")),
+    "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows", "components.library")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
     "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
     "torch": Library(
-        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants"),
+        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants", "analyzers.exit_feedback"),
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
@@ -81,6 +82,7 @@ LIGHT = (
     "analyzers.dtype_detection",
     "analyzers.update_sparsity",
     "analyzers.scan",
+    "components.library",
 )
 HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 

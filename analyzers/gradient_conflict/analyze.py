@@ -18,7 +18,8 @@ from analyzers.gradient_conflict.jackknife import pair_share
 from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU
-from analyzers.gradient_conflict.report import ConflictReport, ConflictRequest, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
+from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
+from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair

@@ -13,8 +13,8 @@ from torch import Tensor
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.pairs import Pairs
 from analyzers.gradient_conflict.rates import clipped
-from analyzers.gradient_conflict.report import BatchRow
 from analyzers.gradient_conflict.scaling import LARGEST
+from analyzers.gradient_conflict.summaries import BatchRow
 
 DRAWS = 4
 

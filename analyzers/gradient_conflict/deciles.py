@@ -13,7 +13,7 @@ from torch import Tensor
 from analyzers.base import Interval
 from analyzers.gradient_conflict.jackknife import FEWEST, FloatArray, half_width
 from analyzers.gradient_conflict.pairs import Pairs
-from analyzers.gradient_conflict.report import DecileRow
+from analyzers.gradient_conflict.summaries import DecileRow
 
 DECILES = 10
 

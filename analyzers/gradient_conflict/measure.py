@@ -1,5 +1,6 @@
 """From the sums over a model's layers to a `Measurement`, and from two of them to what a top-k FFN changes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +11,8 @@ from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Setti
 from analyzers.gradient_conflict.jackknife import FloatArray, difference_interval, pair_share
 from analyzers.gradient_conflict.pairs import PairSums, Thresholds
 from analyzers.gradient_conflict.rates import rates
-from analyzers.gradient_conflict.report import (
-    Cosines,
-    Difference,
-    Dominance,
-    LayerCosines,
-    LayerRow,
-    LayerWeights,
-    Measurement,
-    ModelRow,
-    Weights,
-)
+from analyzers.gradient_conflict.report import Difference
+from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.gradient_conflict.whole import cosines, dominance, whole
 
@@ -111,4 +103,5 @@ def _cosines(gram: FloatArray, layers: Sequence[LayerSums]) -> Cosines:
 
 
 def _values(matrix: FloatArray) -> Values:
-    return tuple(tuple(round(float(value), 6) if np.isfinite(value) else None for value in row) for row in matrix)
+    finite, rows = bool(np.isfinite(matrix).all()), matrix.round(6).tolist()
+    return tuple(tuple(row if finite else [value if math.isfinite(value) else None for value in row]) for row in rows)

@@ -116,23 +116,47 @@ class PairSums:
     def of(cls, pairs: Pairs, thresholds: Thresholds, floor: float = 0.0, exponent: int = 0) -> Self:
         """Of one chunk. floor: the one that ``pairs`` were made with; exponent: theirs are gradients times 2^exponent."""
         every = Pairs(pairs.gram) if floor else pairs
-        below = pairs.count_below(thresholds.gamma)
-        similarity = pairs.similarity().sum(0)
-        sums = (
-            pairs.gram.sum(0),
-            pairs.valid,
-            below,
-            pairs.count_below(thresholds.low),
-            pairs.count_below(thresholds.high),
-            pairs.cosines.sum(0),
-            similarity,
-            below if thresholds.gamma == 0 and not floor else every.count_below(0.0),
-            every.similarity().sum(0) if floor else similarity,
-        )
-        zeros = int(every.counted.numel() - every.counted.sum())
-        lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
+        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
+        zeros, sums = _compiled_sums(pairs, every, thresholds, floor) if compiled else _torch_sums(pairs, every, thresholds)
+        lower = np.tril(sums)  # two halves of a sum may differ in their last bits
         lower[0] *= 4.0**-exponent
         return cls(len(pairs.gram), zeros, *(lower + np.tril(lower, -1).swapaxes(1, 2)))
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+def _compiled_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds, floor: float) -> tuple[int, Matrix]:
+    """``zeros`` and the matrices of `PairSums`, (9, S, S), of which the lower halves count."""
+    from analyzers.numerics.gram_kernels import add_pairs
+
+    grams, samples = pairs.gram.contiguous().numpy(), pairs.gram.shape[-1]
+    below = np.array([np.inf, thresholds.gamma, thresholds.low, thresholds.high, 0], np.float32)
+
+    def added(floor: float) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.uint32]]:
+        sums, counts = np.zeros((3, samples**2)), np.zeros((len(below), samples**2), np.uint32)
+        return add_pairs(grams, SMALLEST_SQUARE, floor, below, sums, counts), sums, counts
+
+    zeros, sums, counts = added(floor)
+    zeros_of_all, sums_of_all, counts_of_all = (zeros, sums, counts) if every is pairs else added(0.0)
+    found = np.stack([sums[0], *counts[:4], sums[1], sums[2], counts_of_all[4], sums_of_all[2]])
+    return zeros_of_all, found.reshape(-1, samples, samples)
+
+
+def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Matrix]:
+    """The same, in any dtype and on any device."""
+    below = pairs.count_below(thresholds.gamma)
+    similarity = pairs.similarity().sum(0)
+    sums = (
+        pairs.gram.sum(0),
+        pairs.valid,
+        below,
+        pairs.count_below(thresholds.low),
+        pairs.count_below(thresholds.high),
+        pairs.cosines.sum(0),
+        similarity,
+        below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
+        similarity if every is pairs else every.similarity().sum(0),
+    )
+    zeros = int(every.counted.numel() - every.counted.sum())
+    return zeros, torch.stack(sums).double().cpu().numpy()

@@ -7,7 +7,7 @@ import numpy as np
 
 from analyzers.gradient_conflict.jackknife import FloatArray, pair_share, share_interval
 from analyzers.gradient_conflict.pairs import PairSums
-from analyzers.gradient_conflict.report import Rates, Undecided
+from analyzers.gradient_conflict.summaries import Rates, Undecided
 
 # How far the cosines of gradients are off where the model ran in this format; most unrelated pairs lie within that of bfloat16.
 TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}

@@ -4,19 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
-from analyzers.gradient_conflict.report import (
-    ATTENTION_BLOCKS,
-    FFN_BLOCKS,
-    BatchRow,
-    ConflictReport,
-    DecileRow,
-    LayerWeights,
-    Measurement,
-    ModelRow,
-    Rates,
-    SampleDominance,
-    Whole,
-)
+from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+from analyzers.gradient_conflict.summaries import BatchRow, DecileRow, LayerWeights, Measurement, ModelRow, Rates, SampleDominance, Whole
 from analyzers.tables import frame
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from analyzers.base import Interval
-from analyzers.gradient_conflict.report import ATTENTION_BLOCKS, FFN_BLOCKS, ConflictReport, Measurement
+from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.terminal import clean, columns, number, percent, plural
 
 # Samples that are listed: those with the largest gradients.

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from analyzers.errors import InvalidRequest
-from analyzers.gradient_conflict.report import ConflictRequest, Selection, TopK
+from analyzers.gradient_conflict.report import TopK
+from analyzers.gradient_conflict.request import ConflictRequest, Selection
 
 
 class TopKMask:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from analyzers.gradient_conflict.jackknife import FloatArray
-from analyzers.gradient_conflict.report import WeightRates
+from analyzers.gradient_conflict.summaries import WeightRates
 
 # A CPU looks at a chunk several times: in parts that stay in the cache of one core.
 _CACHE_BYTES = 1 << 20

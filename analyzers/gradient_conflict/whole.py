@@ -8,8 +8,8 @@ import numpy as np
 from analyzers.gradient_conflict.jackknife import FloatArray, pair_share, share_interval
 from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Thresholds
 from analyzers.gradient_conflict.rates import clipped, undecided
-from analyzers.gradient_conflict.report import SampleDominance, Whole
 from analyzers.gradient_conflict.scaling import LARGEST
+from analyzers.gradient_conflict.summaries import SampleDominance, Whole
 
 # As with units, of which these are sums.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from analyzers import limits
-from analyzers.gradient_conflict.report import ConflictRequest, DataFacts, Difference, Measurement, Units
+from analyzers.gradient_conflict.report import DataFacts, Difference, Units
+from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.load import OpenModel
 from analyzers.terminal import plural
 

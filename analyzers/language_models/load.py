@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -36,7 +37,7 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel:
     """A language model that can be loaded; made by `open_model`. Close it when the run is over, or use it in a ``with`` statement.
 
-    ref, commit, facts: of the checkpoint. tokenizer: of transformers; outline: the model without weights. device: "cpu" or "cuda".
+    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family that has no sdpa gets eager. context: the most tokens
     that it takes in a row, None where config.json sets no end. unused: stored tensors that are not the model's, once it is loaded.
     """
@@ -49,15 +50,21 @@ class OpenModel:
         self.attention: str = self.outline.config._attn_implementation
         context = getattr(text_config(self.outline), "max_position_embeddings", None)
         self.context: int | None = context if isinstance(context, int) else None
-        self.tokenizer = load_tokenizer(checkpoint.repository, self.outline.config, folder)
         self.device = device
         self.dtype = dtype
         self.unused = 0
+        self._repository = checkpoint.repository
         self._packed = checkpoint.quantization == "mxfp4"
         self._folder = folder
         self._weights = weights
         self._needs = 0
         self._stack = ExitStack()
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Of transformers, read when it is first asked for: random tokens need none. Raises the CheckpointError and HubError families."""
+        with _quiet():
+            return load_tokenizer(self._repository, self.outline.config, self._folder)
 
     def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on the disk. Reads nothing.
@@ -176,7 +183,7 @@ def open_model(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     attention: Literal["sdpa", "eager"] = "sdpa",
 ) -> OpenModel:
-    """Open the language model that ``text`` names: its configuration and tokenizer, and the headers of its weights.
+    """Open the language model that ``text`` names: its configuration, and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU what most of the weights are stored in. device: "auto" is a GPU where there is one
     (on ZeroGPU, which lends them, only where it is asked for). attention: see `OpenModel`.

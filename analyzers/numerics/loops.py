@@ -63,7 +63,7 @@ def _compiled() -> Loops:
 def warm() -> None:
     """Load the compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
     loops_for(PLAIN_BYTES + 1)
-    from analyzers.numerics import compiled_pairs, differences
+    from analyzers.numerics import compiled_pairs, differences, gram_kernels
 
-    compiled_pairs.warm()
-    differences.warm()
+    for module in (compiled_pairs, differences, gram_kernels):
+        module.warm()

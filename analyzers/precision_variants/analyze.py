@@ -10,7 +10,6 @@ import torch
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
 from analyzers.errors import InvalidRequest
-from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.work import check_work
@@ -81,7 +80,7 @@ class _Work:
                 f"The model takes at most {opened.context:,} tokens in a row, and sequences of {request.sequence_length:,} were asked for: "
                 "choose a shorter sequence length."
             )
-        found = tokens(request, access, opened.tokenizer, int(text_config(opened.outline).vocab_size))
+        found = tokens(request, access, opened)
         token_ids = torch.tensor(found.rows, device=opened.device)
         batch = Batch(token_ids, token_ids, tuple(map(len, found.rows)))
         return cls(request, found, batch, advantages(request, len(found.rows)), ways)

@@ -13,6 +13,8 @@ from analyzers.checkpoints import Access, LocalRepository, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.data import instruction_pairs
+from analyzers.language_models.ffn import text_config
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import tokenize
 from analyzers.precision_variants.report import PrecisionRequest
@@ -33,15 +35,19 @@ class Tokens:
     preview: str
 
 
-def tokens(request: PrecisionRequest, access: Access, tokenizer: Any, vocabulary: int) -> Tokens:
+def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Tokens:
     """The rows that the request asks for; fewer, or one that is shorter, where the text is.
 
-    Raises InvalidData for what is no data or has fewer than two tokens, LimitExceeded, the HubError family.
+    Random tokens need no tokenizer. Raises InvalidData for what is no data or has fewer than two tokens, LimitExceeded, and what
+    `OpenModel.tokenizer` does.
     """
     if request.data == "random" and request.text is None:
         generator = torch.Generator().manual_seed(request.seed)
-        drawn = torch.randint(vocabulary, (request.sequences, request.sequence_length), generator=generator)
+        drawn = torch.randint(
+            int(text_config(opened.outline).vocab_size), (request.sequences, request.sequence_length), generator=generator
+        )
         return Tokens(tuple(map(tuple, drawn.tolist())), "random", None, "")
+    tokenizer = opened.tokenizer
     stream, source, commit = _stream(request, access, tokenizer)
     every = list(islice(stream, request.sequences * request.sequence_length))
     if len(every) < 2:

@@ -54,10 +54,9 @@ def deciles(report: "ConflictReport") -> str:
 def samples(report: "ConflictReport") -> str:
     """What stands above the table of samples."""
     data = report.data
-    pinned = f" at {data.commit[:12]}" if data.commit and data.source not in ("builtin", "pairs") else ""
     cut = f" {data.truncated} of them cut off." if data.truncated else ""
     return (
-        f"The {numbers.plural(data.samples, 'sample')} of {data_name(report)}{pinned} as they were run: "
+        f"The {numbers.plural(data.samples, 'sample')} of {data_name(report, pinned=True)} as they were run: "
         f"{numbers.plural(data.tokens, 'token')}, {numbers.count(data.answer_tokens)} of them in answers, whose loss is "
         f"differentiated.{cut} The exact tokens are in the JSON."
     )

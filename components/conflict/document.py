@@ -5,47 +5,42 @@ from typing import TYPE_CHECKING
 
 from components.conflict import captions, tables
 from components.conflict.headline import headline
-from components.conflict.layer_table import layer_html
-from components.conflict.names import model_name
-from components.conflict.sample_table import sample_html
+from components.conflict.layer_table import LAYERS
+from components.conflict.sample_table import SAMPLES
 from components.markup import caption, notes
+from components.names import model_name
 from components.plots import gradient_conflict as plots
-from components.standalone import figure, folded, page
+from components.standalone import Page, article, card, figure, folded, report_page
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport
 
 
-def document(reports: "Sequence[ConflictReport]") -> str:
+def document(reports: "Sequence[ConflictReport]") -> Page:
     """A page with the headline, the tables and the plots of each report."""
-    about = ", ".join(map(model_name, reports[:3])) + (" ..." if len(reports) > 3 else "")
-    return page("Gradient conflict", about, "".join(_article(report, row) for row, report in enumerate(reports, 1)))
+    return report_page("Gradient conflict", list(map(model_name, reports)), [_article(*each) for each in enumerate(reports, 1)])
 
 
-def _article(report: "ConflictReport", row: int) -> str:
+def _article(row: int, report: "ConflictReport") -> str:
     compared = tables.differences(report) + notes(report.notes)
     parts = [
         headline(report),
         figure("Conflict by layer", plots.rates(report), f"rates-{row}", captions.rates(report)),
         figure("Size by layer", plots.similarity(report), f"similarity-{row}", captions.similarity(report)),
-        _card(compared) if compared else "",
-        folded("Layers and blocks", layer_html(report)),
+        card(compared) if compared else "",
+        folded("Layers and blocks", LAYERS.html(report)),
         figure("Between samples", plots.cosines(report), f"cosines-{row}", captions.cosines(report)),
         figure("Dominance", plots.dominance(report), f"dominance-{row}", captions.DOMINANCE),
-        folded("Samples", caption(captions.samples(report)) + sample_html(report)),
+        folded("Samples", caption(captions.samples(report)) + SAMPLES.html(report)),
         figure("Batches", plots.batches(report), f"batches-{row}", captions.batches(report)),
-        _card(tables.batches(report)),
+        card(tables.batches(report)),
     ]
     if report.deciles:
-        parts += [figure("By activation", plots.deciles(report), f"deciles-{row}", captions.deciles(report)), _card(tables.deciles(report))]
+        parts += [figure("By activation", plots.deciles(report), f"deciles-{row}", captions.deciles(report)), card(tables.deciles(report))]
     if report.weights is not None:
         parts.append(folded("Weights", caption(captions.weights(report)) + tables.weights(report)))
     parts += [
         figure("The published run", plots.published(report), f"published-{row}", captions.published(report)),
         folded("Published layers", tables.published(report)),
     ]
-    return f'<article id="report-{row}">{"".join(parts)}</article>'
-
-
-def _card(content: str) -> str:
-    return f'<div class="m-card">{content}</div>'
+    return article(row, parts)

@@ -1,75 +1,38 @@
 """The fields of the conflict page: which model, on what text, which gradients, and the options."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from analyzers import limits
-from components.conflict.form import BUILTIN, DATASET, PAIRS, Form
-from components.controls import build_busy, build_buttons, build_examples
-from components.options import typed
-from components.picker import build_picker, wire_search
+from components import model_fields
+from components.conflict.form import PAIRS
+from components.model_fields import Fields, build_attention, build_number, build_text
 from components.wiring import QUIET
 
 _SCORES = [("gate", "gate"), ("up", "up"), ("|up|", "abs-up"), ("gate x up", "product"), ("|gate x up|", "abs-product")]
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """values: the fields in the order of `Form`; chips: the examples."""
-
-    values: list[Any]
-    go: gr.Button
-    stop: gr.Button
-    chips: list[gr.Button]
-
-
-def form_of(*values: Any) -> Form:
-    """The values of the fields as a form."""
-    *texts, checkpointing, weights = values
-    known: list[Any] = [*map(typed, texts), checkpointing is True, weights is not False]
-    return Form(*known)
-
-
 def build_fields(examples: list[str]) -> Fields:
     """Lay them out. examples: what their buttons say. Call inside a page."""
-    with gr.Row(elem_classes="m-ask"):
-        model = build_picker("Model: org/name, perhaps @revision, or a sample", "m-model")
-        go, stop = build_buttons("Measure")
-    build_busy()
-    wire_search([model])
-    chips = build_examples(examples)
-    with gr.Column(elem_classes="m-options m-fields"):
-        text = _text()
-        gradients = _gradients()
-    with gr.Accordion("Options", open=False, elem_classes="m-options", elem_id="m-options"):
-        options = _options()
-    return Fields([model, *text, *gradients, *options], go, stop, chips)
+    return model_fields.build_fields("Measure", examples, [_text, _gradients], _options)
 
 
 def _text() -> list[Any]:
     """source, samples, max_length, pairs, dataset."""
-    with gr.Row():
-        source = gr.Radio(
-            [("Built-in text", BUILTIN), ("My own pairs", PAIRS), ("A Hub dataset", DATASET)],
-            value=BUILTIN,
-            label="Text",
-            info="Instructions and their answers. The gradients are those of the answers' tokens.",
-            elem_id="m-source",
-            scale=2,
-        )
-        samples = gr.Textbox(
-            label="Samples",
-            placeholder="50",
-            info=f"From 2 to {limits.CONFLICT_SAMPLES}, the first ones.",
-            elem_id="m-samples",
-            min_width=120,
-        )
-        length = gr.Textbox(
-            label="Longest sample", placeholder="512", info="In tokens; longer ones are cut off.", elem_id="m-length", min_width=120
-        )
-    pairs = gr.Textbox(
+    info = "Instructions and their answers. The gradients are those of the answers' tokens."
+    return build_text([("My own pairs", PAIRS)], info, _amounts, (PAIRS, _pairs))
+
+
+def _amounts() -> list[Any]:
+    return [
+        build_number("Samples", "50", f"From 2 to {limits.CONFLICT_SAMPLES}, the first ones.", "m-samples"),
+        build_number("Longest sample", "512", "In tokens; longer ones are cut off.", "m-length"),
+    ]
+
+
+def _pairs() -> gr.Textbox:
+    return gr.Textbox(
         label="Pairs",
         info="A line each: a JSON object with instruction and output (and perhaps input), or both with a tab between them.",
         placeholder='{"instruction": "Name the capital of France.", "output": "Paris."}',
@@ -78,16 +41,6 @@ def _text() -> list[Any]:
         visible=False,
         elem_id="m-pairs",
     )
-    dataset = gr.Textbox(
-        label="Dataset",
-        info="The id of a public dataset with instruction and output, prompt and completion, or messages.",
-        placeholder="tatsu-lab/alpaca",
-        visible=False,
-        elem_id="m-dataset",
-    )
-    shown = [pairs, dataset]
-    source.change(lambda source: [gr.update(visible=source == each) for each in (PAIRS, DATASET)], source, shown, queue=False, **QUIET)
-    return [source, samples, length, pairs, dataset]
 
 
 def _gradients() -> list[Any]:
@@ -130,10 +83,8 @@ def _options() -> list[Any]:
     """loss, gamma, floor, dtype, attention, seed, checkpointing, weights."""
     with gr.Row():
         loss = gr.Radio(["mean", "sum"], value="mean", label="Loss of a sample", info="Over the tokens of its answer.")
-        gamma = gr.Textbox(label="Conflict below", placeholder="0", info="A pair conflicts where its cosine is smaller.", min_width=140)
-        floor = gr.Textbox(
-            label="Smallest gradient that counts", placeholder="0", info="In medians of the norms in its layer.", min_width=140
-        )
+        gamma = build_number("Conflict below", "0", "A pair conflicts where its cosine is smaller.", width=140)
+        floor = build_number("Smallest gradient that counts", "0", "In medians of the norms in its layer.", width=140)
     with gr.Row():
         dtype = gr.Radio(
             [("automatic", "auto"), "float32", "bfloat16", "float16"],
@@ -141,8 +92,8 @@ def _options() -> list[Any]:
             label="Run the model in",
             info="Automatic: float32 on a CPU, as stored on a GPU.",
         )
-        attention = gr.Radio(["sdpa", "eager"], value="sdpa", label="Attention", info="Which implementation runs.")
-        seed = gr.Textbox(label="Seed", placeholder="0", info="Of halves and batches.", min_width=120)
+        attention = build_attention("Which implementation runs.")
+        seed = build_number("Seed", "0", "Of halves and batches.")
     with gr.Row():
         checkpointing = gr.Checkbox(label="Recompute activations: less memory, more time")
         weights = gr.Checkbox(value=True, label="Look at each single weight too")

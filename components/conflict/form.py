@@ -3,20 +3,18 @@
 import shlex
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-from analyzers import limits
-from analyzers.errors import InvalidRequest
 from components.conflict.pairs import lines, pasted
-from components.links import Query, pinned, references, validated
+from components.links import Query, pinned, validated
+from components.model_form import BUILTIN as BUILTIN
+from components.model_form import DATASET as DATASET
+from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option
 from components.typed_numbers import fraction, whole
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 
-BUILTIN, PAIRS, DATASET = "builtin", "pairs", "dataset"
-# Pairs longer than this are not put into a link: browsers and proxies cut addresses off.
-LINKED_CHARACTERS = 4_000
+PAIRS = "pairs"
 _WHOLE = ("samples", "max_length", "seed")
 _FRACTIONS = ("gamma", "floor", "topk", "topk_share")
 _TEXTS = ("unit", "ffn", "topk_layers", "select", "loss", "dtype", "attention")
@@ -60,56 +58,42 @@ class Form:
         """The validated request. Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs."""
         from analyzers.gradient_conflict import ConflictRequest
 
-        named = references(self.model, 1)
-        if len(named) != 1:
-            raise InvalidRequest(
-                "Samples are compared in one model at a time: name one."
-                if named
-                else "Type or paste a model id, such as org/name or org/name@revision, or pick one of the examples."
-            )
-        asked: dict[str, Any] = {"model": named[0], **self._data()}
-        asked |= {name: whole(name, text) for name in _WHOLE if (text := getattr(self, name).strip())}
-        asked |= {name: fraction(name, text) for name in _FRACTIONS if (text := getattr(self, name).strip())}
-        asked |= {name: text for name in _TEXTS if (text := getattr(self, name).strip())}
+        asked: dict[str, Any] = {"model": one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
+        asked |= filled(self, _WHOLE, whole) | filled(self, _FRACTIONS, fraction) | filled(self, _TEXTS)
         return validated(ConflictRequest, **asked, weights=self.weights, checkpointing=self.checkpointing)
 
     def _data(self) -> dict[str, Any]:
         if self.source == PAIRS:
             pairs = pasted(self.pairs)
             return {"pairs": pairs, "samples": max(2, len(pairs))}
-        if self.source == DATASET:
-            if not self.dataset.strip():
-                raise InvalidRequest("Type or paste the id of a dataset on the Hub, such as org/name, or choose the built-in text.")
-            return {"data": self.dataset.strip()}
-        return {}
+        return dataset(self.dataset) if self.source == DATASET else {}
 
 
 def form(query: Query) -> Form:
     """The form that the keys and values of a query describe, named as in the request; of each the last counts, unknown ones do not."""
-    last = dict(query)
-    cut = {key: text[: limits.FILTER_LENGTH + 1] for key, text in last.items()}
+    texts = last_texts(query)
     known: dict[str, Any] = {
-        each.name: cut[each.name] for each in fields(Form) if each.name in cut and each.name not in (*_FLAGS, "source", "dataset")
+        each.name: texts[each.name] for each in fields(Form) if each.name in texts and each.name not in (*_FLAGS, "source", "dataset")
     }
-    flags: dict[str, Any] = {name: cut[name] in ("1", "true") for name in _FLAGS if name in cut}
-    if "pairs" in last:
-        return Form(**known | {"pairs": last["pairs"], "source": PAIRS}, **flags)
-    if cut.get("data", BUILTIN) not in ("", BUILTIN):
-        return Form(**known | {"dataset": cut["data"], "source": DATASET}, **flags)
-    return Form(**known, **flags)
+    known |= flags(texts, _FLAGS)
+    if "pairs" in texts:
+        return Form(**known | {"pairs": dict(query)["pairs"], "source": PAIRS})
+    if texts.get("data", BUILTIN) not in ("", BUILTIN):
+        known |= {"dataset": texts["data"], "source": DATASET}
+    return Form(**known)
 
 
 def permalink(report: "ConflictReport") -> str:
     """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are left out."""
     request = report.request
-    keys = [("model", pinned(report.checkpoint))]
+    keys = []
     if request.pairs:
         text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
-        keys += [("pairs", text if len(text) <= LINKED_CHARACTERS else ""), ("samples", str(request.samples))]
+        keys = [("pairs", linked(text)), ("samples", str(request.samples))]
     elif request.data != BUILTIN:
-        keys.append(("data", _dataset(report)))
-    keys += [(name, str(value)) for name, value in _changed(request).items() if name != "samples" or not request.pairs]
-    return "?" + urlencode([*keys, *((name, str(int(getattr(request, name)))) for name in _flags(request))])
+        keys = [("data", dataset_at(report.data.source, report.data.commit))]
+    options = changed(request, (*_OPTIONS, *_FLAGS))
+    return model_link(report.checkpoint, keys, {name: options[name] for name in options if name != "samples" or not request.pairs})
 
 
 def command(report: "ConflictReport") -> str:
@@ -117,23 +101,9 @@ def command(report: "ConflictReport") -> str:
     request = report.request
     words = ["conflict", pinned(report.checkpoint)]
     if request.pairs or request.data != BUILTIN:
-        words += ["--data", "pairs.jsonl" if request.pairs else _dataset(report)]
-    for name, value in _changed(request).items():
-        words.append(f"--{name.replace('_', '-')}={value}" if str(value).startswith("-") else f"--{name.replace('_', '-')}")
-        words += [] if str(value).startswith("-") else [str(value)]
-    words += ["--no-weights" if name == "weights" else "--checkpointing" for name in _flags(request)]
+        words += ["--data", "pairs.jsonl" if request.pairs else dataset_at(report.data.source, report.data.commit)]
+    for name, value in changed(request, _OPTIONS).items():
+        # a value that begins with a dash would be taken for an option
+        words += [option(name, value)] if str(value).startswith("-") else option(name, value).split("=", 1)
+    words += [option(name, value) for name, value in changed(request, _FLAGS).items()]
     return shlex.join(["python", "-m", "analyzers", *words])
-
-
-def _dataset(report: "ConflictReport") -> str:
-    return f"{report.data.source}@{report.data.commit}"
-
-
-def _changed(request: "ConflictRequest") -> dict[str, Any]:
-    """The options that are not at their default."""
-    defaults = type(request).model_fields
-    return {name: value for name in _OPTIONS if (value := getattr(request, name)) != defaults[name].default}
-
-
-def _flags(request: "ConflictRequest") -> list[str]:
-    return [name for name in _FLAGS if getattr(request, name) != type(request).model_fields[name].default]

@@ -2,32 +2,34 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.language_models.samples import SAMPLES
 from components import numbers
-from components.conflict.names import commit, data_name, model_name, unit, units
-from components.markup import head, tag, tile
-from components.plain_text import html, prose
+from components.conflict.names import data_name, unit, units
+from components.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, number, tiles
+from components.markup import tag
+from components.names import model_name
+from components.plain_text import html
 
 if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport, Rates
+    from analyzers.gradient_conflict.report import ConflictReport
+    from analyzers.gradient_conflict.summaries import Rates
 
 
 def headline(report: "ConflictReport") -> str:
     """Head, number, tiles."""
-    tiles = _whole(report) + _size(report) + _dominance(report) + (_topk(report) if report.original is not None else _batches(report))
-    parts = _head(report) + _about_sample(report) + _number(report) + f'<div class="m-tiles">{tiles}</div>' + _open(report)
-    return f'<section class="m-card" aria-label="Gradient conflict">{parts}</section>'
+    last = _topk(report) if report.original is not None else _batches(report)
+    return card(
+        "Gradient conflict",
+        _head(report),
+        about_sample(report.checkpoint.ref, more=", on the built-in text"),
+        number("Conflict rate", numbers.share(report.model.conflict_rate), report.model.interval, report.statement),
+        tiles(_whole(report), _size(report), _dominance(report), last),
+        _open(report),
+    )
 
 
 def summary(report: "ConflictReport") -> str:
     """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
     return f"{model_name(report)}: conflict rate {numbers.share(report.model.conflict_rate)}. {report.statement}"
-
-
-def between(rates: "Rates") -> str:
-    """The 95 % interval of a rate, or a dash."""
-    interval = rates.interval
-    return numbers.NOTHING if interval is None else f"{numbers.share(interval.low)} to {numbers.share(interval.high)}"
 
 
 def left_open(rates: "Rates") -> str:
@@ -43,25 +45,12 @@ def points(difference: float | None) -> str:
 
 def _head(report: "ConflictReport") -> str:
     data, ffn = report.data, report.ffn
-    short = f" <small>@&nbsp;{html(commit(report))}</small>" if commit(report) else ""
     facts = (
         f"{numbers.count(ffn.neurons)} {units(report)} in {numbers.plural(ffn.layers, 'layer')}, "
         f"{numbers.plural(data.samples, 'sample')} of {data_name(report)}, {numbers.plural(data.tokens, 'token')}, "
         f"{report.dtype}. Took {numbers.duration(report.timing.seconds)}"
     )
-    return head(f"{html(model_name(report))}{short}", facts)
-
-
-def _about_sample(report: "ConflictReport") -> str:
-    sample = SAMPLES.get(report.checkpoint.ref.removeprefix("sample:")) if report.checkpoint.ref.startswith("sample:") else None
-    return f'<p class="m-sample">A built-in sample: {html(sample.description, 500)}, on the built-in text.</p>' if sample else ""
-
-
-def _number(report: "ConflictReport") -> str:
-    model = report.model
-    interval = f"<small>95 % interval: {html(between(model))}</small>" if model.interval is not None else ""
-    number = f'<p class="m-number">{numbers.share(model.conflict_rate)}{interval}</p>'
-    return f'<div class="m-headline"><h3>Conflict rate</h3>{number}<p class="m-means">{prose(report.statement)}</p></div>'
+    return model_head(model_name(report), report.checkpoint, facts)
 
 
 def _open(report: "ConflictReport") -> str:
@@ -78,51 +67,51 @@ def _open(report: "ConflictReport") -> str:
 def _whole(report: "ConflictReport") -> str:
     whole = report.model.whole
     if whole.conflict_rate is None:
-        return tile("Whole gradients", "Cannot tell", tag("undecided", "not decided"), "<p>No two samples have a gradient.</p>")
+        return cannot_tell("Whole gradients", "No two samples have a gradient.")
     body = (
         f"Of the pairs of samples, so many conflict in their whole gradients, all {units(report)} taken together. "
         f"The mean cosine is {numbers.magnitude(whole.mean_cosine)}."
     )
-    return tile("Whole gradients", numbers.share(whole.conflict_rate), tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Whole gradients", numbers.share(whole.conflict_rate), FACT, body)
 
 
 def _size(report: "ConflictReport") -> str:
     model = report.model
     body = f"Mean similarity of the sizes of two gradients of the same {unit(report)}: 1 for equal lengths, near 0 if one is far longer."
     value = numbers.magnitude(model.magnitude_similarity)
-    return tile("Of one size?", value, tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Of one size?", value, FACT, body)
 
 
 def _dominance(report: "ConflictReport") -> str:
     found = report.dominance
     if found.effective_samples is None or found.top_share is None or found.top_sample is None:
-        return tile("Dominance", "Cannot tell", tag("undecided", "not decided"), "<p>No sample has a gradient.</p>")
+        return cannot_tell("Dominance", "No sample has a gradient.")
     body = (
         f"So many equal samples would weigh as much as the {numbers.plural(report.data.samples, 'sample')}. The largest, sample "
         f"{found.top_sample}, has {numbers.share(found.top_share)} of the sum of squares; an equal part is "
         f"{numbers.share(1 / report.data.samples)}."
     )
-    return tile("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", FACT, body)
 
 
 def _topk(report: "ConflictReport") -> str:
     model = report.differences[0] if report.differences else None
     original = report.original.model.conflict_rate if report.original is not None else None
     if model is None or model.conflict_rate is None:
-        return tile("Top-k against original", "Cannot tell", tag("undecided", "not decided"), "<p>There is nothing to compare.</p>")
+        return cannot_tell("Top-k against original", "There is nothing to compare.")
     kept = f"Tokens keep {numbers.share(report.ffn.topk.kept)} of the neurons. " if report.ffn.topk is not None else ""
     body = f"{kept}Conflict rate {numbers.share(original)} with the original FFN, {numbers.share(report.model.conflict_rate)} with top-k."
-    interval, how = model.interval, tag("fact", "fact")
+    interval, how = model.interval, FACT
     if interval is not None:
         body += f" 95 % interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
-        how = tag("undecided", "no clear difference") if interval.low <= 0 <= interval.high else tag("inference", "estimate")
-    return tile("Top-k against original", points(model.conflict_rate), how, f"<p>{html(body, 400)}</p>")
+        how = tag("undecided", "no clear difference") if interval.low <= 0 <= interval.high else ESTIMATE
+    return answer("Top-k against original", points(model.conflict_rate), how, body)
 
 
 def _batches(report: "ConflictReport") -> str:
     scale = report.model.whole.noise_scale
     if scale is None:
         body = "The mean gradient of these samples cannot be told from noise: more samples might show one."
-        return tile("Noise scale", "Cannot tell", tag("undecided", "not decided"), f"<p>{body}</p>")
+        return cannot_tell("Noise scale", body)
     body = "The batch size at which the noise of a batch's gradient would be as large as its signal, judged from these samples."
-    return tile("Noise scale", numbers.magnitude(scale), tag("inference", "estimate"), f"<p>{body}</p>")
+    return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)

@@ -1,18 +1,16 @@
 """The table of layers: all blocks of a gradient together, and each alone."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import gradio as gr
+from typing import TYPE_CHECKING
 
 from components import numbers
-from components.conflict.headline import between, left_open
+from components.conflict.headline import left_open
 from components.conflict.names import sides
-from components.data_table import Column, DataTable
-from components.markup import table
+from components.data_table import Column, DataTable, Line
 
 if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport, ModelRow, Rates
+    from analyzers.gradient_conflict.report import ConflictReport
+    from analyzers.gradient_conflict.summaries import ModelRow, Rates
 
 ALL = "all"
 _BLOCKS = ("gate", "up", "down", "q", "k", "v", "o")
@@ -31,26 +29,10 @@ _COLUMNS = (
     Column("Units", 84, True),
     Column("Without gradient", 138, True),
 )
-_TABLE = DataTable(_COLUMNS)
-_Line = tuple[list[Any], list[str]]
 
 
-def build_layer_table() -> gr.Dataframe:
-    """An empty table. Call inside a page."""
-    return _TABLE.build("Layers and blocks", "m-layers-table")
-
-
-def layer_rows(report: "ConflictReport") -> dict[str, Any]:
-    """The value of the table: the model first, then the layers from the last; after each all of it, its blocks."""
-    return _TABLE.value(_lines(report))
-
-
-def layer_html(report: "ConflictReport") -> str:
-    """The same in HTML."""
-    return table([column.name for column in _COLUMNS], (read for _, read in _lines(report)), frozenset(range(3, len(_COLUMNS))))
-
-
-def _lines(report: "ConflictReport") -> Iterator[_Line]:
+def _lines(report: "ConflictReport") -> Iterator[Line]:
+    """The model first, then the layers from the last; of each all of it, then its blocks."""
     for name, found in sides(report):
         ffn = name if report.original is not None else "as it is"
         rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
@@ -62,7 +44,7 @@ def _lines(report: "ConflictReport") -> Iterator[_Line]:
                     yield _line(layer, ffn, block, rates, None)
 
 
-def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> _Line:
+def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> Line:
     whole = None if row is None else row.whole.conflict_rate
     measures = (rates.conflict_rate, rates.magnitude_similarity, rates.mean_cosine, whole, rates.conflict_rate_historic)
     rate, similarity, cosine, of_whole, historic = measures
@@ -72,7 +54,7 @@ def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | Non
         *(similarity, cosine, of_whole, historic, rates.pairs, *counts),
     ]
     read = [
-        *(layer, ffn, block, numbers.share(rate), between(rates), left_open(rates)),
+        *(layer, ffn, block, numbers.share(rate), numbers.between(rates.interval), left_open(rates)),
         *(numbers.magnitude(similarity), numbers.magnitude(cosine), numbers.share(of_whole) if row is not None else numbers.NOTHING),
         *(
             numbers.share(historic),
@@ -81,3 +63,6 @@ def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | Non
         ),
     ]
     return values, read
+
+
+LAYERS = DataTable("Layers and blocks", "m-layers-table", _COLUMNS, _lines)

@@ -1,30 +1,23 @@
-"""What models, units, FFNs and samples are called on the page; plain text."""
+"""What units, FFNs and samples are called on the page; plain text."""
 
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from components.names import source_name
 from components.plain_text import shown
 
 if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport, Measurement
+    from analyzers.gradient_conflict.report import ConflictReport
+    from analyzers.gradient_conflict.summaries import Measurement
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"
 _EXCERPT = 64
+_OURS = {"builtin": "the built-in text", "pairs": "pairs given"}
 
 
-def model_name(report: "ConflictReport") -> str:
-    """The model as asked for, with its revision."""
-    return shown(report.request.model)
-
-
-def commit(report: "ConflictReport") -> str:
-    """The beginning of the commit; nothing for a sample, which has none."""
-    return "" if report.checkpoint.ref.startswith("sample:") else shown(report.checkpoint.commit[:7])
-
-
-def data_name(report: "ConflictReport") -> str:
-    """Where the samples are from."""
-    return {"builtin": "the built-in text", "pairs": "pairs given"}.get(report.data.source, shown(report.data.source))
+def data_name(report: "ConflictReport", pinned: bool = False) -> str:
+    """Where the samples are from, ``pinned`` with the commit."""
+    return source_name(report.data.source, _OURS, report.data.commit if pinned else None)
 
 
 def unit(report: "ConflictReport") -> str:

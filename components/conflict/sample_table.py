@@ -1,14 +1,11 @@
 """The table of samples, as they were run."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import gradio as gr
+from typing import TYPE_CHECKING
 
 from components import numbers
 from components.conflict.names import excerpts
-from components.data_table import Column, DataTable
-from components.markup import table
+from components.data_table import Column, DataTable, Line
 from components.plain_text import shown
 
 if TYPE_CHECKING:
@@ -28,25 +25,9 @@ _COLUMNS = (
     Column("Of the answer", 118, True),
     Column("Cut off", 84, False),
 )
-_TABLE = DataTable(_COLUMNS)
 
 
-def build_sample_table() -> gr.Dataframe:
-    """An empty table. Call inside a page."""
-    return _TABLE.build("Samples", "m-samples-table")
-
-
-def sample_rows(report: "ConflictReport") -> dict[str, Any]:
-    """The value of the table, in the order of the samples."""
-    return _TABLE.value(_lines(report))
-
-
-def sample_html(report: "ConflictReport") -> str:
-    """The same in HTML."""
-    return table([column.name for column in _COLUMNS], (read for _, read in _lines(report)), frozenset({0, *range(2, 10)}))
-
-
-def _lines(report: "ConflictReport") -> Iterator[tuple[list[Any], list[str]]]:
+def _lines(report: "ConflictReport") -> Iterator[Line]:
     texts = excerpts(report, _LONGEST)
     for row, sample, text in zip(report.dominance.samples, report.samples, texts, strict=True):
         tokens, answer = len(sample.token_ids), len(sample.token_ids) - sample.answer_start
@@ -59,3 +40,6 @@ def _lines(report: "ConflictReport") -> Iterator[tuple[list[Any], list[str]]]:
                 *(numbers.magnitude(sample.loss), numbers.magnitude(row.norm), numbers.count(tokens), numbers.count(answer), cut),
             ],
         )
+
+
+SAMPLES = DataTable("Samples", "m-samples-table", _COLUMNS, _lines)

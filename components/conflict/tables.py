@@ -10,7 +10,8 @@ from components.markup import table
 
 if TYPE_CHECKING:
     from analyzers.base import Interval
-    from analyzers.gradient_conflict.report import ConflictReport, WeightRates
+    from analyzers.gradient_conflict.report import ConflictReport
+    from analyzers.gradient_conflict.summaries import WeightRates
 
 
 def differences(report: "ConflictReport") -> str:
@@ -59,7 +60,7 @@ def deciles(report: "ConflictReport") -> str:
             numbers.count(row.neurons),
             numbers.magnitude(row.mean_activation),
             numbers.share(row.conflict_rate),
-            _between(row.interval),
+            numbers.between(row.interval),
             numbers.magnitude(row.magnitude_similarity),
         )
         for name, found in sides(report)
@@ -110,10 +111,6 @@ def _weights(row: "WeightRates") -> tuple[str, ...]:
 
 def _of(report: "ConflictReport", name: str) -> str:
     return f", {name}" if report.original is not None else ""
-
-
-def _between(interval: "Interval | None") -> str:
-    return numbers.NOTHING if interval is None else f"{numbers.share(interval.low)} to {numbers.share(interval.high)}"
 
 
 def _points_between(interval: "Interval | None") -> str:

@@ -6,15 +6,16 @@ from typing import Any
 import gradio as gr
 
 from analyzers.errors import MantissaError
-from components.controls import Controls, build_busy, build_buttons, build_examples
+from components.controls import Controls, build_busy, build_buttons, build_examples, build_status
 from components.links import Query
 from components.navigation import build_navigation
 from components.options import options, reading_of, typed
 from components.passport.form import Form, form
-from components.passport.result import build_result
+from components.passport.result import RESULT
 from components.passport.runs import PassportRuns
 from components.passport.several import build_several
 from components.picker import build_picker, wire_search
+from components.result_tabs import build_result
 from components.runs import failed
 from components.wiring import QUIET, wire_address, wire_links, wire_runs
 
@@ -52,11 +53,11 @@ def build(page: gr.Blocks) -> None:
     chips = build_examples(list(EXAMPLES))
     with options() as reading:
         fields = [model, *reading]
-    status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
+    status, again = build_status()
     batch = gr.State()
     several = build_several()
-    result = build_result()
-    runs = PassportRuns(Controls(go, stop, chips), status, result, several, batch)
+    result = build_result(RESULT)
+    runs = PassportRuns(Controls(go, stop, chips, again), status, result, several, batch)
     examples = [(chip, [asked]) for chip, asked in zip(chips, EXAMPLES.values(), strict=True)]
     halted = wire_runs(runs, fields, lambda model, *reading: Form(typed(model), reading_of(reading)), examples, [model])
     halted.then(runs.files, batch, runs.outputs(), queue=False, **QUIET)
@@ -64,7 +65,7 @@ def build(page: gr.Blocks) -> None:
     row = several.table.click(runs.open, batch, runs.outputs(), trigger_mode="always_last", queue=False, **QUIET)
     row.success(None, js=_SHOW_RESULT, **QUIET)
     wire_links([result.share, several.share])
-    wire_address(page, "model", _prefill, [*fields, status])
+    wire_address(page, "model", _prefill, [*fields, status], runs, form)
 
 
 def _prefill(query: Query) -> list[Any]:

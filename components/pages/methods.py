@@ -5,6 +5,7 @@ import gradio as gr
 from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
 from components.conflict import methods as conflict
+from components.exit import methods as signals
 from components.markup import table
 from components.navigation import build_navigation
 from components.passport import methods as passport
@@ -27,6 +28,8 @@ batches, dominance</a>, <a href="#activation">activation and weights</a>, <a hre
 run</a></li>
 <li><b>Precision</b>: <a href="#precision">what is compared</a>, <a href="#variants">variants</a>, <a href="#logprobs">log-probabilities and
 ratios</a>, <a href="#headroom">headroom</a>, <a href="#precision-limits">what is run</a></li>
+<li><b>Exit</b>: <a href="#exit">what is measured</a>, <a href="#signals">signals</a>, <a href="#random-codes">random codes</a>,
+<a href="#exit-training">training and cost</a>, <a href="#exit-limits">what is run</a></li>
 <li><b>All</b>: <a href="#quick">quick and exact mode</a>, <a href="#limits">limits</a>, <a href="#sources">sources</a></li>
 </ul></nav>
 """
@@ -57,7 +60,7 @@ def build() -> None:
 def methods_html() -> tuple[str, str]:
     """The whole text of the page: what stands above the reliability plot, and what stands below it."""
     above, below = passport.methods()
-    rest = (below, sparsity.methods(), conflict.methods(), precision.methods(), _limits(), _SOURCES)
+    rest = (below, sparsity.methods(), conflict.methods(), precision.methods(), signals.methods(), _limits(), _SOURCES)
     return f'<div class="m-prose">{_CONTENTS}{above}</div>', f'<div class="m-prose">{"".join(rest)}</div>'
 
 

@@ -7,14 +7,15 @@ import gradio as gr
 
 from analyzers.errors import MantissaError
 from analyzers.update_sparsity.report import DEFAULT_ETA
-from components.controls import Controls, build_busy, build_buttons, build_examples
+from components.controls import Controls, build_busy, build_buttons, build_examples, build_status
 from components.links import Query
 from components.navigation import build_navigation
 from components.options import options, reading_of, typed
+from components.result_tabs import build_result
 from components.runs import Runs, failed
 from components.sparsity.form import Form, form
 from components.sparsity.pickers import MOST, Pickers, build_pickers
-from components.sparsity.result import build_result
+from components.sparsity.result import RESULT
 from components.wiring import wire_address, wire_links, wire_runs
 
 # What each example's button says: base and tuned checkpoints.
@@ -43,15 +44,15 @@ def build(page: gr.Blocks) -> None:
     with options() as reading, gr.Row():
         eta = gr.Textbox(label="Probe: eta, the smallest relative change that counts", placeholder=f"{DEFAULT_ETA:g}")
         spectral = gr.Checkbox(label="Take matrices apart too (singular values, subspaces; reads them whole, takes longer)")
-    status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
-    result = build_result()
-    runs = Runs(Controls(buttons[0], buttons[1], chips), status, result)
+    status, again = build_status()
+    result = build_result(RESULT)
+    runs = Runs(Controls(buttons[0], buttons[1], chips, again), status, result)
     fields = [pickers.base, *pickers.tuned, *reading, eta, spectral]
     examples = [(chip, pickers.fill(*asked)) for chip, asked in zip(chips, EXAMPLES.values(), strict=True)]
     wire_runs(runs, fields, _form, examples, pickers.components())
     wire_links([result.share])
     outputs = [*pickers.components(), *reading, eta, spectral, status]
-    wire_address(page, "base", lambda query: _prefill(pickers, query), outputs)
+    wire_address(page, "base", lambda query: _prefill(pickers, query), outputs, runs, form)
 
 
 def _form(base: Any, *values: Any) -> Form:

@@ -16,26 +16,26 @@ from components.plots.among_models import among_models, place
 _AMONG = "Among models of known training precision"
 
 
-def document(outcomes: Sequence[Outcome]) -> str:
+def document(outcomes: Sequence[Outcome]) -> standalone.Page:
     """A page with the passport, the tables and the plots of each model that has a report; of several, their table first.
 
     Rows are numbered as ``outcomes`` are, those that failed included.
     """
     found = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
     names = [shown(report.checkpoint.ref, 60) for _, report in found]
-    articles = "".join(_article(report, row, len(outcomes) == 1) for row, report in found)
-    about = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-    return standalone.page("Precision passport", about, (_overview(outcomes, found) if len(outcomes) > 1 else "") + articles)
+    overview = [_overview(outcomes, found)] if len(outcomes) > 1 else []
+    articles = [_article(report, row, len(outcomes) == 1) for row, report in found]
+    return standalone.report_page("Precision passport", names, overview + articles)
 
 
 def _overview(outcomes: Sequence[Outcome], found: Sequence[tuple[int, DtypeReport]]) -> str:
     rows = comparison([outcome.model for outcome in outcomes], outcomes, anchors=True)
     figure = standalone.figure(_AMONG, among_models([report for _, report in found], [row for row, _ in found]), "among") if found else ""
-    return f'<article><div class="m-card">{rows}</div>{figure}</article>'
+    return f"<article>{standalone.card(rows)}{figure}</article>"
 
 
 def _article(report: DtypeReport, row: int, alone: bool) -> str:
-    parts = [passport(report), evidence(report)]
+    parts = [passport(report, links=False), evidence(report)]
     if said := plots.why_empty(report):
         parts.append(f'<p class="m-card m-say">{html(said)}</p>')
     else:
@@ -44,7 +44,7 @@ def _article(report: DtypeReport, row: int, alone: bool) -> str:
     if alone:
         parts.append(standalone.figure(_AMONG, among_models([report]), "among", place(report)))
     parts.append(_tensors(report))
-    return f'<article id="report-{row}">{"".join(parts)}</article>'
+    return standalone.article(row, parts)
 
 
 def _tensors(report: DtypeReport) -> str:
@@ -52,7 +52,7 @@ def _tensors(report: DtypeReport) -> str:
         (
             shown(row.name),
             row.dtype,
-            " x ".join(map(str, row.shape)) or numbers.NOTHING,
+            numbers.shape(row.shape),
             numbers.magnitude(row.abs_max),
             numbers.magnitude(row.norm),
             row.lineage.verdict,

@@ -19,7 +19,7 @@ def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:
     ]
     failed = [(outcome.model, outcome.error) for outcome, whole in pairs if not whole]
     reports = [whole for whole in wholes if whole]
-    page = document([Outcome(outcome.model, whole, outcome.error) for outcome, whole in pairs])
+    page = document([Outcome(outcome.model, whole, outcome.error) for outcome, whole in pairs]).alone()
     others = f"-and-{len(outcomes) - 1}-more" if len(outcomes) > 1 else ""
     name = file_name([f"{outcomes[0].model}{others}"], "dtype")
     return write_files(folder, name, "[" + ",\n".join(each) + "]", tables_zip(reports, failed), page)

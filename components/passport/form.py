@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.links import Query, Reading, command_line, link, pinned, reading, references, validated
+from components.links import Query, Reading, command_line, link, pinned, reading, references, revised, validated
 from components.passport.outcomes import Outcome
 
 
@@ -38,12 +38,9 @@ def models(text: str) -> list[str]:
 
 def form(query: Query) -> Form:
     """The form that the keys and values of a query describe: each ``model`` adds one; ``revision`` belongs to a single one."""
-    asked = [text for key, text in query if key == "model"]
+    asked = [text for key, text in revised(query) if key == "model"]
     # one character more than is allowed, so that too much is refused and not cut
     model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
-    revision = dict(query).get("revision", "")[: limits.REFERENCE_LENGTH]
-    if revision and len(asked) == 1 and asked[0]:
-        model = f"{model}@{revision}"
     return Form(model, reading(query))
 
 

@@ -8,6 +8,7 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeRequest
+from components.archive import STORED
 from components.controls import Controls
 from components.jobs import job, sentence
 from components.passport.form import Form
@@ -32,12 +33,12 @@ class PassportRuns(Runs):
         """Everything a run may fill."""
         return [*super().outputs(), self._batch, *self._several.components()]
 
-    def run(self, form: Form) -> Iterator[Updates]:
+    def run(self, form: Form, again: bool = False) -> Iterator[Updates]:
         """Read what ``form`` names. Never raises: what goes wrong is said where the result would stand."""
-        yield from self.guarded(lambda: self._work(form.requests()))
+        yield from self.guarded(lambda: self._work(form.requests(), again))
 
-    def _work(self, requests: list[DtypeRequest]) -> Iterator[Updates]:
-        return self.one(requests[0]) if len(requests) == 1 else self._several_models(Batch.of(requests))
+    def _work(self, requests: list[DtypeRequest], again: bool) -> Iterator[Updates]:
+        return self.one(requests[0], again) if len(requests) == 1 else self._several_models(Batch.of(requests))
 
     def cleared(self, said: str) -> Updates:
         """Updates that leave nothing on the page but what is said."""
@@ -52,6 +53,8 @@ class PassportRuns(Runs):
                 for item in job(request, started):
                     if not isinstance(item, Progress):
                         batch.add(item)
+                        continue
+                    if item.unit == STORED:
                         continue
                     named = item.model_copy(update={"note": f"{number} of {len(batch.requests)}, {request.model}: {item.note}"})
                     if said := meter.show(named):

@@ -118,5 +118,5 @@ def build_several() -> Several:
                 about = gr.HTML(elem_classes="m-plain")
                 among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
             with gr.Tab("Share"):
-                share = build_share("m-all")
+                share = build_share("m-all", embeds=False)
     return Several(card, table, under, about, among, share)

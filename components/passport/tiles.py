@@ -4,26 +4,22 @@ Each tile has one short answer, one tag for how we know it, and a sentence or tw
 from a checkpoint or from a label is escaped here.
 """
 
-from urllib.parse import urlsplit
-
 from analyzers.dtype_detection import DtypeReport
-from analyzers.language_models.samples import SAMPLES
 from components import numbers
+from components.headline import about_sample, card, tiles
 from components.markup import head, tag, tile
+from components.passport.trained_in import trained_in, training_answer
 from components.plain_text import html, prose
 
 FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
-_LIKELY = 0.75
 _DTYPES_LISTED = 4
 
 
-def passport(report: DtypeReport) -> str:
-    """The head and the four tiles of one report."""
-    tiles = _stored(report) + _passed_through(report) + _trained_in(report) + _safe_in_fp16(report)
-    return (
-        f'<section class="m-card" aria-label="Passport">{_head(report)}{_about_sample(report)}<div class="m-tiles">{tiles}</div></section>'
-    )
+def passport(report: DtypeReport, links: bool = True) -> str:
+    """The head and the four tiles of one report. links: with those that hold on the pages of the app only."""
+    questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
+    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions)
 
 
 def summary(report: DtypeReport) -> str:
@@ -34,7 +30,7 @@ def summary(report: DtypeReport) -> str:
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
     """The answers of the four tiles, plain text: stored as, passed through, trained in, safe in fp16."""
-    return _stored_answer(report), _lineage_answer(report)[0], _training_answer(report)[0], _RISK[report.fp16_risk.level][0]
+    return _stored_answer(report), _lineage_answer(report)[0], training_answer(report), _RISK[report.fp16_risk.level][0]
 
 
 def format_name(dtype: str) -> str:
@@ -54,12 +50,6 @@ def _head(report: DtypeReport) -> str:
     noun = "parameter" if checkpoint.parameters == 1 else "parameters"
     facts = f"{numbers.parameters(checkpoint.parameters)} {noun}, {numbers.size(checkpoint.bytes)}.{chosen} {read}"
     return head(f"{html(checkpoint.ref)}{commit}{where}", facts)
-
-
-def _about_sample(report: DtypeReport) -> str:
-    """What a built-in sample is and shows: the truth about it is known."""
-    sample = SAMPLES.get(report.checkpoint.ref.removeprefix("sample:")) if report.checkpoint.ref.startswith("sample:") else None
-    return f'<p class="m-sample">A built-in sample: {html(f"{sample.description}. It shows {sample.shows}.", 500)}</p>' if sample else ""
 
 
 def _stored_answer(report: DtypeReport) -> str:
@@ -97,44 +87,6 @@ def _passed_through(report: DtypeReport) -> str:
     answer, kind = _lineage_answer(report)
     text = {"undecided": "not decided"}.get(kind, kind)
     return tile("Passed through", answer, tag(kind, text), f"<p>{prose(report.lineage.statement)}</p>")
-
-
-def _training_answer(report: DtypeReport) -> tuple[str, str, str]:
-    training = report.training
-    if training.basis == "label":
-        return training.verdict, "label", "label"
-    if training.verdict == "undecided" or not training.probabilities:
-        return "Cannot tell", "undecided", "not decided"
-    # Magnitudes decide on 29 labelled models, and what they were surest of was wrong: no more than "perhaps".
-    likely = training.basis == "lineage" and max(training.probabilities.values()) >= _LIKELY
-    return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
-
-
-def _trained_in(report: DtypeReport) -> str:
-    answer, kind, text = _training_answer(report)
-    bars = "" if kind == "label" else _bars(report.training.probabilities)
-    source = f"<p>{_source(report.training.source)}</p>" if report.training.source else ""
-    return tile("Trained in", answer, tag(kind, text), f"{bars}<p>{prose(report.training.explanation)}</p>{source}")
-
-
-def _bars(probabilities: dict[str, float]) -> str:
-    rows = []
-    for name, value in sorted(probabilities.items(), key=lambda item: -item[1]):
-        label, percent = html(name, 20), numbers.share(round(value, 2))
-        meter = f'<meter min="0" max="1" value="{value:.4f}" aria-label="Probability of {label}">{percent}</meter>'
-        rows.append(f"<li>{label}{meter}<span>{percent}</span></li>")
-    return f'<ul class="m-bars">{"".join(rows)}</ul>' if rows else ""
-
-
-def _source(source: str) -> str:
-    """A link where the source is an address; else the text itself."""
-    try:
-        link = urlsplit(source).scheme in ("http", "https") and urlsplit(source).hostname
-    except ValueError:
-        link = None
-    if not link:
-        return f"Source: {html(source)}"
-    return f'<a href="{html(source, len(source))}" rel="noopener noreferrer nofollow" target="_blank">Source: {html(link)}</a>'
 
 
 _RISK = {

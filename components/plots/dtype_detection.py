@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from analyzers.dtype_detection import DtypeReport
 from analyzers.numerics import BF16, FP8_E4M3, FP16
 from components import numbers
-from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, text
+from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, text, threshold
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -75,7 +75,7 @@ def spectrum(report: DtypeReport) -> "Figure":
     # for the names point inwards and a mark ends at its name.
     left = [mark for mark in drawn if mark.log2 < low + 0.5 * (high - low)]
     for line, mark in enumerate([*left, *reversed(drawn[len(left) :])]):
-        _vertical(figure, mark, 1 - 0.42 * line / len(drawn), right=mark in left)
+        threshold(figure, mark.log2, 1 - 0.42 * line / len(drawn), mark.name, right=mark in left)
     top = max((100 * item.count / total for item in report.exponents), default=1.0)
     step_ticks = 8 if high - low <= 80 else 32
     ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))
@@ -141,23 +141,6 @@ def layers(report: DtypeReport) -> "Figure":
     )
     figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
     return figure
-
-
-def _vertical(figure: "Figure", mark: Mark, height: float, right: bool) -> None:
-    figure.add_shape(type="line", yref="paper", x0=mark.log2, x1=mark.log2, y0=0, y1=height, line=LIMIT)
-    figure.add_annotation(
-        x=mark.log2,
-        yref="paper",
-        y=height,
-        text=mark.name,
-        showarrow=False,
-        xanchor="left" if right else "right",
-        xshift=4 if right else -4,
-        yanchor="top",
-        font={"size": 11},
-        bgcolor=GROUND,
-        borderpad=1,
-    )
 
 
 def _range(report: DtypeReport) -> tuple[float, float]:

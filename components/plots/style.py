@@ -1,6 +1,11 @@
 """What all figures share: their layout, colours and markers. Colours of text, grid and limits come from the style sheet."""
 
+from typing import TYPE_CHECKING
+
 from components import numbers, plain_text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 # Each has at least 3:1 against the light and the dark card, and traces differ by marker and dash as well as by colour.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
@@ -26,6 +31,24 @@ def layout(height: int) -> dict[str, object]:
         "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
         "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1, "tickfont": {"size": 11}},
     }
+
+
+def threshold(figure: "Figure", x: float, height: float, name: str, right: bool) -> None:
+    """A vertical line at ``x`` to the share ``height`` of the figure, its name (plain text of ours) at the top, right or left of it."""
+    figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
+    figure.add_annotation(
+        x=x,
+        yref="paper",
+        y=height,
+        text=name,
+        showarrow=False,
+        xanchor="left" if right else "right",
+        xshift=4 if right else -4,
+        yanchor="top",
+        font={"size": 11},
+        bgcolor=GROUND,
+        borderpad=1,
+    )
 
 
 def text(words: str) -> str:

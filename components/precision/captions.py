@@ -83,7 +83,6 @@ def tensors(left_out: int) -> str:
 def inputs(report: "PrecisionReport") -> str:
     """What the model was run on."""
     found = report.inputs
-    pinned = f" at {found.commit[:12]}" if found.commit and found.source not in ("builtin", "text") else ""
     rows = f"{numbers.plural(found.sequences, 'sequence')} of {numbers.plural(found.length, 'token')}"
     begins = f' The first begins "{found.preview}".' if found.preview else ""
-    return f"Run on {rows} of {data_name(report)}{pinned}.{begins} The exact tokens are in the JSON."
+    return f"Run on {rows} of {data_name(report, pinned=True)}.{begins} The exact tokens are in the JSON."

@@ -3,33 +3,32 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from components.legend import legend
 from components.markup import caption, notes
+from components.names import model_name
 from components.plots import precision_variants as plots
 from components.precision import captions, tables
 from components.precision.headline import headline
-from components.precision.legend import legend
-from components.precision.names import model_name
-from components.precision.tensor_table import left_out, tensor_html
-from components.standalone import figure, folded, page
+from components.precision.tensor_table import TENSORS, left_out
+from components.standalone import Page, article, card, figure, folded, report_page
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
 
 
-def document(reports: "Sequence[PrecisionReport]") -> str:
+def document(reports: "Sequence[PrecisionReport]") -> Page:
     """A page with the headline, the tables and the plots of each report."""
-    about = ", ".join(map(model_name, reports[:3])) + (" ..." if len(reports) > 3 else "")
-    return page("Precision variants", about, "".join(_article(report, row) for row, report in enumerate(reports, 1)))
+    return report_page("Precision variants", list(map(model_name, reports)), [_article(*each) for each in enumerate(reports, 1)])
 
 
-def _article(report: "PrecisionReport", row: int) -> str:
+def _article(row: int, report: "PrecisionReport") -> str:
     named, marks = legend(report.variants), legend(report.variants, lines=False)
     parts = [
         headline(report),
         figure("Forward", plots.forward(report), f"forward-{row}", captions.forward(report), named),
-        _card(tables.forward(report)),
+        card(tables.forward(report)),
         figure("Backward", plots.backward(report), f"backward-{row}", captions.backward(report), named),
-        _card(tables.backward(report) + notes(report.notes)),
+        card(tables.backward(report) + notes(report.notes)),
         folded("Variants", tables.settings(report)),
         figure("Headroom", plots.headroom(report), f"headroom-{row}", captions.headroom(report), legend(plots.SIDES)),
         folded("Headroom by layer", tables.headroom(report)),
@@ -42,7 +41,7 @@ def _article(report: "PrecisionReport", row: int) -> str:
             captions.logprobs(report),
             legend(plots.DIFFERENCES, lines=False),
         ),
-        _card(tables.logprobs(report)),
+        card(tables.logprobs(report)),
     ]
     if report.request.inside:
         parts.append(figure("Inside the layers", plots.inside(report), f"inside-{row}", captions.INSIDE, marks))
@@ -50,9 +49,5 @@ def _article(report: "PrecisionReport", row: int) -> str:
             figure("Inside, backward", plots.inside_backward(report), f"inside-backward-{row}", captions.inside_backward(report), marks)
         )
     about = caption(captions.inputs(report)) + caption(captions.tensors(left_out(report)))
-    parts.append(folded("Tensors", about + tensor_html(report)))
-    return f'<article id="report-{row}">{"".join(parts)}</article>'
-
-
-def _card(content: str) -> str:
-    return f'<div class="m-card">{content}</div>'
+    parts.append(folded("Tensors", about + TENSORS.html(report)))
+    return article(row, parts)

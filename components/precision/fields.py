@@ -1,53 +1,19 @@
 """The fields of the precision page: which model, run in which ways, on what, and the options."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from analyzers import limits
-from components.controls import build_busy, build_buttons, build_examples
-from components.options import typed
-from components.picker import build_picker, wire_search
-from components.precision.form import BUILTIN, DATASET, PRETRAINED, RANDOM, TEXT, Form
+from components import model_fields
+from components.model_fields import Fields, build_attention, build_number, build_text
+from components.precision.form import PRETRAINED, RANDOM, TEXT
 from components.precision.names import DEFAULT, PRESETS
-from components.wiring import QUIET
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """values: the fields in the order of `Form`; chips: the examples."""
-
-    values: list[Any]
-    go: gr.Button
-    stop: gr.Button
-    chips: list[gr.Button]
-
-
-def form_of(*values: Any) -> Form:
-    """The values of the fields as a form."""
-    model, presets, *texts, pre_rounded, inside, attention, advantages, seed = values
-    chosen = tuple(map(typed, presets)) if isinstance(presets, list) else ()
-    flags = (pre_rounded is True, inside is True)
-    known: list[Any] = [typed(model), chosen, *map(typed, texts), *flags, *map(typed, (attention, advantages, seed))]
-    return Form(*known)
 
 
 def build_fields(examples: list[str]) -> Fields:
     """Lay them out. examples: what their buttons say. Call inside a page."""
-    with gr.Row(elem_classes="m-ask"):
-        model = build_picker("Model: org/name, perhaps @revision, or a sample", "m-model")
-        go, stop = build_buttons("Run")
-    build_busy()
-    wire_search([model])
-    chips = build_examples(examples)
-    with gr.Column(elem_classes="m-options m-fields"):
-        ways = _ways()
-        text = _text()
-        runs = _runs()
-    with gr.Accordion("Options", open=False, elem_classes="m-options", elem_id="m-options"):
-        options = _options()
-    return Fields([model, *ways, *text, *runs, *options], go, stop, chips)
+    return model_fields.build_fields("Run", examples, [_ways, _text, _runs], _options)
 
 
 def _ways() -> list[Any]:
@@ -75,32 +41,19 @@ def _ways() -> list[Any]:
 
 def _text() -> list[Any]:
     """source, sequences, sequence_length, text, dataset."""
-    with gr.Row():
-        source = gr.Radio(
-            [("Built-in text", BUILTIN), ("My own text", TEXT), ("Random tokens", RANDOM), ("A Hub dataset", DATASET)],
-            value=BUILTIN,
-            label="Text",
-            info="Cut into sequences of one length; every token but the first of each is predicted.",
-            elem_id="m-source",
-            scale=2,
-        )
-        sequences = gr.Textbox(
-            label="Sequences", placeholder="2", info=f"From 1 to {limits.PRECISION_SEQUENCES}.", elem_id="m-sequences", min_width=120
-        )
-        length = gr.Textbox(
-            label="Tokens of each", placeholder="512", info=f"From 2 to {limits.PRECISION_TOKENS:,}.", elem_id="m-length", min_width=120
-        )
-    text = gr.Textbox(label="Your text", lines=6, max_lines=16, visible=False, elem_id="m-text")
-    dataset = gr.Textbox(
-        label="Dataset",
-        info="The id of a public dataset with instruction and output, prompt and completion, or messages.",
-        placeholder="tatsu-lab/alpaca",
-        visible=False,
-        elem_id="m-dataset",
-    )
-    shown = [text, dataset]
-    source.change(lambda source: [gr.update(visible=source == each) for each in (TEXT, DATASET)], source, shown, queue=False, **QUIET)
-    return [source, sequences, length, text, dataset]
+    info = "Cut into sequences of one length; every token but the first of each is predicted."
+    return build_text([("My own text", TEXT), ("Random tokens", RANDOM)], info, _amounts, (TEXT, _own_text))
+
+
+def _amounts() -> list[Any]:
+    return [
+        build_number("Sequences", "2", f"From 1 to {limits.PRECISION_SEQUENCES}.", "m-sequences"),
+        build_number("Tokens of each", "512", f"From 2 to {limits.PRECISION_TOKENS:,}.", "m-length"),
+    ]
+
+
+def _own_text() -> gr.Textbox:
+    return gr.Textbox(label="Your text", lines=6, max_lines=16, visible=False, elem_id="m-text")
 
 
 def _runs() -> list[Any]:
@@ -133,11 +86,7 @@ def _options() -> list[Any]:
         )
         inside = gr.Checkbox(label="Look inside the layers", info="Also compare what each module within a layer gives.", elem_id="m-inside")
     with gr.Row():
-        attention = gr.Radio(
-            ["sdpa", "eager"], value="sdpa", label="Attention", info="Of the reference, and of variants that say nothing else."
-        )
-        advantages = gr.Textbox(
-            label="Advantages", placeholder="1, -0.5", info="For GSPO, one a sequence; drawn at random if empty.", min_width=200
-        )
-        seed = gr.Textbox(label="Seed", placeholder="0", info="Of what is random.", min_width=120)
+        attention = build_attention("Of the reference, and of variants that say nothing else.")
+        advantages = build_number("Advantages", "1, -0.5", "For GSPO, one a sequence; drawn at random if empty.", width=200)
+        seed = build_number("Seed", "0", "Of what is random.")
     return [pre_rounded, inside, attention, advantages, seed]

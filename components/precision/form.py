@@ -1,23 +1,23 @@
 """The form of the precision page, as typed, as a link, and as a command."""
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from components.links import SHOWN, Query, pinned, references, validated
+from components.links import SHOWN, Query, pinned, validated
+from components.model_form import BUILTIN as BUILTIN
+from components.model_form import DATASET as DATASET
+from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option, ticked
 from components.precision.names import DEFAULT
 from components.typed_numbers import whole
 
 if TYPE_CHECKING:
     from analyzers.precision_variants import PrecisionReport, PrecisionRequest
 
-BUILTIN, TEXT, RANDOM, DATASET = "builtin", "text", "random", "dataset"
+TEXT, RANDOM = "text", "random"
 PRETRAINED = "pretrained"
-# Texts longer than this are not put into a link: browsers and proxies cut addresses off.
-LINKED_CHARACTERS = 4_000
 _WHOLE = ("sequences", "sequence_length", "seed")
 _TEXTS = ("loss", "attention")
 _FLAGS = ("pre_rounded", "inside")
@@ -47,29 +47,17 @@ class Form:
     advantages: str = ""
     seed: str = ""
 
-    def values(self) -> list[Any]:
-        """What each field of the page holds."""
-        held: list[Any] = [getattr(self, each.name) for each in fields(self)]
-        return [list(value) if isinstance(value, tuple) else value for value in held]
-
     def request(self) -> "PrecisionRequest":
         """The validated request. Raises InvalidRequest with the sentence to show."""
         from analyzers.precision_variants import PrecisionRequest
 
-        named = references(self.model, 1)
-        if len(named) != 1:
-            raise InvalidRequest(
-                "Variants are run of one model at a time: name one."
-                if named
-                else "Type or paste a model id, such as org/name or org/name@revision, or pick one of the examples."
-            )
-        asked: dict[str, Any] = {"model": named[0], "variants": self._variants(), **self._data()}
-        asked |= {name: whole(name, text) for name in _WHOLE if (text := getattr(self, name).strip())}
-        asked |= {name: text for name in _TEXTS if (text := getattr(self, name).strip())}
+        model = one_model(self.model, "Variants are run of one model at a time: name one.")
+        asked: dict[str, Any] = {"model": model, "variants": self._variants(), **self._data()}
+        asked |= filled(self, _WHOLE, whole) | filled(self, _TEXTS)
         if self.loss == "gspo" and self.advantages.strip():
             asked["advantages"] = _numbers(self.advantages)
-        flags = {name: getattr(self, name) for name in _FLAGS}
-        return validated(PrecisionRequest, **asked, **flags, random_init=self.weights == RANDOM)
+        asked |= {name: getattr(self, name) for name in _FLAGS}
+        return validated(PrecisionRequest, **asked, random_init=self.weights == RANDOM)
 
     def _variants(self) -> tuple[str, ...]:
         if len(self.own) > _MOST_OWN:
@@ -85,9 +73,7 @@ class Form:
                 raise InvalidRequest("Paste a text to run the model on, or choose the built-in one.")
             return {"text": self.text}
         if self.source == DATASET:
-            if not self.dataset.strip():
-                raise InvalidRequest("Type or paste the id of a dataset on the Hub, such as org/name, or choose the built-in text.")
-            return {"data": self.dataset.strip()}
+            return dataset(self.dataset)
         return {"data": RANDOM} if self.source == RANDOM else {}
 
 
@@ -95,18 +81,17 @@ def form(query: Query) -> Form:
     """The form that a query describes: keys as in the request, but ``variants`` has presets between commas and each ``variant`` is one of
     the visitor's own. Of other keys the last counts; unknown ones do not.
     """
-    last = dict(query)
-    cut = {key: text[: limits.FILTER_LENGTH + 1] for key, text in last.items()}
-    known: dict[str, Any] = {key: cut[key] for key in ("model", *_WHOLE, *_TEXTS, "advantages") if key in cut}
-    known |= {name: cut[name] in ("1", "true") for name in _FLAGS if name in cut}
-    known |= {"weights": RANDOM} if cut.get("random_init") in ("1", "true") else {}
-    if "variants" in cut or "variant" in cut:
-        known["presets"] = tuple(filter(None, (name.strip() for name in cut.get("variants", "").split(","))))
+    texts = last_texts(query)
+    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_TEXTS, "advantages") if key in texts}
+    known |= flags(texts, _FLAGS)
+    known |= {"weights": RANDOM} if ticked(texts.get("random_init", "")) else {}
+    if "variants" in texts or "variant" in texts:
+        known["presets"] = tuple(filter(None, (name.strip() for name in texts.get("variants", "").split(","))))
         own = [text[: limits.FILTER_LENGTH] for key, text in query if key == "variant"]
         known["own"] = "\n".join(" ".join(text.split()) for text in own[: limits.PRECISION_VARIANTS + 1])
-    if "text" in last:
-        return Form(**known, text=last["text"], source=TEXT)
-    data = cut.get("data", BUILTIN)
+    if "text" in texts:
+        return Form(**known, text=dict(query)["text"], source=TEXT)
+    data = texts.get("data", BUILTIN)
     if data in ("", BUILTIN, RANDOM):
         return Form(**known, source=data or BUILTIN)
     return Form(**known, dataset=data, source=DATASET)
@@ -116,14 +101,14 @@ def permalink(report: "PrecisionReport") -> str:
     """The query that shows this report again, pinned to the commits: ``?model=...&variants=...``. A text too long for it is left out."""
     request = report.request
     presets, own = _sorted(request)
-    keys = [("model", pinned(report.checkpoint))]
+    keys = []
     if request.variants != DEFAULT:
         keys += [("variants", ",".join(presets)), *(("variant", text) for text in own)]
     if request.text is not None:
-        keys.append(("text", request.text if len(request.text) <= LINKED_CHARACTERS else ""))
+        keys.append(("text", linked(request.text)))
     elif request.data != BUILTIN:
         keys.append(("data", _data(report)))
-    return "?" + urlencode([*keys, *_changed(request).items(), *((name, "1") for name in _flags(request))])
+    return model_link(report.checkpoint, keys, _changed(request))
 
 
 def command(report: "PrecisionReport") -> str:
@@ -136,8 +121,7 @@ def command(report: "PrecisionReport") -> str:
         words += [word for text in own for word in ("--variant", text)]
     if request.text is not None or request.data != BUILTIN:
         words += ["--data", "text.txt" if request.text is not None else _data(report)]
-    words += [f"--{name.replace('_', '-')}={value}" for name, value in _changed(request).items()]
-    words += [f"--{name.replace('_', '-')}" for name in _flags(request)]
+    words += [option(name, value) for name, value in _changed(request).items()]
     return shlex.join(["python", "-m", "analyzers", *words])
 
 
@@ -148,18 +132,13 @@ def _sorted(request: "PrecisionRequest") -> tuple[list[str], list[str]]:
 
 
 def _data(report: "PrecisionReport") -> str:
-    return RANDOM if report.inputs.source == RANDOM else f"{report.inputs.source}@{report.inputs.commit}"
+    return RANDOM if report.inputs.source == RANDOM else dataset_at(report.inputs.source, report.inputs.commit)
 
 
-def _changed(request: "PrecisionRequest") -> dict[str, str]:
-    """The options with a value that are not at their default."""
-    defaults = type(request).model_fields
-    found = {name: str(value) for name in (*_WHOLE, *_TEXTS) if (value := getattr(request, name)) != defaults[name].default}
-    return found | ({"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {})
-
-
-def _flags(request: "PrecisionRequest") -> list[str]:
-    return [name for name in ("random_init", *_FLAGS) if getattr(request, name)]
+def _changed(request: "PrecisionRequest") -> dict[str, Any]:
+    """The options that are not at their default, and after them the switches."""
+    advantages = {"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {}
+    return changed(request, (*_WHOLE, *_TEXTS)) | advantages | changed(request, ("random_init", *_FLAGS))
 
 
 def _numbers(text: str) -> tuple[float, ...]:

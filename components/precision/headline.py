@@ -3,23 +3,25 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analyzers.language_models.samples import SAMPLES
 from components import numbers
-from components.markup import head, tag, tile
-from components.plain_text import html, prose
-from components.precision.names import commit, data_name, layer_name, model_name, within_layer
+from components.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.markup import tag
+from components.names import model_name
+from components.precision.names import data_name, layer_name, within_layer
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
 
-_UNKNOWN = tag("undecided", "not decided")
-
 
 def headline(report: "PrecisionReport") -> str:
     """Head, sentences, tiles."""
-    tiles = _closest(report) + _worst_layer(report) + _ratio(report) + _headroom(report)
-    parts = _head(report) + _about_sample(report) + _reading(report) + f'<div class="m-tiles">{tiles}</div>'
-    return f'<section class="m-card" aria-label="Precision variants">{parts}</section>'
+    return card(
+        "Precision variants",
+        _head(report),
+        about_sample(report.checkpoint.ref),
+        reading("What rounding does to it", report.statement),
+        tiles(_closest(report), _worst_layer(report), _ratio(report), _headroom(report)),
+    )
 
 
 def summary(report: "PrecisionReport") -> str:
@@ -35,58 +37,46 @@ def least(report: "PrecisionReport") -> "tuple[float, Headroom] | None":
 
 def _head(report: "PrecisionReport") -> str:
     inputs, reference = report.inputs, report.reference
-    short = f" <small>@&nbsp;{html(commit(report))}</small>" if commit(report) else ""
     facts = (
         f"{numbers.plural(reference.layers, 'layer')}, {numbers.parameters(reference.parameters)} parameters"
         f"{', random' if reference.weights == 'random' else ''}; {numbers.plural(inputs.sequences, 'sequence')} of "
         f"{numbers.plural(inputs.length, 'token')} of {data_name(report)}. Took {numbers.duration(report.timing.seconds)}"
     )
-    return head(f"{html(model_name(report))}{short}", facts)
-
-
-def _about_sample(report: "PrecisionReport") -> str:
-    sample = SAMPLES.get(report.checkpoint.ref.removeprefix("sample:")) if report.checkpoint.ref.startswith("sample:") else None
-    return f'<p class="m-sample">A built-in sample: {html(sample.description, 500)}.</p>' if sample else ""
-
-
-def _reading(report: "PrecisionReport") -> str:
-    sentences = report.statement.removesuffix(".").split(". ")
-    listed = "".join(f"<li>{prose(sentence).replace(' %', '&nbsp;%')}.</li>" for sentence in sentences)
-    return f'<div class="m-headline"><h3>What rounding does to it</h3><ul class="m-reading">{listed}</ul></div>'
+    return model_head(model_name(report), report.checkpoint, facts)
 
 
 def _closest(report: "PrecisionReport") -> str:
     found = _errors(report, lambda variant: variant.summary.logprob_mean)
     if not found:
-        return tile("Closest to fp32", "Cannot tell", _UNKNOWN, "<p>No variant gave finite log-probabilities.</p>")
+        return cannot_tell("Closest to fp32", "No variant gave finite log-probabilities.")
     closest, farthest = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     body = f"Its log-probabilities are off by {numbers.magnitude(found[closest])} nats on average"
     body += f"; those of {farthest}, the farthest, by {numbers.magnitude(found[farthest])}." if farthest != closest else "."
-    return tile("Closest to fp32", closest, tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Closest to fp32", closest, FACT, body)
 
 
 def _worst_layer(report: "PrecisionReport") -> str:
     found = _errors(report, lambda variant: variant.summary.mid_max)
     if not found:
-        return tile("Worst layer", "Cannot tell", _UNKNOWN, "<p>No variant gave finite hidden states in every layer.</p>")
+        return cannot_tell("Worst layer", "No variant gave finite hidden states in every layer.")
     best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     low, high = f"{100 * found[best]:.2g}", f"{100 * found[worst]:.2g}"
     between, which = (f"{high} %", f"of {best}") if best == worst else (f"{low} to {high} %", f"from {best} to {worst}")
     body = f"Error of hidden states where it is largest, as a share of their size (rms): {which}."
-    return tile("Worst layer", between, tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Worst layer", between, FACT, body)
 
 
 def _ratio(report: "PrecisionReport") -> str:
     found = _errors(report, lambda variant: variant.logprobs.ratio_mean)
     if not found:
-        return tile("Importance ratio", "Cannot tell", _UNKNOWN, "<p>No variant gave finite log-probabilities.</p>")
+        return cannot_tell("Importance ratio", "No variant gave finite log-probabilities.")
     name = max(found, key=found.__getitem__)
     logprobs = report.variants[name].logprobs
     body = (
         f"So far from 1 is, on average, the ratio of a token's probabilities in {name} and in fp32; at most "
         f"{numbers.share(logprobs.ratio_max)}. A policy gradient sees it that samples in the one and learns in the other."
     )
-    return tile("Importance ratio", numbers.share(found[name]), tag("fact", "fact"), f"<p>{html(body, 400)}</p>")
+    return answer("Importance ratio", numbers.share(found[name]), FACT, body)
 
 
 def _headroom(report: "PrecisionReport") -> str:
@@ -94,16 +84,16 @@ def _headroom(report: "PrecisionReport") -> str:
     if over is not None:
         what = "a stored weight" if over.direction == "weights" else "what is computed there"
         body = f"First in {layer_name(over.layer, layers)}: {within_layer(over.name)}, {what}, goes beyond 65504."
-        return tile("Safe in fp16?", "Overflows", tag("warning", "not safe"), f"<p>{html(body, 400)}</p>")
+        return answer("Safe in fp16?", "Overflows", tag("warning", "not safe"), body)
     level = least(report)
     if level is None:
-        return tile("Safe in fp16?", "Cannot tell", _UNKNOWN, "<p>All numbers are 0.</p>")
+        return cannot_tell("Safe in fp16?", "All numbers are 0.")
     bits, row = level
     body = (
         f"On this text the largest number is in {layer_name(row.layer, layers)}: it would have to grow "
         f"{numbers.magnitude(2**bits)} times to overflow."
     )
-    return tile("Safe in fp16?", f"{bits:.3g} bits left", tag("fact", "fact"), f"<p>{html(body, 300)}</p>")
+    return answer("Safe in fp16?", f"{bits:.3g} bits left", FACT, body)
 
 
 def _errors(report: "PrecisionReport", error: "Callable[[Variant], float | None]") -> dict[str, float]:

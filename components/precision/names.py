@@ -1,9 +1,9 @@
-"""What models, inputs, layers and kinds of tensors are called on the page; plain text."""
+"""What inputs, layers and kinds of tensors are called on the page; plain text."""
 
 import re
 from typing import TYPE_CHECKING
 
-from components.plain_text import shown
+from components.names import source_name
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
@@ -42,23 +42,13 @@ KINDS = {
     "inside": "inside a layer",
     "inside_grad": "inside gradient",
 }
+_OURS = {"builtin": "the built-in text", "text": "the text given", "random": "random tokens"}
 _IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 
 
-def model_name(report: "PrecisionReport") -> str:
-    """The model as asked for, with its revision."""
-    return shown(report.request.model)
-
-
-def commit(report: "PrecisionReport") -> str:
-    """The beginning of the commit; nothing for a sample, which has none."""
-    return "" if report.checkpoint.ref.startswith("sample:") else shown(report.checkpoint.commit[:7])
-
-
-def data_name(report: "PrecisionReport") -> str:
-    """What the model was run on."""
-    named = {"builtin": "the built-in text", "text": "the text given", "random": "random tokens"}
-    return named.get(report.inputs.source, shown(report.inputs.source))
+def data_name(report: "PrecisionReport", pinned: bool = False) -> str:
+    """What the model was run on, ``pinned`` with the commit of a dataset."""
+    return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 
 def layer_name(layer: int, layers: int) -> str:

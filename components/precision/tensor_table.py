@@ -3,14 +3,11 @@
 import heapq
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import gradio as gr
+from typing import TYPE_CHECKING
 
 from analyzers import limits
 from components import numbers
-from components.data_table import Column, DataTable
-from components.markup import table
+from components.data_table import Column, DataTable, Line
 from components.plain_text import shown
 from components.precision.names import KINDS, short_layer
 
@@ -34,22 +31,6 @@ _COLUMNS = (
     Column("rms of reference", 132, True),
     Column("Elements", 106, True),
 )
-_TABLE = DataTable(_COLUMNS)
-
-
-def build_tensor_table() -> gr.Dataframe:
-    """An empty table. Call inside a page."""
-    return _TABLE.build("Tensors", "m-tensors")
-
-
-def tensor_rows(report: "PrecisionReport") -> dict[str, Any]:
-    """The value of the table: variant by variant, in the order computed."""
-    return _TABLE.value(_lines(report))
-
-
-def tensor_html(report: "PrecisionReport") -> str:
-    """The same in HTML."""
-    return table([column.name for column in _COLUMNS], (read for _, read in _lines(report)), frozenset(range(3, len(_COLUMNS))))
 
 
 def left_out(report: "PrecisionReport") -> int:
@@ -57,7 +38,8 @@ def left_out(report: "PrecisionReport") -> int:
     return max(0, sum(len(variant.tensors) for variant in report.variants.values()) - limits.REPORT_TENSORS)
 
 
-def _lines(report: "PrecisionReport") -> Iterator[tuple[list[Any], list[str]]]:
+def _lines(report: "PrecisionReport") -> Iterator[Line]:
+    """Variant by variant, in the order computed."""
     rows = [(name, row) for name, variant in report.variants.items() for row in variant.tensors]
     if left_out(report):
         kept = heapq.nlargest(limits.REPORT_TENSORS, range(len(rows)), key=lambda place: _size(rows[place][1]))
@@ -69,7 +51,7 @@ def _size(row: "TensorError") -> float:
     return math.inf if row.rms_rel is None else row.rms_rel
 
 
-def _line(variant: str, row: "TensorError", layers: int) -> tuple[list[Any], list[str]]:
+def _line(variant: str, row: "TensorError", layers: int) -> Line:
     what, measures = KINDS[row.kind], (row.max, row.bias, row.slope, row.correlation, row.residual, row.rms, row.ref_rms)
     spread = numbers.NOTHING if row.low is None or row.high is None else f"{numbers.share(row.low)} to {numbers.share(row.high)}"
     exactly = [f"{each:.7g}" if each is not None else numbers.NOTHING for each in (row.slope, row.correlation)]
@@ -83,3 +65,6 @@ def _line(variant: str, row: "TensorError", layers: int) -> tuple[list[Any], lis
             *(*map(numbers.magnitude, (row.residual, row.rms, row.ref_rms)), numbers.count(row.elements)),
         ],
     )
+
+
+TENSORS = DataTable("Tensors", "m-tensors", _COLUMNS, _lines)

@@ -12,29 +12,30 @@ from components.sparsity import captions, tables
 from components.sparsity.headline import headline
 from components.sparsity.matching import matching
 from components.sparsity.names import base_name, tuned_names
-from components.standalone import figure, folded, page
+from components.sparsity.spectral_table import SPECTRAL
+from components.standalone import Page, article, card, figure, folded, report_page
 
 
-def document(reports: Sequence[SparsityReport]) -> str:
+def document(reports: Sequence[SparsityReport]) -> Page:
     """A page with the headline, the tables and the plots of each report."""
-    about = ", ".join(f"{base_name(report)} to {tuned_names(report)[-1]}" for report in reports[:3]) + (" ..." if len(reports) > 3 else "")
-    return page("Update sparsity", about, "".join(_article(report, row) for row, report in enumerate(reports, 1)))
+    names = [f"{base_name(report)} to {tuned_names(report)[-1]}" for report in reports]
+    return report_page("Update sparsity", names, [_article(*each) for each in enumerate(reports, 1)])
 
 
-def _article(report: SparsityReport, row: int) -> str:
+def _article(row: int, report: SparsityReport) -> str:
     parts = [
         headline(report),
         figure("Where: layers and roles", plots.heat_map(report), f"places-{row}", captions.HEAT_MAP),
         figure("Where: roles", plots.roles(report), f"roles-{row}", captions.ROLES),
-        _card(tables.roles(report) + notes(report.notes)),
+        card(tables.roles(report) + notes(report.notes)),
         figure("How much: relative updates", plots.relative(report), f"relative-{row}", captions.relative(report)),
         figure("How much: steps of bf16", plots.ulps(report), f"ulps-{row}", captions.ULPS),
-        _card(tables.sizes(report)),
+        card(tables.sizes(report)),
     ]
     if report.trajectory:
         parts += [
             figure("Over time", plots.steps(report), f"steps-{row}", captions.STEPS),
-            _card(tables.trajectory(report)),
+            card(tables.trajectory(report)),
             figure("The same weights?", plots.overlap(report), f"overlap-{row}", captions.OVERLAP),
         ]
     said = placed(report.sparsity).sentence if report.sparsity is not None else ""
@@ -44,12 +45,8 @@ def _article(report: SparsityReport, row: int) -> str:
         folded("Matching of the tensors", matching(report)),
     ]
     if report.spectral:
-        parts.append(folded("Matrices taken apart", caption(captions.spectral(report)) + tables.spectral(report)))
-    return f'<article id="report-{row}">{"".join(parts)}{_tensors(report)}</article>'
-
-
-def _card(content: str) -> str:
-    return f'<div class="m-card">{content}</div>'
+        parts.append(folded("Matrices taken apart", caption(captions.spectral(report)) + SPECTRAL.html(report)))
+    return article(row, [*parts, _tensors(report)])
 
 
 def _tensors(report: SparsityReport) -> str:
@@ -57,7 +54,7 @@ def _tensors(report: SparsityReport) -> str:
         (
             shown(row.name),
             row.role,
-            " x ".join(map(str, row.shape)) or numbers.NOTHING,
+            numbers.shape(row.shape),
             numbers.share(row.sparsity),
             numbers.share(row.probe_sparsity),
             numbers.share(row.relative_norm),

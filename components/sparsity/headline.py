@@ -1,11 +1,11 @@
 """The headline: one number with what it means, and under it the four tiles. In HTML; whatever comes from a checkpoint is escaped here."""
 
-from analyzers.language_models.samples import SAMPLES
 from analyzers.update_sparsity.report import SparsityReport
 from components import numbers
-from components.markup import head, tag, tile
-from components.plain_text import html, prose, shown
-from components.sparsity.names import base_name, commit, read_whole, tuned_names
+from components.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
+from components.markup import head
+from components.plain_text import html, shown
+from components.sparsity.names import base_name, read_whole, tuned_names
 
 # What a list of `Unmatched.counts` holds, where it leaves something out of the comparison.
 _LEFT_OUT = {
@@ -18,9 +18,14 @@ _LEFT_OUT = {
 
 def headline(report: SparsityReport) -> str:
     """Head, number, tiles."""
-    tiles = _changed(report) + _probe(report) + _swallowed(report) + _size(report)
-    parts = _head(report) + _about_sample(report) + _number(report) + f'<div class="m-tiles">{tiles}</div>' + _left_out(report)
-    return f'<section class="m-card" aria-label="Update sparsity">{parts}</section>'
+    return card(
+        "Update sparsity",
+        _head(report),
+        about_sample(report.tuned[-1].ref, shows=True),
+        number("Update sparsity", numbers.share(report.sparsity), report.interval, report.statement),
+        tiles(_changed(report), _probe(report), _swallowed(report), _size(report)),
+        _left_out(report),
+    )
 
 
 def summary(report: SparsityReport) -> str:
@@ -31,7 +36,7 @@ def summary(report: SparsityReport) -> str:
 def _head(report: SparsityReport) -> str:
     tuned = report.tuned[-1]
     sides = " → ".join(
-        f"{html(name)}{_small(commit(facts))}" for name, facts in ((base_name(report), report.base), (tuned_names(report)[-1], tuned))
+        f"{html(name)}{short(facts)}" for name, facts in ((base_name(report), report.base), (tuned_names(report)[-1], tuned))
     )
     before = f" <small>after {numbers.plural(len(report.tuned) - 1, 'other')}</small>" if len(report.tuned) > 1 else ""
     where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
@@ -44,26 +49,6 @@ def _head(report: SparsityReport) -> str:
     return head(f"{sides}{before}{where}", facts)
 
 
-def _small(text: str) -> str:
-    return f" <small>@&nbsp;{html(text)}</small>" if text else ""
-
-
-def _about_sample(report: SparsityReport) -> str:
-    """What the built-in tuned sample is and shows: the truth about it is known."""
-    ref = report.tuned[-1].ref
-    sample = SAMPLES.get(ref.removeprefix("sample:")) if ref.startswith("sample:") else None
-    return f'<p class="m-sample">A built-in sample: {html(f"{sample.description}. It shows {sample.shows}.", 500)}</p>' if sample else ""
-
-
-def _number(report: SparsityReport) -> str:
-    interval = report.interval
-    between = (
-        f"<small>95 % interval: {numbers.share(interval.low)} to {numbers.share(interval.high)}</small>" if interval is not None else ""
-    )
-    number = f'<p class="m-number">{numbers.share(report.sparsity)}{between}</p>'
-    return f'<div class="m-headline"><h3>Update sparsity</h3>{number}<p class="m-means">{prose(report.statement)}</p></div>'
-
-
 def _left_out(report: SparsityReport) -> str:
     counts = report.unmatched.counts
     parts = [f"{numbers.count(counts[kind])} {words}" for kind, words in _LEFT_OUT.items() if counts.get(kind)]
@@ -73,13 +58,13 @@ def _left_out(report: SparsityReport) -> str:
 
 
 def _tag(report: SparsityReport) -> str:
-    return tag("fact", "fact") if read_whole(report) else tag("inference", "estimate")
+    return FACT if read_whole(report) else ESTIMATE
 
 
 def _changed(report: SparsityReport) -> str:
     of = "values compared" if read_whole(report) else "values read"
     body = f"{numbers.count(report.num_changed)} of {numbers.count(report.values_compared)} {of} differ once both are rounded to bf16."
-    return tile("Changed", numbers.share(report.update_fraction), _tag(report), f"<p>{html(body, 300)}</p>")
+    return answer("Changed", numbers.share(report.update_fraction), _tag(report), body)
 
 
 def _probe(report: SparsityReport) -> str:
@@ -89,30 +74,30 @@ def _probe(report: SparsityReport) -> str:
     else:
         found = numbers.count(report.probe.num_changed)
         body = f"{found} stored values differ {beyond}. Where not all is stored in bf16, that is another question."
-    return tile("Sparsity by the probe", numbers.share(report.probe.sparsity), _tag(report), f"<p>{html(body, 300)}</p>")
+    return answer("Sparsity by the probe", numbers.share(report.probe.sparsity), _tag(report), body)
 
 
 def _swallowed(report: SparsityReport) -> str:
     count, name = report.swallowed.count, "Swallowed by bf16"
     if not report.swallowed.meaningful:
         body = "The two sides are stored in different dtypes: values that differ only as stored are conversions, not updates."
-        return tile(name, "Cannot tell", tag("undecided", "not decided"), f"<p>{body}</p>")
+        return cannot_tell(name, body)
     if not count:
         body = "No value differs as stored and is the same in bf16."
-        return tile(name, "Nothing", _tag(report), f"<p>{body}</p>")
+        return answer(name, "Nothing", _tag(report), body)
     body = f"{numbers.plural(count, 'value differs', 'values differ')} as stored and {'is' if count == 1 else 'are'} the same in bf16."
-    return tile(name, numbers.share(report.swallowed.share), _tag(report), f"<p>{html(body, 300)}</p>")
+    return answer(name, numbers.share(report.swallowed.share), _tag(report), body)
 
 
 def _size(report: SparsityReport) -> str:
     relative = report.magnitudes.relative.changed_only
     if relative.p50 is None and report.num_changed:
         body = "What changed has a NaN or an infinity on either side: such a change has no size."
-        return tile("Size of a change", "Cannot tell", tag("undecided", "not decided"), f"<p>{body}</p>")
+        return cannot_tell("Size of a change", body)
     if relative.p50 is None:
-        return tile("Size of a change", "No change", _tag(report), "<p>No changed pair of finite values was read.</p>")
+        return answer("Size of a change", "No change", _tag(report), "No changed pair of finite values was read.")
     body = (
         f"Half of the changed values moved by less than this share of their size, 99 % by less than {numbers.share(relative.p99)}. "
         f"The largest of these updates is {numbers.magnitude(report.magnitudes.absolute.changed_only.max)}."
     )
-    return tile("Size of a change", shown(numbers.share(relative.p50)), _tag(report), f"<p>{html(body, 300)}</p>")
+    return answer("Size of a change", shown(numbers.share(relative.p50)), _tag(report), body)

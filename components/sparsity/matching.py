@@ -67,4 +67,4 @@ def _named(tensors: tuple[NamedTensor, ...]) -> tuple[tuple[str, ...], list[tupl
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "scalar"
+    return numbers.shape(shape, "scalar")

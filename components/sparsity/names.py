@@ -1,6 +1,5 @@
 """What checkpoints are called on the page, as asked for, so that revisions are told apart; and whether they were read whole."""
 
-from analyzers.base import CheckpointFacts
 from analyzers.update_sparsity.report import SparsityReport
 from components.plain_text import shown
 
@@ -25,8 +24,3 @@ def read_whole(report: SparsityReport) -> bool:
 def short(name: str) -> str:
     """A reference without its organisation, for a figure; plain text."""
     return shown(name.split("/", 1)[-1].removeprefix("sample:"), _SHORT)
-
-
-def commit(checkpoint: CheckpointFacts) -> str:
-    """The beginning of the commit; nothing for a sample, which has none."""
-    return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])

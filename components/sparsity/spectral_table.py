@@ -1,32 +1,35 @@
 """The table of matrices that were taken apart."""
 
+from collections.abc import Iterator
 from typing import Any
 
-import gradio as gr
-
 from analyzers.update_sparsity.report import SparsityReport, Spectrum
-from components.data_table import Column, DataTable
+from components import numbers
+from components.data_table import Column, DataTable, Line
 from components.plain_text import shown
-from components.sparsity.tables import SPECTRUM, spectrum
 
-_NAME, _SHAPE, *_MEASURES = SPECTRUM
-_TABLE = DataTable((Column(_NAME, 318, False), Column(_SHAPE, 104, False), *(Column(name, 46 + 7 * len(name), True) for name in _MEASURES)))
+_MEASURES = (
+    "Stable rank",
+    "Effective rank",
+    "Spectral drift",
+    "Angle, left",
+    "Mean, left",
+    "Angle, right",
+    "Mean, right",
+    "In principal mask",
+    "In low-magnitude mask",
+)
+_COLUMNS = (Column("Matrix", 318, False), Column("Shape", 104, False), *(Column(name, 46 + 7 * len(name), True) for name in _MEASURES))
 
 
-def build_spectral_table() -> gr.Dataframe:
-    """An empty table. Call inside a page."""
-    return _TABLE.build("Matrices taken apart", "m-spectral")
-
-
-def spectral_rows(report: SparsityReport) -> dict[str, Any]:
-    """The value of the table."""
-    return _TABLE.value((_values(row), list(spectrum(row))) for row in report.spectral)
+def _lines(report: SparsityReport) -> Iterator[Line]:
+    return ((_values(row), _read(row)) for row in report.spectral)
 
 
 def _values(row: Spectrum) -> list[Any]:
     return [
         shown(row.name),
-        " x ".join(map(str, row.shape)),
+        numbers.shape(row.shape),
         row.stable_rank,
         row.effective_rank,
         row.nss,
@@ -37,3 +40,23 @@ def _values(row: Spectrum) -> list[Any]:
         row.principal_overlap,
         row.low_magnitude_overlap,
     ]
+
+
+def _read(row: Spectrum) -> list[str]:
+    return [
+        shown(row.name),
+        numbers.shape(row.shape),
+        numbers.magnitude(row.stable_rank),
+        numbers.magnitude(row.effective_rank),
+        numbers.magnitude(row.nss),
+        *map(_degrees, (row.largest_angle_left, row.mean_angle_left, row.largest_angle_right, row.mean_angle_right)),
+        numbers.share(row.principal_overlap),
+        numbers.share(row.low_magnitude_overlap),
+    ]
+
+
+def _degrees(angle: float | None) -> str:
+    return numbers.NOTHING if angle is None else f"{angle:.3g}°"
+
+
+SPECTRAL = DataTable("Matrices taken apart", "m-spectral", _COLUMNS, _lines)

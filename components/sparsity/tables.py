@@ -1,30 +1,16 @@
-"""The tables under the headline: roles, magnitudes, checkpoints of a trajectory, matrices taken apart, published fine-tunes."""
+"""The tables under the headline: roles, magnitudes, checkpoints of a trajectory, published fine-tunes."""
 
 from collections.abc import Callable
 
 from analyzers.update_sparsity.published import SOURCE, published
-from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Spectrum, Summary
+from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Summary
 from components import numbers
 from components.markup import table
+from components.names import commit
 from components.plain_text import shown
-from components.sparsity.names import commit, read_whole, short, tuned_names
+from components.sparsity.names import read_whole, short, tuned_names
 
 _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
-
-# Headings of the table of matrices taken apart.
-SPECTRUM = (
-    "Matrix",
-    "Shape",
-    "Stable rank",
-    "Effective rank",
-    "Spectral drift",
-    "Angle, left",
-    "Mean, left",
-    "Angle, right",
-    "Mean, right",
-    "In principal mask",
-    "In low-magnitude mask",
-)
 
 
 def roles(report: SparsityReport) -> str:
@@ -84,25 +70,6 @@ def trajectory(report: SparsityReport) -> str:
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
 
 
-def spectral(report: SparsityReport) -> str:
-    """A row for each matrix that was taken apart; nothing where none was."""
-    return table(SPECTRUM, map(spectrum, report.spectral), frozenset(range(2, len(SPECTRUM)))) if report.spectral else ""
-
-
-def spectrum(row: Spectrum) -> tuple[str, ...]:
-    """What stands under `SPECTRUM`."""
-    return (
-        shown(row.name),
-        " x ".join(map(str, row.shape)),
-        numbers.magnitude(row.stable_rank),
-        numbers.magnitude(row.effective_rank),
-        numbers.magnitude(row.nss),
-        *map(_degrees, (row.largest_angle_left, row.mean_angle_left, row.largest_angle_right, row.mean_angle_right)),
-        numbers.share(row.principal_overlap),
-        numbers.share(row.low_magnitude_overlap),
-    )
-
-
 def among_published(report: SparsityReport) -> str:
     """The published fine-tunes with this pair among them, sparsest last, and where they are from."""
     rows = [(row.sparsity, row.finetuned, row.base, row.algorithm, row.data) for row in published()]
@@ -132,7 +99,3 @@ def _below(report: SparsityReport) -> str:
 def _energy(report: SparsityReport) -> str:
     rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
     return table(("Updates of all values compared", "Hold of the sum of squares"), rows, frozenset({1}))
-
-
-def _degrees(angle: float | None) -> str:
-    return numbers.NOTHING if angle is None else f"{angle:.3g}°"

@@ -1,42 +1,30 @@
 """The table of tensors that were compared."""
 
+from collections.abc import Iterator
 from typing import Any
-
-import gradio as gr
 
 from analyzers.update_sparsity.report import SparsityReport, TensorRow
 from components import numbers
-from components.data_table import Column, DataTable
+from components.data_table import Column, DataTable, Line
+from components.names import tensor_name
 from components.plain_text import html, shown
 from components.sparsity.names import read_whole
 
-_TABLE = DataTable(
-    (
-        Column("Name", 318, False),
-        Column("Role", 98, False),
-        Column("Sparsity", 92, True),
-        Column("By the probe", 116, True),
-        Column("Rows changed", 120, True),
-        Column("Columns changed", 140, True),
-        Column("|update| / |base|", 136, True),
-        Column("Changed", 104, True),
-        Column("Largest update", 124, True),
-        Column("Swallowed", 104, True),
-        Column("Dtypes", 110, False),
-        Column("Shape", 112, False),
-        Column("In the tuned checkpoint", 318, False),
-    )
+_COLUMNS = (
+    Column("Name", 318, False),
+    Column("Role", 98, False),
+    Column("Sparsity", 92, True),
+    Column("By the probe", 116, True),
+    Column("Rows changed", 120, True),
+    Column("Columns changed", 140, True),
+    Column("|update| / |base|", 136, True),
+    Column("Changed", 104, True),
+    Column("Largest update", 124, True),
+    Column("Swallowed", 104, True),
+    Column("Dtypes", 110, False),
+    Column("Shape", 112, False),
+    Column("In the tuned checkpoint", 318, False),
 )
-
-
-def build_tensor_table() -> gr.Dataframe:
-    """An empty table. Call inside a page."""
-    return _TABLE.build("Tensors", "m-tensors")
-
-
-def tensor_rows(report: SparsityReport) -> dict[str, Any]:
-    """The value of the table."""
-    return _TABLE.value((_values(row), _read(row)) for row in report.tensors)
 
 
 def about_tensors(report: SparsityReport) -> str:
@@ -51,7 +39,7 @@ def about_tensors(report: SparsityReport) -> str:
 
 def _values(row: TensorRow) -> list[Any]:
     return [
-        _name(row),
+        tensor_name(row),
         row.role,
         row.sparsity,
         row.probe_sparsity,
@@ -62,14 +50,14 @@ def _values(row: TensorRow) -> list[Any]:
         row.max_update,
         row.swallowed,
         _dtypes(row),
-        _shape(row),
+        shown(numbers.shape(row.shape), 60),
         shown(row.tuned_name),
     ]
 
 
 def _read(row: TensorRow) -> list[str]:
     return [
-        _name(row),
+        tensor_name(row),
         shown(row.role),
         numbers.share(row.sparsity) if row.values_read else "not read",
         numbers.share(row.probe_sparsity),
@@ -80,19 +68,17 @@ def _read(row: TensorRow) -> list[str]:
         numbers.magnitude(row.max_update),
         numbers.count(row.swallowed) if row.values_read else numbers.NOTHING,
         _dtypes(row),
-        _shape(row),
+        shown(numbers.shape(row.shape), 60),
         shown(row.tuned_name) if row.tuned_name != row.name else "the same",
     ]
-
-
-def _name(row: TensorRow) -> str:
-    name = shown(row.name)
-    return name if row.tensors == 1 else f"{name} ({row.tensors:,} tensors)"
 
 
 def _dtypes(row: TensorRow) -> str:
     return shown(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}")
 
 
-def _shape(row: TensorRow) -> str:
-    return shown(" x ".join(map(str, row.shape)), 60) or numbers.NOTHING
+def _lines(report: SparsityReport) -> Iterator[Line]:
+    return ((_values(row), _read(row)) for row in report.tensors)
+
+
+TENSORS = DataTable("Tensors", "m-tensors", _COLUMNS, _lines)

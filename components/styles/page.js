@@ -1,6 +1,9 @@
 // Enter runs. In the picker Enter means what is typed, unless the arrow keys went to a suggestion first:
 // Gradio's dropdown would take the first suggestion, and "gpt2" would become somebody else's model.
 (() => {
+  // embed=1: the result alone. Said here, before anything is drawn.
+  const asked = document.querySelector("gradio-app[data-query]")?.dataset.query ?? location.search;
+  if (new URLSearchParams(asked).get("embed") === "1") document.documentElement.classList.add("m-embed");
   let chosen = false;
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
@@ -53,7 +56,8 @@
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
     // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
-    for (const [id, name] of [["link", "Link to this analysis"], ["command", "The same on the command line"]])
+    for (const [id, name] of [["link", "Link to this analysis"], ["command", "The same on the command line"], ["stored", "Link to the stored result"],
+      ["frame", "Code of a frame"], ["element", "Code of Gradio's element"], ["badge", "Code of a badge"]])
       for (const field of document.querySelectorAll(`#m-${id} :is(input, textarea), #m-all-${id} :is(input, textarea)`))
         setTimeout(() => field.setAttribute("aria-label", name), 80);
   }, true);

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .conflict import conflict
+from .exit import exit_heads
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "sparsity-intervals": sparsity_intervals,
     "conflict": conflict,
     "precision": precision,
+    "exit": exit_heads,
     "scan": scan_quick,
     "scan-exact": scan_exact,
 }

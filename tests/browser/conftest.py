@@ -37,7 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @contextmanager
-def _app(folder: Path, hub: str) -> Iterator[str]:
+def serve(folder: Path, hub: str, **more: str) -> Iterator[str]:
+    """The address of an app that keeps what it keeps in ``folder`` and reads from ``hub``. more: of its environment."""
+    folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -46,12 +48,14 @@ def _app(folder: Path, hub: str) -> Iterator[str]:
         "HF_ENDPOINT": hub,
         "HF_HOME": str(folder / "hf"),
         "GRADIO_TEMP_DIR": str(folder / "gradio"),
+        "MANTISSA_DATA": str(folder / "data"),
         "PYTHONUNBUFFERED": "1",
     }
     kept = {name: value for name, value in os.environ.items() if not re.match(r"HF_|GRADIO_|MANTISSA_|SPACE|PORT$", name)}
+    environment = kept | variables | more
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=kept | variables, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}"
         for _ in range(900):
@@ -87,7 +91,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app that cannot reach the Hub."""
-    with _app(tmp_path_factory.mktemp("offline"), NOWHERE) as url:
+    with serve(tmp_path_factory.mktemp("offline"), NOWHERE) as url:
         yield url
 
 
@@ -98,7 +102,7 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with LocalHub(delay=0.02, rate=50e6) as hub:
         hub.add("org/large", llama(lineage="bf16"))
         hub.add("org/small", {**llama(layers=16, hidden=1024, width=4096, vocabulary=8192, shards=4, lineage="bf16"), **tokenizer})
-        with _app(tmp_path_factory.mktemp("online"), hub.url) as url:
+        with serve(tmp_path_factory.mktemp("online"), hub.url) as url:
             yield url
 
 

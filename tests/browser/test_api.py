@@ -1,10 +1,13 @@
 """The endpoint for programs, called as programs do: with gradio's own client over HTTP."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
@@ -73,3 +76,61 @@ def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> Non
     assert found[1]["model"] == "no!such"
     assert "no model id" in found[1]["error"]
     assert found[2]["checkpoint"]["ref"] == "sample:tiny-bf16"
+
+
+def test_the_library_is_read_by_name(client: Client) -> None:
+    found = client.predict(text="pythia", sort="model", descending=False, api_name="/find_models")
+    names = [row["model"] for row in found["rows"]]
+    assert names == sorted(names)
+    assert "EleutherAI/pythia-1b" in names
+    assert {"total", "page", "pages"} < set(found)
+    said = client.predict(model="EleutherAI/pythia-1b", api_name="/consensus")
+    assert said["precision"] == found["rows"][names.index("EleutherAI/pythia-1b")]["precision"]
+    assert said["labels"][0]["label"]["evidence_quote"]
+    labels = client.predict(model="eleutherai/PYTHIA-1b", api_name="/find_labels")
+    assert [row["label"]["id"] for row in labels["rows"]] == [row["label"]["id"] for row in said["labels"]]
+
+
+def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
+    report = client.predict(model="sample:tiny-bf16", include="mlp", api_name="/inspect")
+    assert client.predict(model="sample:tiny-bf16", include="mlp", api_name="/inspect") == report
+    assert client.predict(id=report["id"], api_name="/stored_result") == report
+    rows = client.predict(analyzer="dtype", api_name="/find_results")["rows"]
+    assert report["id"] in [row["result"]["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arguments", "said"),
+    [
+        ("/find_labels", {"sort": "evil; DROP TABLE labels"}, "can be sorted by"),
+        ("/find_models", {"page": 0}, "page must be"),
+        ("/find_models", {"page": "x"}, "whole number"),
+        ("/find_results", {"text": ["a"]}, "text must be a text"),
+        ("/find_models", {"disputed": "yes"}, "true or false"),
+        ("/consensus", {"model": {}}, "must be a text"),
+        ("/stored_result", {"id": "../../etc/passwd"}, "no stored result"),
+        ("/add_label", {"model": "org/name", "precision": "bf16"}, "A label needs evidence"),
+        ("/add_label", {"model": "/etc/passwd", "precision": "bf16", "evidence": "x"}, "command line only"),
+        ("/flag_label", {"label": "x", "reason": "because"}, "reason|label"),
+    ],
+)
+def test_what_the_library_cannot_answer_is_one_sentence(client: Client, endpoint: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(AppError, match=said) as caught:
+        client.predict(**arguments, api_name=endpoint)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: str) -> None:
+    async def ask() -> tuple[dict[str, Any], str]:
+        async with streamable_http_client(f"{offline}/gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
+            await session.initialize()
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            answer = await session.call_tool("consensus", {"model": "EleutherAI/pythia-1b"})
+            return tools, str(answer.content)
+
+    tools, answer = asyncio.run(ask())
+    reading = {"find_models", "find_labels", "find_results", "consensus", "stored_result", "add_label", "flag_label"}
+    assert reading | {"inspect", "inspect_many", "sparsity", "conflict", "precision"} <= set(tools)
+    assert all(len(tool.description) > 60 for tool in tools.values())
+    assert list(tools["add_label"].inputSchema["properties"]) == ["model", "precision", "evidence", "quote"]
+    assert "EleutherAI/pythia-1b" in answer

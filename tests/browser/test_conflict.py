@@ -6,57 +6,38 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gradio_client import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from analyzers.gradient_conflict import ConflictReport
 from tests.browser.conftest import OpenPage
+from tests.browser.steps import drawn_in, field, fits, json_of, shared, shown, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
-OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 TABS = ("Samples", "Batches", "Activation", "Weights", "Published", "Share")
-
-
-def _measured(page: Page) -> None:
-    expect(page.locator(".m-head h2")).to_contain_text(MODEL, timeout=60_000)  # the first run loads torch
-    expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
 
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
     page.get_by_role("link", name="Conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
-    _measured(page)
+    shown(page, MODEL)
     number = page.locator(".m-number").inner_text()
     assert re.match(r"\d\d(\.\d)? %\n95 % interval", number)
     expect(page.locator(".m-tile")).to_have_count(4)
     assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
     expect(page.locator("#m-layers-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
-    page.get_by_role("tab", name="Samples").click()
+    heat_map = drawn_in(page, "Samples").first
     expect(page.locator("#m-samples-table").get_by_role("gridcell", name="What is 17 plus 26? 43").first).to_be_visible()
-    heat_map = page.locator(".js-plotly-plot:visible").first
     heat_map.scroll_into_view_if_needed()
     box = heat_map.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"])
     expect(heat_map.locator(".hoverlayer")).to_contain_text(re.compile(r"\d+: .+\d+: .+cosine"))
-    for name in TABS:
-        page.get_by_role("tab", name=name).click()
-        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
-    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/conflict?model={quote(MODEL, safe='')}")
-    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(f"python -m analyzers conflict {MODEL}")
-    with page.expect_download() as download:
-        page.locator("#m-json").click()
-    assert download.value.suggested_filename == "sample-tiny-bf16-conflict.json"
-    report = ConflictReport.model_validate_json(download.value.path().read_text(encoding="utf-8"))
+    fits(page, TABS, dark=False)
+    shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
+    report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
     assert number.startswith(f"{100 * (report.model.conflict_rate or 0):.3g} %")
-    with page.expect_download() as download:
-        page.locator("#m-html").click()
-    saved = tmp_path / "report.html"
-    download.value.save_as(saved)
-    alone = page.context.new_page()
-    alone.goto(saved.as_uri())
-    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
-    assert alone.locator(".m-number").inner_text() == number
+    assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
 
 
 def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_page: OpenPage, offline: str) -> None:
@@ -64,16 +45,13 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
     rows = [{"instruction": f"Say {word} {nasty}.", "output": f"{word} {'x' * 300}"} for word in ("one", "two", "three", "four")]
     pairs = quote("\n".join(map(json.dumps, rows)))
     page = open_page(f"{offline}/conflict?model={quote(MODEL)}&pairs={pairs}&ffn=topk&topk_layers=all&topk=0.25&gamma=0.1", 390, dark=True)
-    _measured(page)
+    shown(page, MODEL)
     expect(page.locator("#m-pairs textarea")).to_have_value(re.compile("Say three"))
-    expect(page.locator("#m-topk").locator("input, textarea")).to_have_value("0.25")
+    expect(field(page, "m-topk")).to_have_value("0.25")
     expect(page.locator(".m-tiles")).to_contain_text("Tokens keep 25 % of the neurons")
     expect(page.locator(".legendtext:visible").first).to_have_text("top-k FFN")
-    for name in TABS:
-        page.get_by_role("tab", name=name).click()
-        assert not page.evaluate(OVERFLOWS)
+    fits(page, TABS, dark=True)
     assert page.locator("img[src=x]").count() == 0 and "\u202e" not in page.locator("#m-result").inner_text()
-    assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == "rgb(26, 28, 33)"
 
 
 def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, offline: str) -> None:
@@ -87,8 +65,8 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     page.locator("#m-pairs textarea").fill('{"instruction": "Say a.", "output": "a"}\nSay b.\tb')
     page.get_by_label("as it is").check()
     expect(page.locator("#m-topk")).to_be_hidden()
-    page.locator("#m-samples").locator("input, textarea").press("Enter")
-    _measured(page)
+    field(page, "m-samples").press("Enter")
+    shown(page, MODEL)
     expect(page.locator(".m-head")).to_contain_text("2 samples of pairs given")
     expect(page.get_by_role("tab", name="Activation")).to_have_count(0)
 
@@ -96,11 +74,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
 def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/conflict?model=org/small&samples=2&max_length=16")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* MB"), timeout=60_000)
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    page.wait_for_timeout(500)
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    expect(page.get_by_role("button", name="Measure")).to_be_visible()
+    stop(page, "Measure")
 
 
 def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.steps import fits, json_of, shared, stop, taken_along
 
 MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"
@@ -60,24 +61,10 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     assert fossil is not None
     assert fossil["x"] + fossil["width"] < 1180
 
-    page.get_by_role("tab", name="Share").click()
-    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick")
-    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(f"python -m analyzers dtype {SAMPLE}")
-    with page.expect_download() as download:
-        page.locator("#m-json").click()
-    assert download.value.suggested_filename == "sample-tiny-bf16-as-fp32-dtype.json"
-    assert json.loads(download.value.path().read_text(encoding="utf-8"))["lineage"]["verdict"] == "upcast-from-bf16"
-    with page.expect_download() as download:
-        page.locator("#m-html").click()
-    saved = tmp_path / "report.html"
-    download.value.save_as(saved)
-    alone = page.context.new_page()
-    asked: list[str] = []
-    alone.on("request", lambda request: asked.append(request.url))
-    alone.goto(saved.as_uri())
-    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
-    _proves_the_upcast(alone)
-    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    shared(page, f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick", f"python -m analyzers dtype {SAMPLE}")
+    report = json.loads(json_of(page, "sample-tiny-bf16-as-fp32-dtype.json"))
+    assert report["lineage"]["verdict"] == "upcast-from-bf16"
+    _proves_the_upcast(taken_along(page, tmp_path))
 
 
 def test_an_example_runs_in_one_click(open_page: OpenPage, offline: str) -> None:
@@ -165,10 +152,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     page.get_by_role("button", name="Inspect").click()
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left"))
     assert page.get_by_role("button", name=SAMPLE).is_disabled()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    page.wait_for_timeout(700)
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    stop(page, "Inspect")
     page.get_by_role("button", name=SAMPLE).click()
     expect(page.locator(".m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
@@ -189,11 +173,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     held = page.locator(".m-held").bounding_box()
     assert held is not None
     assert held["x"] + held["width"] <= 390
-    for name in ("Spectrum", "Layers", "Among models", "Tensors", "Share"):
-        page.get_by_role("tab", name=name).click()
-        assert not _overflows(page)
-    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
-    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+    fits(page, ("Spectrum", "Layers", "Among models", "Tensors", "Share"), dark)
 
 
 def test_methods(open_page: OpenPage, offline: str) -> None:

@@ -6,21 +6,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
-OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 
 
 def _address(url: str, query: str = "") -> str:
     return f"{url}/precision?model={quote(MODEL)}&sequences=1&sequence_length=16{query}"
-
-
-def _shown(page: Page) -> None:
-    expect(page.locator(".m-head h2")).to_contain_text("sample:", timeout=60_000)
-    expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
 
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -28,7 +23,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("link", name="Precision").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     expect(page.locator("#m-status")).to_contain_text("reference")
-    _shown(page)
+    shown(page, "sample:")
     assert page.locator("#m-sequences :is(input, textarea)").input_value() == "2"
     expect(page.locator(".m-reading")).to_contain_text(
         re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) cuts the worst layer.s error")
@@ -36,34 +31,21 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.locator(".m-tile")).to_have_count(4)
     assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
     expect(page.locator("#m-result table:visible").first).to_contain_text("bf16_max_precision")
-    page.get_by_role("tab", name="Headroom").click()
-    expect(page.locator(".js-plotly-plot:visible").get_by_text("largest of fp16, 65504")).to_be_visible()
-    expect(page.locator(".js-plotly-plot:visible").get_by_text("largest of bf16")).to_be_visible()
-    page.get_by_role("tab", name="Parameters").click()
-    expect(page.locator(".js-plotly-plot:visible").get_by_text("mlp.up_proj")).to_be_visible()
+    levels = drawn_in(page, "Headroom")
+    expect(levels.get_by_text("largest of fp16, 65504")).to_be_visible()
+    expect(levels.get_by_text("largest of bf16")).to_be_visible()
+    expect(drawn_in(page, "Parameters").get_by_text("mlp.up_proj")).to_be_visible()
     page.get_by_role("tab", name="Log-probabilities").click()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Sequence ratio")
     page.get_by_role("tab", name="Tensors").click()
     expect(page.locator("#m-tensors").get_by_text("layers.0").first).to_be_visible()
     expect(page.get_by_role("tab", name="Inside layers")).to_have_count(0)
 
-    page.get_by_role("tab", name="Share").click()
     query = f"model={quote(MODEL, safe='')}&sequence_length=128"
-    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/precision?{query}")
-    line = f"python -m analyzers precision {MODEL} --sequence-length=128"
-    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(line)
-    with page.expect_download() as download:
-        page.locator("#m-json").click()
-    assert download.value.suggested_filename == "sample-tiny-bf16-precision.json"
-    report = json.loads(download.value.path().read_text(encoding="utf-8"))
+    shared(page, f"{offline}/precision?{query}", f"python -m analyzers precision {MODEL} --sequence-length=128")
+    report = json.loads(json_of(page, "sample-tiny-bf16-precision.json"))
     assert list(report["variants"]) == ["bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16"]
-    with page.expect_download() as download:
-        page.locator("#m-html").click()
-    saved = tmp_path / "report.html"
-    download.value.save_as(saved)
-    alone = page.context.new_page()
-    alone.goto(saved.as_uri())
-    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    alone = taken_along(page, tmp_path)
     assert alone.locator(".js-plotly-plot").count() == 5
     assert alone.locator(".m-reading").inner_text() == page.locator(".m-reading").inner_text()
 
@@ -71,14 +53,13 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
 def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenPage, offline: str) -> None:
     own = quote("mine: dtype=bf16, fp32=norms")
     page = open_page(f"{offline}/precision?model=sample:tiny-overflow&sequences=1&sequence_length=16&variants=fp16&variant={own}&inside=1")
-    _shown(page)
+    shown(page, "sample:")
     expect(page.locator(".m-reading")).to_contain_text("fp16 overflows first in layer 1 (mlp.up_proj)")
     expect(page.locator(".m-tiles")).to_contain_text("First in layer 1: mlp.up_proj.weight")
     expect(page.get_by_label("fp16", exact=True)).to_be_checked()
     expect(page.get_by_label("bf16", exact=True)).not_to_be_checked()
     assert page.locator("#m-own textarea").input_value() == "mine: dtype=bf16, fp32=norms"
-    page.get_by_role("tab", name="Inside layers").click()
-    expect(page.locator(".js-plotly-plot:visible").first.get_by_text("self_attn.q_proj")).to_be_visible()
+    expect(drawn_in(page, "Inside layers").first.get_by_text("self_attn.q_proj")).to_be_visible()
     # a new line is a new line, not a click
     page.locator("#m-own textarea").press("End")
     page.keyboard.press("Enter")
@@ -98,31 +79,19 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
 )
 def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:
     page = open_page(f"{offline}/precision?{query}")
-    alert = page.get_by_role("alert")
-    expect(alert).to_contain_text(said, timeout=60_000)
-    assert "Traceback" not in alert.inner_text() and "root:" not in page.content()
-    assert page.locator("img[src=x]").count() == 0
-    expect(page.get_by_role("button", name="Run")).to_be_visible()
+    refused(page, said, "Run")
 
 
 def test_stop_stops_a_run_between_layers(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/precision?model={MODEL}&sequences=16&sequence_length=512")
     expect(page.locator(".m-ran")).to_contain_text(re.compile(r"reference\s*\S+"), timeout=60_000)
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    page.wait_for_timeout(500)
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    stop(page, "Run")
     # the place is free again
     page.goto(_address(offline, "&variants=bf16"))
-    _shown(page)
+    shown(page, "sample:")
 
 
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, "&inside=1"), width=390, dark=True)
-    _shown(page)
-    assert not page.evaluate(OVERFLOWS)
-    for name in ("Headroom", "Parameters", "Log-probabilities", "Inside layers", "Tensors", "Share"):
-        page.get_by_role("tab", name=name).click()
-        assert not page.evaluate(OVERFLOWS)
-    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
-    assert background == "rgb(26, 28, 33)"
+    shown(page, "sample:")
+    fits(page, ("Headroom", "Parameters", "Log-probabilities", "Inside layers", "Tensors", "Share"), dark=True)

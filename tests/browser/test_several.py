@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.steps import CARD, downloaded, field
 
 MODEL = "#m-model input"
 THREE = ("sample:tiny-fp32", "sample:tiny-bf16-as-fp32", "sample:tiny-overflow")
@@ -47,22 +48,19 @@ def test_several_models_are_a_table_a_figure_and_files(open_page: OpenPage, offl
 
     page.locator("#m-several").get_by_role("tab", name="Share").click()
     names = "&".join(f"model={quote(name, safe='')}" for name in (THREE[0], "no!such", *THREE[1:]))
-    expect(page.locator("#m-all-link").locator("input, textarea")).to_have_value(f"{offline}/?{names}&mode=quick")
+    expect(field(page, "m-all-link")).to_have_value(f"{offline}/?{names}&mode=quick")
     command = f"python -m analyzers dtype {THREE[0]} 'no!such' {THREE[1]} {THREE[2]}"
-    expect(page.locator("#m-all-command").locator("input, textarea")).to_have_value(command)
-    with page.expect_download() as download:
-        page.locator("#m-all-json").click()
-    listed = json.loads(download.value.path().read_text(encoding="utf-8"))
+    expect(field(page, "m-all-command")).to_have_value(command)
+    download = downloaded(page, "m-all-json")
+    listed = json.loads(download.path().read_text(encoding="utf-8"))
     assert [item.get("model") or item["checkpoint"]["ref"] for item in listed] == [THREE[0], "no!such", *THREE[1:]]
     assert len(listed[0]["tensors"]) == 38
-    with page.expect_download() as download:
-        page.locator("#m-all-csv").click()
-    with zipfile.ZipFile(download.value.path()) as archive:
+    download = downloaded(page, "m-all-csv")
+    with zipfile.ZipFile(download.path()) as archive:
         assert len(archive.read("summary.csv").splitlines()) == 4
         assert b"no!such" in archive.read("errors.csv")
-    with page.expect_download() as download:
-        page.locator("#m-all-html").click()
-    text = download.value.path().read_text(encoding="utf-8")
+    download = downloaded(page, "m-all-html")
+    text = download.path().read_text(encoding="utf-8")
     assert re.findall(r'href="#report-(\d)"', text) == re.findall(r'<article id="report-(\d)"', text) == ["1", "3", "4"]
 
 
@@ -89,9 +87,8 @@ def test_stop_keeps_the_rows_that_are_finished(open_page: OpenPage, online: str)
     assert "not read: stopped" in rows[1]
     assert "not read: stopped" in rows[2]
     page.locator("#m-several").get_by_role("tab", name="Share").click()
-    with page.expect_download() as download:
-        page.locator("#m-all-json").click()
-    assert [item["checkpoint"]["ref"] for item in json.loads(download.value.path().read_text(encoding="utf-8"))] == [THREE[0]]
+    download = downloaded(page, "m-all-json")
+    assert [item["checkpoint"]["ref"] for item in json.loads(download.path().read_text(encoding="utf-8"))] == [THREE[0]]
     page.get_by_role("button", name="three samples").click()
     _finished(page, "3 of 3 models read.")
 
@@ -130,4 +127,4 @@ def test_a_narrow_screen_holds_the_table(open_page: OpenPage, offline: str, dark
     page.locator("#m-several").get_by_role("tab", name="Share").click()
     assert not page.evaluate(overflows)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-several')).backgroundColor")
-    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+    assert background == CARD[dark]

@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along
 
 BASE, TUNED = "sample:tiny-bf16", "sample:tiny-tuned"
 PAIR = "tiny-bf16 → tiny-tuned"
-OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 
 
 def _address(offline: str, tuned: list[str], more: str = "") -> str:
@@ -25,8 +25,7 @@ def _picker(page: Page, name: str) -> str:
 
 
 def _compared(page: Page, tuned: str) -> None:
-    expect(page.locator(".m-head h2")).to_contain_text(f"{BASE} → {tuned}")
-    expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
+    shown(page, f"{BASE} → {tuned}")
 
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -39,8 +38,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert re.match(r"\d\d\.\d %", number)
     expect(page.locator(".m-tile")).to_have_count(4)
     assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
-    page.get_by_role("tab", name="How much").click()
-    expect(page.locator(".js-plotly-plot:visible").get_by_text("least step of bf16, 2⁻⁸")).to_be_visible()
+    expect(drawn_in(page, "How much").get_by_text("least step of bf16, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
     page.get_by_role("tab", name="Published").click()
     expect(page.locator("tr.m-marked")).to_contain_text("this pair")
@@ -51,23 +49,11 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     for optional in ("Over time", "Spectral"):
         expect(page.get_by_role("tab", name=optional)).to_have_count(0)
 
-    page.get_by_role("tab", name="Share").click()
     query = f"base={quote(BASE, safe='')}&tuned={quote(TUNED, safe='')}&mode=quick"
-    expect(page.locator("#m-link").locator("input, textarea")).to_have_value(f"{offline}/sparsity?{query}")
-    expect(page.locator("#m-command").locator("input, textarea")).to_have_value(f"python -m analyzers sparsity {BASE} {TUNED}")
-    with page.expect_download() as download:
-        page.locator("#m-json").click()
-    assert download.value.suggested_filename == "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"
-    report = json.loads(download.value.path().read_text(encoding="utf-8"))
+    shared(page, f"{offline}/sparsity?{query}", f"python -m analyzers sparsity {BASE} {TUNED}")
+    report = json.loads(json_of(page, "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"))
     assert number.startswith(f"{100 * report['sparsity']:.3g} %")
-    with page.expect_download() as download:
-        page.locator("#m-html").click()
-    saved = tmp_path / "report.html"
-    download.value.save_as(saved)
-    alone = page.context.new_page()
-    alone.goto(saved.as_uri())
-    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
-    assert alone.locator(".m-number").inner_text() == number
+    assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
 
 
 def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: OpenPage, offline: str) -> None:
@@ -75,8 +61,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     page.get_by_role("button", name="trajectory").click()
     _compared(page, "sample:tiny-step-4")
     assert [_picker(page, f"tuned-{i}") for i in (1, 2, 3, 4)] == [f"sample:tiny-step-{i}" for i in (1, 2, 3, 4)]
-    page.get_by_role("tab", name="Over time").click()
-    expect(page.locator(".js-plotly-plot:visible").first.get_by_text("from the one before")).to_be_visible()
+    expect(drawn_in(page, "Over time").first.get_by_text("from the one before")).to_be_visible()
     expect(page.locator("#m-result table:visible tbody tr")).to_have_count(4)
     expect(page.locator(".js-plotly-plot:visible").get_by_text("below: as found")).to_be_visible()
 
@@ -122,22 +107,13 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
 )
 def test_what_cannot_be_compared_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:
     page = open_page(f"{offline}/sparsity?{query}")
-    alert = page.get_by_role("alert")
-    expect(alert).to_contain_text(said, timeout=60_000)
-    assert "Traceback" not in alert.inner_text()
-    assert page.locator("img[src=x]").count() == 0
-    assert "root:" not in page.content()
-    expect(page.get_by_role("button", name="Compare")).to_be_visible()
+    refused(page, said, "Compare")
 
 
 def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/sparsity?base=org/large&tuned=org/large&budget=2GB")
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB"))
-    page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    page.wait_for_timeout(500)
-    expect(page.locator("#m-status")).to_contain_text("Stopped.")
-    expect(page.get_by_role("button", name="Compare")).to_be_visible()
+    stop(page, "Compare")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -145,12 +121,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=dark)
     _compared(page, TUNED)
     expect(page.locator(".m-number")).to_contain_text("95 % interval")
-    assert not page.evaluate(OVERFLOWS)
-    for name in ("How much", "Over time", "Published", "Tensors", "Matching", "Share"):
-        page.get_by_role("tab", name=name).click()
-        assert not page.evaluate(OVERFLOWS)
-    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
-    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+    fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark)
 
 
 def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.language_models.builtin_text import builtin_pairs
-from tests.components.reports import HOSTILE
+from tests.components.reports import HOSTILE, of_model
 
 PAIRS = tuple(TextPair(instruction=each.instruction, input=each.input, output=each.output) for each in builtin_pairs()[:48:6])
-COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 
 
 def conflict_report(**asked: Any) -> ConflictReport:
@@ -19,12 +18,6 @@ def conflict_report(**asked: Any) -> ConflictReport:
 def top_k() -> ConflictReport:
     """A top-k FFN in all layers beside the original."""
     return conflict_report(ffn="topk", topk_layers="all")
-
-
-def of_model(ref: str, found: ConflictReport) -> ConflictReport:
-    """The same numbers under another name."""
-    facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})
-    return found.model_copy(update={"checkpoint": facts, "request": found.request.model_copy(update={"model": ref})})
 
 
 def hostile_conflict_report() -> ConflictReport:

@@ -4,9 +4,8 @@ from functools import cache
 from typing import Any
 
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
-from tests.components.reports import HOSTILE
+from tests.components.reports import HOSTILE, of_model
 
-COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
 VARIANTS = ("fp32", "bf16", "bf16_fp32_residual", "fp16", "mine: dtype=bf16, fp32=norms")
 
 
@@ -18,12 +17,6 @@ def precision_report(model: str = "sample:tiny-bf16", **asked: Any) -> Precision
 def overflowing() -> PrecisionReport:
     """A variant in fp16 that overflows beside one in bf16 that does not, with what is inside the layers."""
     return precision_report("sample:tiny-overflow", variants=("bf16", "fp16"), inside=True, loss="gspo", advantages=(1.0, -0.5))
-
-
-def of_model(ref: str, found: PrecisionReport) -> PrecisionReport:
-    """The same numbers under another name."""
-    facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})
-    return found.model_copy(update={"checkpoint": facts, "request": found.request.model_copy(update={"model": ref})})
 
 
 def hostile_precision_report() -> PrecisionReport:

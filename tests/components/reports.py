@@ -1,12 +1,21 @@
 """Reports made by hand, for tests of what is drawn from them."""
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
-from analyzers.base import Environment, Timing
+from analyzers.base import Environment, Report, Timing
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 
+COMMIT = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c"
+_Report = TypeVar("_Report", bound=Report)
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+def of_model(ref: str, found: _Report) -> _Report:
+    """The same numbers of a model under another name."""
+    facts = found.checkpoint.model_copy(update={"ref": ref, "commit": COMMIT})  # type: ignore[attr-defined]
+    request = found.request.model_copy(update={"model": ref})  # type: ignore[attr-defined]
+    return found.model_copy(update={"checkpoint": facts, "request": request})
 
 
 def _evidence(proven: bool, **changes: Any) -> dict[str, Any]:

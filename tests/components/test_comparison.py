@@ -91,7 +91,7 @@ def test_names_and_errors_stay_text() -> None:
 
 
 def test_the_page_taken_along_links_to_each_report() -> None:
-    html = document(_outcomes())
+    html = document(_outcomes()).alone()
     assert re.findall(r'href="(#report-\d)"', html) == ["#report-1", "#report-3"]
     assert re.findall(r'<article id="(report-\d)">', html) == ["report-1", "report-3"]
     rows = [re.sub("<[^>]*>", " ", row).split()[:2] for row in html.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]

@@ -1,10 +1,8 @@
 """The conflict page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
 
 import json
-import shlex
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 import gradio as gr
 import pytest
@@ -12,17 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import limits
-from analyzers.command_line import Parser
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
 from analyzers.gradient_conflict.command import add_options
 from components.api import conflict
-from components.conflict.fields import form_of
-from components.conflict.form import DATASET, LINKED_CHARACTERS, PAIRS, Form, command, form, permalink
+from components.conflict.form import DATASET, PAIRS, Form, command, form, permalink
 from components.conflict.pairs import lines, pasted
 from components.jobs import job
-from components.pages.conflict import EXAMPLES, _prefill
-from tests.components.conflict_reports import COMMIT, conflict_report, of_model
+from components.model_fields import form_of
+from components.model_form import LINKED_CHARACTERS, values
+from components.pages.conflict import EXAMPLES, PAGE
+from tests.components.conflict_reports import conflict_report
+from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
+from tests.components.reports import COMMIT, of_model
 
 MODEL = "sample:tiny-bf16"
 TWO = '{"instruction": "Say a.", "output": "a"}\n\n{"prompt": "Say b.", "completion": "b"}\r\nSay c.\tc\nSay\td\tplease'
@@ -35,13 +35,13 @@ def _asked(report: ConflictReport, **changes: Any) -> ConflictReport:
     return report.model_copy(update={"request": request, "data": report.data.model_copy(update=data)})
 
 
-def _again(query: str) -> ConflictRequest:
-    return form(parse_qsl(query.removeprefix("?"), keep_blank_values=True)).request()
+def _again(link: str) -> ConflictRequest:
+    return form(query_of(link)).request()
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
     assert Form(MODEL).request() == ConflictRequest(model=MODEL)
-    assert form_of(*astuple(Form(MODEL))) == Form(MODEL)
+    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
 
 
 def test_every_field_reaches_the_request() -> None:
@@ -132,11 +132,7 @@ _KEYS = ("model", "data", "pairs", "samples", "topk", "gamma", "weights", "ffn",
 
 @given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
-    try:
-        answer: ConflictRequest | str = form(query).request()
-    except MantissaError as error:
-        answer = str(error)
-    assert isinstance(answer, ConflictRequest) or "\n" not in answer
+    assert asks_or_explains(form, query, ConflictRequest)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +148,7 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
     report = _asked(of_model("org/name", conflict_report()), **changes)
     pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
     assert _again(permalink(report)) == pinned
-    words = shlex.split(command(report))
-    assert words[:4] == ["python", "-m", "analyzers", "conflict"]
-    parser = Parser()
-    add_options(parser)
-    options = {name: value for name, value in vars(parser.parse_args(words[4:])).items() if value is not None}
+    options = parsed(command(report), "conflict", add_options)
     if report.request.pairs:
         assert options.pop("data") == "pairs.jsonl"
         options["pairs"] = report.request.pairs
@@ -176,17 +168,17 @@ def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -
     long = ({"instruction": "a", "output": "b" * LINKED_CHARACTERS}, {"instruction": "a", "output": "b"})
     link = permalink(_asked(conflict_report(), pairs=long))
     assert len(link) < 100
-    query = parse_qsl(link.removeprefix("?"), keep_blank_values=True)
+    query = query_of(link)
     assert form(query).source == PAIRS
-    *_, status = _prefill(query)
+    *_, status = PAGE.prefill(query)
     assert "paste them again" in status
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
-    model, *rest, status = _prefill([("model", MODEL), ("samples", "x")])
-    assert model == MODEL and "no whole number" in status and all("skip" in repr(each) or each == gr.skip() for each in rest)
-    assert _prefill([("samples", "5")])[-1] == ""
-    assert _prefill([("model", MODEL), ("samples", "5")]) == [*astuple(Form(MODEL, samples="5")), ""]
+    refused = PAGE.prefill([("model", MODEL), ("samples", "x")])
+    assert skips_all_but_the_model(refused, MODEL, "no whole number", gr.skip())
+    assert PAGE.prefill([("samples", "5")])[-1] == ""
+    assert PAGE.prefill([("model", MODEL), ("samples", "5")]) == [*values(Form(MODEL, samples="5")), ""]
 
 
 def test_every_example_is_a_valid_request() -> None:

@@ -5,11 +5,19 @@ from typing import Any
 
 import pytest
 
+from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.published import published
+from analyzers.gradient_conflict.report import Sample
 from components.plots import gradient_conflict as plots
-from tests.components.conflict_reports import conflict_report, hostile_conflict_report, of_model, top_k
+from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
+from tests.components.reports import of_model
 
 ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.batches, plots.deciles, plots.published)
+
+
+def _of(report: ConflictReport, cosines: Any, samples: tuple[Sample, ...]) -> ConflictReport:
+    found = report.cosines.model_copy(update={"model": cosines})
+    return report.model_copy(update={"cosines": found, "samples": samples})
 
 
 def test_rates_and_similarities_are_drawn_by_layer_with_their_intervals_top_k_beside_the_original() -> None:
@@ -46,6 +54,25 @@ def test_cosines_are_centred_at_zero_and_every_cell_names_both_samples() -> None
     for number, (name, sample) in enumerate(zip(cells.x, found.samples, strict=True)):
         assert name.startswith(f"{number}: ")
         assert name.split(": ", 1)[1].split("<br>")[0][:15].replace("&#x27;", "'") in sample.text.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("samples", "cell"), [(2, 60), (8, 45), (50, 7), (256, 2)])
+def test_cells_between_samples_are_square_and_of_whole_pixels(samples: int, cell: int) -> None:
+    found = conflict_report()
+    values = tuple(tuple((row * column) % 7 / 10 for column in range(samples)) for row in range(samples))
+    several = tuple(found.samples[row % 8].model_copy(update={"text": f"{row}"}) for row in range(samples))
+    layout: Any = plots.cosines(_of(found, values, several)).layout
+    assert layout.height - layout.margin.t - layout.margin.b == samples * cell
+    assert (layout.yaxis.scaleanchor, layout.xaxis.constrain, layout.yaxis.constrain) == ("x", "domain", "domain")
+
+
+def test_one_cosine_for_every_pair_is_said_and_has_no_scale() -> None:
+    found = conflict_report()
+    same = tuple(tuple(1.0 if row == column else 0.25 for column in range(8)) for row in range(8))
+    figure: Any = plots.cosines(_of(found, same, found.samples))
+    assert not figure.data[0].showscale
+    assert [note.text for note in figure.layout.annotations] == ["Every pair of samples: cosine 0.25"]
+    assert plots.cosines(found).data[0].showscale is not False
 
 
 def test_each_sample_has_its_part_and_the_line_is_an_equal_one() -> None:

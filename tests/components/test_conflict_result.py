@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-from html import unescape
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -17,23 +16,15 @@ from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
 from components import progress
 from components.conflict import captions, methods, tables
 from components.conflict.headline import headline, summary
-from components.conflict.layer_table import layer_html, layer_rows
+from components.conflict.layer_table import LAYERS
 from components.conflict.meter import LayerMeter
 from components.conflict.names import excerpts
-from components.conflict.sample_table import sample_html, sample_rows
+from components.conflict.sample_table import SAMPLES
 from components.downloads import tables_zip
 from components.export import document
-from tests.components.conflict_reports import conflict_report, hostile_conflict_report, of_model, top_k
-from tests.components.reports import HOSTILE
-
-
-def _text(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
-
-
-def _rows(html: str) -> list[list[str]]:
-    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html, flags=re.DOTALL)
-    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows if "<td" in row]
+from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
+from tests.components.markup import rows_of, text_of
+from tests.components.reports import HOSTILE, of_model
 
 
 def _changed(report: ConflictReport, **model: Any) -> ConflictReport:
@@ -42,7 +33,7 @@ def _changed(report: ConflictReport, **model: Any) -> ConflictReport:
 
 def test_the_number_stands_first_with_what_it_means() -> None:
     found = conflict_report()
-    said = _text(headline(found))
+    said = text_of(headline(found))
     rate = f"{100 * (found.model.conflict_rate or 0):.3g} %"
     assert f"Conflict rate {rate} 95 % interval:" in said
     assert found.statement in said
@@ -56,20 +47,20 @@ def test_the_number_stands_first_with_what_it_means() -> None:
 
 def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_be_none() -> None:
     found = top_k()
-    said = _text(headline(found))
+    said = text_of(headline(found))
     assert "Top-k against original" in said and "Tokens keep 12.5 % of the neurons." in said and "Noise scale" not in said
     first = found.differences[0]
     assert first.interval is not None
     unclear = first.model_copy(update={"interval": first.interval.model_copy(update={"low": -0.01, "high": 0.02})})
-    assert "no clear difference" in _text(headline(found.model_copy(update={"differences": (unclear, *found.differences[1:])})))
+    assert "no clear difference" in text_of(headline(found.model_copy(update={"differences": (unclear, *found.differences[1:])})))
 
 
 def test_the_headline_never_says_more_than_is_known() -> None:
     found = conflict_report()
     open_wide = found.model.undecided.model_copy(update={"low": 0.2, "high": 0.7, "share": 0.5})
-    assert "In float32 the rate may be anything from 20 % to 70 %" in _text(headline(_changed(found, undecided=open_wide)))
+    assert "In float32 the rate may be anything from 20 % to 70 %" in text_of(headline(_changed(found, undecided=open_wide)))
     nothing = found.model.whole.model_copy(update={"conflict_rate": None, "noise_scale": None})
-    said = _text(headline(_changed(found, whole=nothing, conflict_rate=None, interval=None)))
+    said = text_of(headline(_changed(found, whole=nothing, conflict_rate=None, interval=None)))
     assert "Conflict rate –" in said and said.count("Cannot tell not decided") == 2 and "95 % interval" not in said
     none = found.dominance.model_copy(update={"effective_samples": None, "top_share": None, "top_sample": None})
     assert "No sample has a gradient" in headline(found.model_copy(update={"dominance": none}))
@@ -77,7 +68,7 @@ def test_the_headline_never_says_more_than_is_known() -> None:
 
 def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None:
     found = top_k()
-    table = layer_rows(found)
+    table = LAYERS.value(found)
     assert [row[:3] for row in table["data"][:4]] == [["model", "top-k FFN", block] for block in ("all", "gate", "up", "down")]
     assert len(table["data"]) == 2 * 5 * 4
     exact = dict(zip(table["headers"], table["data"][4], strict=True))
@@ -85,20 +76,20 @@ def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None
     last = found.layers[0]
     assert (exact["Layer"], exact["Conflict"], exact["Units"]) == ("3", last.conflict_rate, last.neurons)
     assert read["Conflict"] == f"{100 * (last.conflict_rate or 0):.3g} %"
-    attention = layer_rows(conflict_report(unit="attention"))
+    attention = LAYERS.value(conflict_report(unit="attention"))
     assert [row[2] for row in attention["data"][:5]] == ["all", "q", "k", "v", "o"]
-    assert len(_rows(layer_html(found))) == len(table["data"])
+    assert len(rows_of(LAYERS.html(found))) == len(table["data"])
 
 
 def test_samples_are_shown_as_they_were_run() -> None:
     found = conflict_report()
-    table = sample_rows(found)
+    table = SAMPLES.value(found)
     for line, sample in zip(table["data"], found.samples, strict=True):
         row = dict(zip(table["headers"], line, strict=True))
         assert row["Text"] == " ".join(sample.text.split("\n")).strip() or row["Text"].endswith("…")
         assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids), sample.loss)
         assert row["Of the answer"] == len(sample.token_ids) - sample.answer_start
-    assert len(_rows(sample_html(found))) == 8
+    assert len(rows_of(SAMPLES.html(found))) == 8
     assert f"{found.data.tokens:,} tokens" in captions.samples(found)
 
 
@@ -113,19 +104,19 @@ def test_excerpts_leave_out_what_all_samples_begin_with() -> None:
 
 def test_tables_have_every_row() -> None:
     found = top_k()
-    assert [row[0] for row in _rows(tables.differences(found))] == ["Model", "Layer 3", "Layer 2", "Layer 1", "Layer 0"]
+    assert [row[0] for row in rows_of(tables.differences(found))] == ["Model", "Layer 3", "Layer 2", "Layer 1", "Layer 0"]
     assert tables.differences(conflict_report()) == ""
-    assert [row[0] for row in _rows(tables.batches(conflict_report()))] == ["1", "2", "4"]
-    assert len(_rows(tables.deciles(found))) == 20 and tables.deciles(conflict_report(unit="attention")) == ""
-    assert len(_rows(tables.weights(found))) == 10 and tables.weights(conflict_report(weights=False)) == ""
+    assert [row[0] for row in rows_of(tables.batches(conflict_report()))] == ["1", "2", "4"]
+    assert len(rows_of(tables.deciles(found))) == 20 and tables.deciles(conflict_report(unit="attention")) == ""
+    assert len(rows_of(tables.weights(found))) == 10 and tables.weights(conflict_report(weights=False)) == ""
 
 
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
-    rows = _rows(tables.published(conflict_report()))
+    rows = rows_of(tables.published(conflict_report()))
     assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and rows[31][2] == "–"
     assert "of another model or unit" in captions.published(conflict_report())
     found = of_model("meta-llama/Llama-2-7b-hf", top_k())
-    beside = _rows(tables.published(found))
+    beside = rows_of(tables.published(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
     assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g} %"
@@ -135,8 +126,8 @@ def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
 def test_progress_shows_the_rates_of_the_layers_measured_so_far() -> None:
     rates = (LayerRate(layer=3, conflict_rate=0.372), LayerRate(layer=2, conflict_rate=None))
     said = LayerMeter().show(MeasuredProgress(done=2, total=4, unit="layers", note="gradients: layer 1", rates=rates))
-    assert "Gradients: layer 1 50%, 2 of 4 layers" in _text(said)
-    assert "In conflict, by layer 3 37.2 % 2 –" in _text(said)
+    assert "Gradients: layer 1 50%, 2 of 4 layers" in text_of(said)
+    assert "In conflict, by layer 3 37.2 % 2 –" in text_of(said)
     assert "In conflict" not in LayerMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
 
 
@@ -153,7 +144,7 @@ def test_the_time_left_is_that_of_the_work_at_hand(monkeypatch: pytest.MonkeyPat
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_conflict_report()
     own = re.sub(r"<script>.*?</script>", "", document([conflict_report(), hostile]), flags=re.DOTALL)
-    for html in (headline(hostile), sample_html(hostile), f"<p>{captions.samples(hostile)}</p>", own):
+    for html in (headline(hostile), SAMPLES.html(hostile), f"<p>{captions.samples(hostile)}</p>", own):
         assert "<img" not in html or html.startswith("<p>")  # a caption is plain text, escaped where it meets HTML
         assert "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.links import Reading
+from components.links import Reading, revised
 from components.passport.form import Form, command, form, permalink
 from tests.components.reports import HOSTILE, report
 
@@ -84,3 +84,14 @@ def test_a_hostile_name_stays_one_word_of_the_command() -> None:
     request = DtypeRequest(model=HOSTILE, include="-rf; rm $(x)")
     line = command(report(HOSTILE, request=request.model_dump()))
     assert shlex.split(line)[4:] == [f"{HOSTILE}@{report().checkpoint.commit}", "--include=-rf; rm $(x)"]
+
+
+def test_a_revision_becomes_part_of_its_model() -> None:
+    assert revised([("model", "a/b"), ("revision", "main"), ("seed", "1")]) == [("model", "a/b@main"), ("seed", "1")]
+    for query in (
+        [("model", "a/b")],
+        [("model", "a/b@x"), ("revision", "y")],
+        [("revision", "y")],
+        [("model", "a"), ("model", "b"), ("revision", "y")],
+    ):
+        assert revised(query) == query

@@ -10,7 +10,7 @@ from components.passport.comparison import comparison
 from components.passport.document import document
 from components.passport.evidence import evidence
 from components.passport.outcomes import Outcome
-from components.passport.tensor_table import tensor_rows
+from components.passport.tensor_table import TENSORS
 from components.passport.tiles import passport
 from components.plain_text import html, powers, shown
 from components.plots import dtype_detection as plots
@@ -83,10 +83,10 @@ def test_no_hidden_character_reaches_the_page() -> None:
         passport(hostile),
         evidence(hostile),
         comparison([BIDI, BIDI, BIDI], [Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]),
-        str(tensor_rows(hostile)),
+        str(TENSORS.value(hostile)),
         str(plots.layers(hostile).to_plotly_json()),
         str(among_models([hostile]).to_plotly_json()),
-        document([Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]).split("<script>")[0],
+        document([Outcome(BIDI, hostile), Outcome(BIDI, error=BIDI)]).alone().split("<script>")[0],
     ]
     for text in drawn:
         assert "U+202E" in text
@@ -96,4 +96,4 @@ def test_no_hidden_character_reaches_the_page() -> None:
 def test_a_name_of_thousands_of_characters_stays_short_on_the_page_taken_along() -> None:
     long = "layers." + "x" * 3000
     tensor = report().tensors[0].model_dump() | {"name": long}
-    assert "x" * 200 not in document([Outcome("m", report(tensors=[tensor]))]).split("<script>")[0]
+    assert "x" * 200 not in document([Outcome("m", report(tensors=[tensor]))]).alone().split("<script>")[0]

@@ -1,11 +1,9 @@
 """The precision page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from inspect import signature
 from typing import Any
-from urllib.parse import parse_qsl
 
 import gradio as gr
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import limits
-from analyzers.command_line import Parser
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
@@ -21,11 +18,14 @@ from analyzers.precision_variants.variants import DEFAULT
 from components import jobs, model_jobs
 from components.api import precision
 from components.jobs import job
-from components.pages.precision import EXAMPLES, _prefill
+from components.model_fields import form_of
+from components.model_form import LINKED_CHARACTERS, values
+from components.pages.precision import EXAMPLES, PAGE
 from components.precision import names
-from components.precision.fields import form_of
-from components.precision.form import DATASET, LINKED_CHARACTERS, RANDOM, TEXT, Form, command, form, permalink
-from tests.components.precision_reports import COMMIT, of_model, precision_report
+from components.precision.form import DATASET, RANDOM, TEXT, Form, command, form, permalink
+from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
+from tests.components.precision_reports import precision_report
+from tests.components.reports import COMMIT, of_model
 from tests.hub import LocalHub
 from tests.language_models.repositories import WEIGHTS, files, parts_of
 
@@ -40,8 +40,8 @@ def _asked(report: PrecisionReport, **changes: Any) -> PrecisionReport:
     return report.model_copy(update={"request": request, "inputs": inputs})
 
 
-def _again(query: str) -> PrecisionRequest:
-    return form(parse_qsl(query.removeprefix("?"), keep_blank_values=True)).request()
+def _again(link: str) -> PrecisionRequest:
+    return form(query_of(link)).request()
 
 
 def test_the_page_knows_every_preset_and_ticks_those_that_run_by_default() -> None:
@@ -51,7 +51,7 @@ def test_the_page_knows_every_preset_and_ticks_those_that_run_by_default() -> No
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
     assert Form(MODEL).request() == PrecisionRequest(model=MODEL)
-    assert form_of(*Form(MODEL).values()) == Form(MODEL)
+    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
 
 
 def test_every_field_reaches_the_request() -> None:
@@ -107,11 +107,7 @@ _KEYS = ("model", "variants", "variant", "data", "text", "sequences", "advantage
 
 @given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
 def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
-    try:
-        answer: PrecisionRequest | str = form(query).request()
-    except MantissaError as error:
-        answer = str(error)
-    assert isinstance(answer, PrecisionRequest) or "\n" not in answer
+    assert asks_or_explains(form, query, PrecisionRequest)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +127,9 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
         report = report.model_copy(update={"inputs": report.inputs.model_copy(update={"source": "org/data"})})
     pinned = report.request.model_copy(update={"model": f"org/name@{COMMIT}"})
     assert _again(permalink(report)) == pinned
-    words = shlex.split(command(report))
-    assert words[:4] == ["python", "-m", "analyzers", "precision"]
-    parser = Parser()
-    add_options(parser)
-    given_options = vars(parser.parse_args(words[4:]))
-    options = {name: value for name, value in given_options.items() if value is not None and name in PrecisionRequest.model_fields}
-    presets = (given_options["variants"] or "").split(",") if given_options["variants"] else []
+    given_options = parsed(command(report), "precision", add_options)
+    options = {name: value for name, value in given_options.items() if name in PrecisionRequest.model_fields}
+    presets = given_options["variants"].split(",") if "variants" in given_options else []
     named = (*presets, *given_options["variant"])
     options["variants"] = named or DEFAULT
     if "advantages" in options:
@@ -157,18 +149,18 @@ def test_the_default_link_is_short() -> None:
 def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() -> None:
     link = permalink(_asked(precision_report(), text="a" * (LINKED_CHARACTERS + 1), variants=DEFAULT))
     assert len(link) < 100
-    query = parse_qsl(link.removeprefix("?"), keep_blank_values=True)
+    query = query_of(link)
     assert form(query).source == TEXT
-    *_, status = _prefill(query)
+    *_, status = PAGE.prefill(query)
     assert "paste it again" in status
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
-    model, *rest, status = _prefill([("model", MODEL), ("variants", "bf16,fp61")])
-    assert model == MODEL and "did you mean fp16" in status and all(each == gr.skip() for each in rest)
-    assert _prefill([("sequences", "5")])[-1] == ""
-    filled = _prefill([("model", MODEL), ("variants", "bf16"), ("variant", "mine: dtype=bf16"), ("inside", "1")])
-    assert filled == [*Form(MODEL, ("bf16",), "mine: dtype=bf16", inside=True).values(), ""]
+    refused = PAGE.prefill([("model", MODEL), ("variants", "bf16,fp61")])
+    assert skips_all_but_the_model(refused, MODEL, "did you mean fp16", gr.skip())
+    assert PAGE.prefill([("sequences", "5")])[-1] == ""
+    filled = PAGE.prefill([("model", MODEL), ("variants", "bf16"), ("variant", "mine: dtype=bf16"), ("inside", "1")])
+    assert filled == [*values(Form(MODEL, ("bf16",), "mine: dtype=bf16", inside=True)), ""]
     assert filled[1] == ["bf16"]
 
 

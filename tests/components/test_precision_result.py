@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-from html import unescape
 from io import BytesIO
 from typing import Any
 
@@ -13,25 +12,17 @@ from analyzers.base import Progress
 from analyzers.precision_variants import PrecisionReport, VariantProgress
 from components.downloads import tables_zip
 from components.export import document
+from components.legend import legend
 from components.pages.methods import methods_html
-from components.plots.precision_variants.marks import marked
+from components.plots.marks import marked
 from components.precision import captions, tables
 from components.precision.headline import headline, summary
-from components.precision.legend import legend
 from components.precision.meter import VariantMeter
 from components.precision.names import PRESETS
-from components.precision.tensor_table import left_out, tensor_html, tensor_rows
-from tests.components.precision_reports import hostile_precision_report, of_model, overflowing, precision_report
-from tests.components.reports import HOSTILE
-
-
-def _text(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
-
-
-def _rows(html: str) -> list[list[str]]:
-    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html, flags=re.DOTALL)
-    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows if "<td" in row]
+from components.precision.tensor_table import TENSORS, left_out
+from tests.components.markup import rows_of, text_of
+from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
+from tests.components.reports import HOSTILE, of_model
 
 
 def _changed(report: PrecisionReport, **reference: Any) -> PrecisionReport:
@@ -41,10 +32,10 @@ def _changed(report: PrecisionReport, **reference: Any) -> PrecisionReport:
 def test_the_reading_stands_first_a_sentence_a_line() -> None:
     found = precision_report()
     html = headline(found)
-    sentences = [_text(each) for each in re.findall(r"<li>(.*?)</li>", html)]
+    sentences = [text_of(each) for each in re.findall(r"<li>(.*?)</li>", html)]
     assert " ".join(sentences) == found.statement.replace("\u00a0", " ")
     assert len(sentences) > 4
-    said = _text(html)
+    said = text_of(html)
     assert "4 layers, 205,376 parameters; 2 sequences of 24 tokens of the built-in text" in said
     assert "built-in sample: trained in pure bf16" in said
     assert summary(found) == f"sample:tiny-bf16: {found.statement}"
@@ -52,7 +43,7 @@ def test_the_reading_stands_first_a_sentence_a_line() -> None:
 
 def test_tiles_name_the_closest_variant_the_worst_layer_the_ratio_and_the_headroom() -> None:
     found = precision_report()
-    said = _text(headline(found))
+    said = text_of(headline(found))
     of = {name: variant.logprobs for name, variant in found.variants.items()}
     assert f"Closest to fp32 fp16 fact Its log-probabilities are off by {of['fp16'].mean:.2e}".replace("e-04", "e-4") in said
     worst = [found.variants[name].summary.mid_max or 0 for name in ("fp16", "bf16")]
@@ -64,11 +55,11 @@ def test_tiles_name_the_closest_variant_the_worst_layer_the_ratio_and_the_headro
 
 def test_an_overflow_is_named_and_nothing_is_said_of_numbers_that_are_not() -> None:
     found = overflowing()
-    said = _text(headline(found))
+    said = text_of(headline(found))
     assert "Safe in fp16? Overflows not safe First in layer 1: mlp.up_proj.weight, a stored weight, goes beyond 65504." in said
     assert "Closest to fp32 bf16 fact" in said and "the farthest" not in said
     nothing = found.model_copy(update={"variants": {"fp16": found.variants["fp16"]}})
-    assert _text(headline(nothing)).count("Cannot tell not decided") == 3
+    assert text_of(headline(nothing)).count("Cannot tell not decided") == 3
     assert "nan" not in headline(nothing).lower().replace("nan-", "")
     zero = tuple(row.model_copy(update={"forward": None, "weights": None}) for row in found.reference.headroom)
     assert "All numbers are 0" in headline(_changed(found, fp16_overflow=None, headroom=zero))
@@ -76,7 +67,7 @@ def test_an_overflow_is_named_and_nothing_is_said_of_numbers_that_are_not() -> N
 
 def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:
     found = precision_report()
-    rows = {row[0]: row[1:] for row in _rows(tables.forward(found))}
+    rows = {row[0]: row[1:] for row in rows_of(tables.forward(found))}
     assert list(rows) == list(found.variants)
     assert {*rows["fp32"]} == {"0"}
     for column, field in ((1, "mid_median"), (2, "mid_max"), (3, "logits"), (4, "head")):
@@ -84,40 +75,40 @@ def test_a_column_has_as_many_decimals_as_its_smallest_value_needs() -> None:
         assert len({len(cell.partition(".")[2]) for cell in cells}) == 1
         assert min(len(cell.replace(".", "").lstrip("0")) for cell in cells) == 2
         assert float(rows["bf16"][column]) == pytest.approx(100 * getattr(found.variants["bf16"].summary, field), rel=0.05)
-    backward = {row[0]: row[1:] for row in _rows(tables.backward(found))}
+    backward = {row[0]: row[1:] for row in rows_of(tables.backward(found))}
     assert backward["fp16"][-1] == "2¹⁶" and backward["bf16"][-1] == "–"
-    assert {*_rows(tables.forward(overflowing()))[1][2:]} == {"–"}
-    assert _rows(tables.backward(overflowing()))[1][-1] == "none"
+    assert {*rows_of(tables.forward(overflowing()))[1][2:]} == {"–"}
+    assert rows_of(tables.backward(overflowing()))[1][-1] == "none"
 
 
 def test_tables_have_every_row() -> None:
     found = precision_report()
-    assert [row[:2] for row in _rows(tables.settings(found))][-1] == ["mine", "dtype=bf16, fp32=norms"]
-    assert [row[0] for row in _rows(tables.headroom(found))] == ["emb.", "0", "1", "2", "3", "head"]
-    assert [row[0] for row in _rows(tables.parameters(found))] == [row.kind for row in found.variants["bf16"].parameter_kinds]
-    assert [row[0] for row in _rows(tables.logprobs(found))] == list(found.variants)
-    over = _rows(tables.settings(overflowing()))[1]
+    assert [row[:2] for row in rows_of(tables.settings(found))][-1] == ["mine", "dtype=bf16, fp32=norms"]
+    assert [row[0] for row in rows_of(tables.headroom(found))] == ["emb.", "0", "1", "2", "3", "head"]
+    assert [row[0] for row in rows_of(tables.parameters(found))] == [row.kind for row in found.variants["bf16"].parameter_kinds]
+    assert [row[0] for row in rows_of(tables.logprobs(found))] == list(found.variants)
+    over = rows_of(tables.settings(overflowing()))[1]
     assert over[3] == "1: mlp.up_proj" and over[4] == "logits"
-    (layer,) = [row for row in _rows(tables.headroom(overflowing())) if row[0] == "1"]
+    (layer,) = [row for row in rows_of(tables.headroom(overflowing())) if row[0] == "1"]
     assert float(layer[1]) < 0 and layer[2].endswith(" in mlp.up_proj") and layer[6].endswith(" in mlp.up_proj.weight")
 
 
 def test_tensors_sort_by_exact_values_and_read_in_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = precision_report()
-    table = tensor_rows(found)
+    table = TENSORS.value(found)
     rows = [(name, row) for name, variant in found.variants.items() for row in variant.tensors]
-    assert len(table["data"]) == len(rows) == len(_rows(tensor_html(found)))
+    assert len(table["data"]) == len(rows) == len(rows_of(TENSORS.html(found)))
     for line, (name, row) in zip(table["data"], rows, strict=True):
         exact = dict(zip(table["headers"], line, strict=True))
         assert (exact["Variant"], exact["Layer"], exact["Error"], exact["Residual"]) == (name, row.layer, row.rms_rel, row.residual)
     monkeypatch.setattr(limits, "REPORT_TENSORS", 40)
     assert left_out(found) == len(rows) - 40
-    kept = tensor_rows(found)["data"]
+    kept = TENSORS.value(found)["data"]
     assert len(kept) == 40
     largest = sorted((row.rms_rel or 0 for _, row in rows), reverse=True)[:40]
     assert sorted((line[4] for line in kept), reverse=True) == largest
     assert f"{len(rows) - 40} rows" in captions.tensors(left_out(found)) and "rows" not in captions.tensors(0)
-    assert all(line[4] is None for line in tensor_rows(overflowing())["data"][:40])
+    assert all(line[4] is None for line in TENSORS.value(overflowing())["data"][:40])
 
 
 def test_figures_say_what_stands_at_their_edges() -> None:
@@ -151,7 +142,7 @@ def test_progress_lists_what_ran_and_what_runs() -> None:
         shown = meter.show(VariantProgress(done=done, total=24, unit="layers", note=name, variant=name, finished=finished))
     assert shown == ""  # the first is still fresh
     listed = meter.found(Progress(done=9, total=24, unit="layers"))
-    assert re.fullmatch(r"reference \S+ m?s bf16 \S+ m?s <b> running", _text(listed))
+    assert re.fullmatch(r"reference \S+ m?s bf16 \S+ m?s <b> running", text_of(listed))
     assert "<b>" not in listed
     assert VariantMeter().found(Progress(done=1, total=4, unit="bytes")) == ""
 
@@ -159,10 +150,10 @@ def test_progress_lists_what_ran_and_what_runs() -> None:
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_precision_report()
     own = re.sub(r"<script>.*?</script>", "", document([precision_report(), hostile]), flags=re.DOTALL)
-    for html in (headline(hostile), tensor_html(hostile), tables.headroom(hostile), tables.settings(hostile), own):
+    for html in (headline(hostile), TENSORS.html(hostile), tables.headroom(hostile), tables.settings(hostile), own):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)
-    assert "\u202e" not in str(tensor_rows(hostile)) and "x" * 1_000 not in own
+    assert "\u202e" not in str(TENSORS.value(hostile)) and "x" * 1_000 not in own
     assert HOSTILE in summary(hostile)
     assert not re.search(r"""(src|@import|url)\s*[=(]\s*["']?(https?:)?//""", own)
     archive = zipfile.ZipFile(BytesIO(tables_zip([hostile])))
@@ -181,7 +172,7 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
 
 def test_what_it_ran_on_is_said_with_its_commit() -> None:
     found = of_model("org/name", precision_report())
-    assert "@ 1f2e3d4" in _text(headline(found))
+    assert "@ 1f2e3d4" in text_of(headline(found))
     said = captions.inputs(found)
     assert said.startswith("Run on 2 sequences of 24 tokens of the built-in text.") and found.inputs.preview in said
     inputs = found.inputs.model_copy(update={"source": "org/data", "commit": "a" * 40})
@@ -190,7 +181,7 @@ def test_what_it_ran_on_is_said_with_its_commit() -> None:
 
 def test_the_methods_page_has_every_preset() -> None:
     above, below = methods_html()
-    listed = {row[0]: row[1] for row in _rows(below) if len(row) == 2}
+    listed = {row[0]: row[1] for row in rows_of(below) if len(row) == 2}
     assert {name: listed.get(name) for name in PRESETS} == PRESETS
     for name in ("precision", "variants", "logprobs", "headroom", "precision-limits"):
         assert f'href="#{name}"' in above and f'<h2 id="{name}">' in below

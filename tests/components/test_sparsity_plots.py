@@ -40,6 +40,16 @@ def test_equal_shares_are_not_stretched_over_all_colours() -> None:
     assert (cells.zmin, cells.zmax) == pytest.approx((98, 100))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_one_share_everywhere_is_said_and_has_no_scale(share: float) -> None:
+    rows = [row.model_dump() | {"roles": dict.fromkeys(row.roles, share)} for row in sparsity_report().layers]
+    figure = plots.heat_map(sparsity_report(layers=rows))
+    assert not figure.data[0].showscale and (figure.data[0].zmin, figure.data[0].zmax) == (0, 100)
+    assert [note.text for note in figure.layout.annotations] == [f"Every cell: {100 * share:.6g} %"]
+    several = plots.heat_map(sparsity_report())
+    assert several.data[0].showscale is not False and not several.layout.annotations
+
+
 def test_roles_are_bars_with_the_range_of_their_tensors() -> None:
     (bars,) = plots.roles(sparsity_report()).data
     assert list(bars.y) == ["norm", "mlp", "attention", "embedding"]

@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-from html import unescape
 from io import BytesIO
 from typing import Any
 
@@ -14,8 +13,9 @@ from components.export import document
 from components.sparsity import tables
 from components.sparsity.headline import headline, summary
 from components.sparsity.matching import matching
-from components.sparsity.spectral_table import spectral_rows
-from components.sparsity.tensor_table import about_tensors, tensor_rows
+from components.sparsity.spectral_table import SPECTRAL
+from components.sparsity.tensor_table import TENSORS, about_tensors
+from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE
 from tests.components.sparsity_reports import (
     hostile_sparsity_report,
@@ -28,17 +28,8 @@ from tests.components.sparsity_reports import (
 )
 
 
-def _text(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
-
-
-def _rows(html: str) -> list[list[str]]:
-    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html, flags=re.DOTALL)
-    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows if "<td" in row]
-
-
 def test_the_number_stands_first_with_what_it_means() -> None:
-    said = _text(headline(sparsity_report()))
+    said = text_of(headline(sparsity_report()))
     assert "Update sparsity 75 % 75 % of the weights are, in bf16, what they were. Changed 25 % fact" in said
     assert "425,000 of 1,700,000 values compared differ" in said
     assert "finds as many changed: 425,000" in said
@@ -49,7 +40,7 @@ def test_the_number_stands_first_with_what_it_means() -> None:
 
 
 def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
-    said = _text(headline(sampled_report()))
+    said = text_of(headline(sampled_report()))
     assert "95 % interval: 70 % to 79 %" in said
     assert said.count("estimate") == 4 and "fact" not in said
     assert "values read differ" in said
@@ -61,7 +52,7 @@ def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
 
 def test_quick_mode_that_read_everything_estimates_nothing() -> None:
     report = sparsity_report(mode="quick")
-    said = _text(headline(report))
+    said = text_of(headline(report))
     assert said.count("fact") == 4 and "estimate" not in said
     assert "As seen in the sample" not in tables.sizes(report)
     assert "need exact mode" not in about_tensors(report)
@@ -72,8 +63,8 @@ def test_changes_without_a_size_are_not_said_to_be_none() -> None:
     nothing = report.magnitudes.relative.changed_only.model_copy(update={"p50": None})
     relative = report.magnitudes.relative.model_copy(update={"changed_only": nothing})
     changed = report.model_copy(update={"magnitudes": report.magnitudes.model_copy(update={"relative": relative})})
-    assert "Size of a change Cannot tell not decided" in _text(headline(changed))
-    assert "Size of a change No change" in _text(headline(changed.model_copy(update={"num_changed": 0})))
+    assert "Size of a change Cannot tell not decided" in text_of(headline(changed))
+    assert "Size of a change No change" in text_of(headline(changed.model_copy(update={"num_changed": 0})))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +78,7 @@ def test_changes_without_a_size_are_not_said_to_be_none() -> None:
     ],
 )
 def test_the_headline_never_says_more_than_is_known(changes: dict[str, Any], said: str) -> None:
-    assert said in _text(headline(sparsity_report(**changes)))
+    assert said in text_of(headline(sparsity_report(**changes)))
 
 
 def test_what_is_left_out_is_said_in_the_head_and_listed() -> None:
@@ -102,10 +93,10 @@ def test_what_is_left_out_is_said_in_the_head_and_listed() -> None:
         missing_parameters=6,
     )
     report = sparsity_report(unmatched=found)
-    assert "Tensors left out of all numbers: 1 only in the base, 1 of another shape." in _text(headline(report))
+    assert "Tensors left out of all numbers: 1 only in the base, 1 of another shape." in text_of(headline(report))
     listed = matching(report)
-    assert "6 parameters of the base have none. 1 tensor of another shape or of no plain floats was not compared." in _text(listed)
-    assert _rows(listed) == [
+    assert "6 parameters of the base have none. 1 tensor of another shape or of no plain floats was not compared." in text_of(listed)
+    assert rows_of(listed) == [
         ["a.weight", "2 x 3", "F32"],
         ["b.weight", "model.b.weight", "2 x 3", "3 x 2", "transposed"],
         ["b.weight", "model.b.weight", "2 x 3", "3 x 2", "2"],
@@ -119,19 +110,19 @@ def test_what_is_left_out_is_said_in_the_head_and_listed() -> None:
 def test_long_lists_end_and_say_how_long_they_are() -> None:
     found = unmatched(renamed=[{"name": f"t{i}", "tuned_name": f"m.t{i}"} for i in range(1000)])
     html = matching(sparsity_report(unmatched=found))
-    assert len(_rows(html)) == 200
+    assert len(rows_of(html)) == 200
     assert "1,000 tensors, the first 200 listed here" in html
 
 
 def test_roles_and_sizes_are_all_there() -> None:
     report = sparsity_report()
-    assert [row[:2] for row in _rows(tables.roles(report))] == [
+    assert [row[:2] for row in rows_of(tables.roles(report))] == [
         ["embedding", "95 %"],
         ["attention", "70 %"],
         ["mlp", "72 %"],
         ["norm", "100 %"],
     ]
-    sizes = _rows(tables.sizes(report))
+    sizes = rows_of(tables.sizes(report))
     assert sizes[3] == ["Relative, changed", "425,000", "1 %", "2 %", "4 %", "5 %", "6 %", "7 %", "8 %", "9 %"]
     assert sizes[4:6] == [["All", "70 %", "80 %"], ["Changed", "0 %", "25 %"]]
     assert sizes[6:] == [["Largest 0.1 %", "10 %"], ["Largest 1 %", "40 %"], ["Largest 5 %", "80 %"]]
@@ -139,7 +130,7 @@ def test_roles_and_sizes_are_all_there() -> None:
 
 
 def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:
-    rows = _rows(tables.among_published(sparsity_report()))
+    rows = rows_of(tables.among_published(sparsity_report()))
     assert len(rows) == len(published()) + 1
     shares = [float(row[1].removesuffix(" %")) for row in rows]
     assert shares == sorted(shares)
@@ -149,7 +140,7 @@ def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:
 
 
 def test_checkpoints_of_a_trajectory_are_numbered_and_pinned() -> None:
-    rows = _rows(tables.trajectory(sparsity_report(**trajectory(3))))
+    rows = rows_of(tables.trajectory(sparsity_report(**trajectory(3))))
     assert [row[0] for row in rows] == [f"{i}. org/tuned@step-{i} @ 0000000" for i in (1, 2, 3)]
     assert rows[0][1:3] == ["95 %", "95 %"]
     assert tables.trajectory(sparsity_report()) == ""
@@ -159,7 +150,7 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
     unread = {"values_read": 0, "sparsity": None, "num_changed": 0, "changed_rows": None}
     mixed = tensor("a", 0, "mlp", tuned_name="model.a", tuned_dtype="F32", sparsity=0.123456)
     report = sparsity_report(tensors=[mixed, tensor("b", None, "embedding", **unread)], spectral=[spectrum()])
-    table = tensor_rows(report)
+    table = TENSORS.value(report)
     exact, read = (
         [dict(zip(table["headers"], row, strict=True)) for row in rows] for rows in (table["data"], table["metadata"]["display_value"])
     )
@@ -173,7 +164,7 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
     )
     assert "2 tensors compared." in about_tensors(report)
     assert "one row for each layer and role" in about_tensors(sparsity_report(tensors_aggregated=True))
-    matrices = spectral_rows(report)
+    matrices = SPECTRAL.value(report)
     named = dict(zip(matrices["headers"], matrices["metadata"]["display_value"][0], strict=True))
     assert (named["Stable rank"], named["Angle, left"], named["In principal mask"], named["In low-magnitude mask"]) == (
         "1.5",

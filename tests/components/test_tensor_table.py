@@ -1,7 +1,7 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
 from components.passport.representable import representable
-from components.passport.tensor_table import about_tensors, tensor_rows
+from components.passport.tensor_table import TENSORS, about_tensors
 from tests.components.reports import hostile_report, report
 
 
@@ -11,7 +11,7 @@ def _unread() -> dict[str, object]:
 
 
 def test_values_are_exact_and_what_is_read_is_short() -> None:
-    table = tensor_rows(report())
+    table = TENSORS.value(report())
     columns = {name: index for index, name in enumerate(table["headers"])}
     exact, read = table["data"][0], table["metadata"]["display_value"][0]
     assert (exact[columns["Smallest > 0"]], read[columns["Smallest > 0"]]) == (3e-7, "3.00e-7")
@@ -22,7 +22,7 @@ def test_values_are_exact_and_what_is_read_is_short() -> None:
 
 
 def test_a_tensor_that_was_not_read_shows_no_counts() -> None:
-    table = tensor_rows(report(tensors=[_unread()]))
+    table = TENSORS.value(report(tensors=[_unread()]))
     row = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
     assert (row["Zeros"], row["Fossil rows"], row["Largest"], row["Lineage"]) == ("–", "–", "–", "not read")
 

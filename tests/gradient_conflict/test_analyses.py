@@ -12,7 +12,7 @@ from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.measure import measurement
 from analyzers.gradient_conflict.pairs import Pairs, Thresholds
-from analyzers.gradient_conflict.report import WeightRates
+from analyzers.gradient_conflict.summaries import WeightRates
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.gradient_conflict.whole import cosines, dominance, noise_scale, whole
 

@@ -15,7 +15,8 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
-from analyzers.gradient_conflict.report import LayerRow, MeasuredProgress, Measurement
+from analyzers.gradient_conflict.report import MeasuredProgress
+from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from analyzers.gradient_conflict.jackknife import difference_interval, share_interval, student
-from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds, _compiled_sums, _torch_sums
 from analyzers.gradient_conflict.rates import rates
-from analyzers.gradient_conflict.report import Rates
+from analyzers.gradient_conflict.summaries import Rates
 
 from .captures import FloatArray, cosine
 
@@ -125,6 +125,21 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
     assert (found.conflict_rate is None) == (scale <= 1e-25)
     if found.conflict_rate is not None and found.undecided.low is not None and found.undecided.high is not None:
         assert found.undecided.low <= found.conflict_rate <= found.undecided.high
+
+
+@pytest.mark.parametrize("floor", [0.0, 2.0])
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
+def test_compiled_and_torch_sums_agree(vectors: FloatArray, gamma: float, floor: float) -> None:
+    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors)).float()
+    pairs, thresholds = Pairs(grams, floor), Thresholds(gamma, 0.1)
+    every = Pairs(grams) if floor else pairs
+    zeros, found = _compiled_sums(pairs, every, thresholds, floor)
+    expected_zeros, expected = _torch_sums(pairs, every, thresholds)
+    lower = np.tril_indices(SAMPLES, -1)
+    assert zeros == expected_zeros > 0
+    assert np.array_equal(found[[1, 2, 3, 4, 7]][:, *lower], expected[[1, 2, 3, 4, 7]][:, *lower])
+    assert found[[0, 5, 6, 8]] == pytest.approx(expected[[0, 5, 6, 8]], rel=1e-5, abs=1e-4)
+    assert len({each.tobytes() for each in found[[1, 2, 3, 4]]}) == 4
 
 
 def test_two_samples_have_a_rate_and_no_interval(vectors: FloatArray) -> None:

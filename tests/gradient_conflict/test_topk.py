@@ -8,7 +8,7 @@ from torch import Tensor
 
 from analyzers.errors import InvalidRequest
 from analyzers.gradient_conflict import ConflictRequest
-from analyzers.gradient_conflict.report import Selection
+from analyzers.gradient_conflict.request import Selection
 from analyzers.gradient_conflict.topk import TopKMask, converted
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers

@@ -129,7 +129,8 @@ class Repository:
 
 @dataclass(frozen=True)
 class User:
-    """Who a token belongs to, and the private and gated repositories it may read."""
+    """Who a token belongs to, the private and gated repositories it may read, and those it may write beside the user's own."""
 
     name: str
     repositories: frozenset[str]
+    writes: frozenset[str] = frozenset()

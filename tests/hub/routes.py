@@ -1,4 +1,4 @@
-"""From a request to its answer: the endpoints of the Hub that reading needs, and the CDN behind them."""
+"""From a request to its answer: the endpoints of the Hub that the client needs, and the CDN behind them."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import time
 from itertools import count
 from urllib.parse import parse_qs, quote, urlencode
 
+from . import writing
 from .repositories import Commit, Contents, Kind, Repository, User, etag, is_lfs
 from .wire import Answer, Request, plain
 
@@ -37,6 +38,7 @@ class Routes:
         self.aliases: dict[tuple[Kind, str], str] = {}
         self.users: dict[str, User] = {}
         self.signed: dict[str, tuple[Contents, float]] = {}
+        self.uploads = writing.Uploads()
         self._serial = count()
 
     def answer(self, request: Request) -> Answer:
@@ -45,11 +47,40 @@ class Routes:
             if request.origin == "cdn":
                 return self._signed(request)
             user = self._user(request)
+            if request.method in ("POST", "PUT") and (answer := self._write(request, user)) is not None:
+                return answer
             if request.segments[0] == "api":
                 return self._api(request, user)
             return self._resolve(request, user)
+        except writing.Refused as error:
+            return HubError(error.status, error.code, error.message).answer
         except HubError as error:
             return error.answer
+
+    def _write(self, request: Request, user: User | None) -> Answer | None:
+        """The answer to what writes; None for what only reads by POST."""
+        parts = request.segments
+        if request.method == "PUT" and parts[0] == "lfs-storage" and len(parts) == 2:
+            return writing.upload(request, parts[1], self.uploads)
+        if parts == ["lfs-verify"]:
+            return writing.verify(request, self.uploads)
+        if parts == ["api", "validate-yaml"]:
+            return _json({"errors": [], "warnings": []})
+        if parts == ["api", "repos", "create"]:
+            return writing.create(request, user, self.repositories, self.url)
+        if parts[-4:] == ["info", "lfs", "objects", "batch"]:
+            kind: Kind = "dataset" if parts[0] == "datasets" else "model"
+            name = "/".join(parts[1:-4] if kind == "dataset" else parts[:-4]).removesuffix(".git")
+            self._find(request, kind, name, user)
+            return writing.batch(request, self.uploads, self.url)
+        if parts[0] == "api" and len(parts) > 1 and parts[1] in KINDS:
+            id_parts, verb, rest = _split(parts[2:], ("preupload", "commit"))
+            if verb and rest:
+                repository = self._find(request, KINDS[parts[1]], "/".join(id_parts), user)
+                if verb == "preupload":
+                    return writing.preupload(request, _commit(repository, rest[0]))
+                return writing.commit(request, user, repository, rest[0], self.uploads, self.url)
+        return None
 
     def _user(self, request: Request) -> User | None:
         if request.token is None:
@@ -179,7 +210,7 @@ def _split(parts: list[str], verbs: tuple[str, ...]) -> tuple[list[str], str, li
 
 
 def _may_read(user: User | None, repository: Repository) -> bool:
-    return user is not None and repository.id in user.repositories
+    return user is not None and (repository.id in user.repositories or writing.may_write(user, repository.id))
 
 
 def _commit(repository: Repository, revision: str) -> Commit:

@@ -103,9 +103,19 @@ class LocalHub:
         """Let a tag, branch or ``refs/...`` name stand for a commit."""
         self._routes.repositories[kind, repo_id].refs[name] = sha
 
-    def user(self, token: str, name: str, repositories: Iterable[str] = ()) -> None:
-        """Make ``token`` valid, with the right to read these private or gated repositories."""
-        self._routes.users[token] = User(name, frozenset(repositories))
+    def user(self, token: str, name: str, repositories: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
+        """Make ``token`` valid, with the right to read these private or gated repositories, and to write (or make) those in ``writes``."""
+        self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes))
+
+    def files(self, repo_id: str, *, revision: str = "main", kind: Kind = "model") -> dict[str, bytes]:
+        """The contents of a repository, as they are now."""
+        commit = self._routes.repositories[kind, repo_id].at(revision)
+        assert commit is not None
+        return {path: bytes(contents.read(0, contents.size)) for path, contents in commit.files.items()}
+
+    def commits(self, repo_id: str, *, kind: Kind = "model") -> list[str]:
+        """The commits of a repository, the oldest first."""
+        return list(self._routes.repositories[kind, repo_id].commits)
 
     def fault(self, fault: Fault) -> Fault:
         """Put a fault in force, after those already there; returned to read its ``hits``."""

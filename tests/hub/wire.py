@@ -18,7 +18,7 @@ from .repositories import Contents, InMemory, OnDisk
 PIECE = 1 << 20  # bytes handed to the kernel at once
 THROTTLED_PIECE = 1 << 18  # small enough that connections share a throttle evenly
 MAX_HEAD = 1 << 16
-MAX_BODY = 1 << 24
+MAX_BODY = 1 << 28
 REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 

@@ -102,8 +102,8 @@ WITHOUT_HEAD = "This is no causal language model but a "
 )  # fmt: skip
 def test_what_cannot_be_opened_says_why(contents: Callable[[], Files], error: type[MantissaError], sentence: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "model", contents())
-    with pytest.raises(error, match=sentence) as caught:
-        open_model(folder, Access(local=True))
+    with pytest.raises(error, match=sentence) as caught, open_model(folder, Access(local=True)) as opened:
+        _ = opened.tokenizer
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -183,8 +183,9 @@ def test_tensors_that_the_model_does_not_use_are_counted(tmp_path: Path) -> None
 
 def test_a_tokenizer_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOKENIZER_BYTES", 1000)
-    with pytest.raises(LimitExceeded, match=r'"tokenizer.json" has [\d,]+ bytes, more than 1,000 \(MANTISSA_TOKENIZER_BYTES\)'):
-        open_model("sample:tiny-fp32", Access())
+    sentence = r'"tokenizer.json" has [\d,]+ bytes, more than 1,000 \(MANTISSA_TOKENIZER_BYTES\)'
+    with open_model("sample:tiny-fp32", Access()) as opened, pytest.raises(LimitExceeded, match=sentence):
+        _ = opened.tokenizer
 
 
 def test_nothing_in_a_repository_chooses_code_or_other_files(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The analysis from a reference to its report, on the built-in samples."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -13,9 +14,10 @@ import torch
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.errors import CheckpointNotFound, InvalidData, InvalidRequest, MantissaError, ModelTooLarge
+from analyzers.errors import CheckpointError, CheckpointNotFound, InvalidData, InvalidRequest, MantissaError, ModelTooLarge
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
+from analyzers.language_models.samples import sample_folder
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, VariantProgress, analyze, text
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.measure import Measurement
@@ -96,6 +98,16 @@ def test_bf16_is_eight_times_as_far_off_as_fp16_and_wider_parts_bring_it_nearer(
         wide, narrow = errors["bf16_fp32_residual"], errors["bf16"]
         assert wide.mid_median is not None and narrow.mid_median is not None and wide.mid_median <= narrow.mid_median
         assert wide.mid_median_bw is not None and narrow.mid_median_bw is not None and wide.mid_median_bw <= narrow.mid_median_bw
+
+
+def test_random_tokens_need_no_tokenizer(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(sample_folder("tiny-bf16") / name, tmp_path)
+    request = PrecisionRequest(model=str(tmp_path), variants=("bf16",), data="random", sequences=1, sequence_length=16)
+    *_, found = analyze(request, Access(local=True))
+    assert isinstance(found, PrecisionReport) and len(found.inputs.token_ids[0]) == 16
+    with pytest.raises(CheckpointError, match="tokenizer"):
+        list(analyze(request.model_copy(update={"data": "builtin"}), Access(local=True)))
 
 
 def test_random_embeddings_show_what_rounding_does_to_gaussian_numbers() -> None:

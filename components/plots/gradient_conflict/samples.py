@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from components import numbers
 from components.conflict.names import excerpts
+from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
 from components.plots.style import COLOURS, LIMIT, exactly, layout, text
 
 if TYPE_CHECKING:
@@ -19,14 +20,17 @@ DIVERGING = (
 )  # fmt: skip
 # Beside an axis a line of text has room for so many characters on a narrow screen.
 _LINE = 40
+# So many samples have cells large enough for a gap between them.
+_APART = 32
 
 
 def cosines(report: "ConflictReport") -> "Figure":
     """(S, S) cosines between whole gradients, each sample named by its number and the beginning of its text; none with itself."""
-    from plotly.graph_objects import Figure, Heatmap
+    from plotly.graph_objects import Heatmap
 
     values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(report.cosines.model)]
     names = _named(report)
+    gap = int(len(names) <= _APART)
     cells = Heatmap(
         x=names,
         y=names,
@@ -37,24 +41,18 @@ def cosines(report: "ConflictReport") -> "Figure":
         colorscale=[list(stop) for stop in DIVERGING],
         hoverongaps=False,
         hovertemplate="%{y}<br>%{x}<br>cosine %{z:.4f}<extra></extra>",
-        colorbar={
-            "orientation": "h",
-            "y": 1,
-            "yanchor": "bottom",
-            "thickness": 8,
-            "len": 1,
-            "outlinewidth": 0,
-            "ypad": 4,
-            "tickvals": [-1, -0.5, 0, 0.5, 1],
-            "tickangle": 0,
-        },
+        colorbar=COLOUR_BAR | {"tickvals": [-1, -0.5, 0, 0.5, 1], "tickangle": 0},
+        xgap=gap,
+        ygap=gap,
     )
-    figure = Figure([cells], layout(min(560, 220 + 12 * max(8, len(names)))))
+    figure = square(cells, len(names))
     ticks = list(range(0, len(names), max(1, math.ceil(len(names) / 10))))
-    axis = {"type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0, "showgrid": False}
+    axis = {"type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
     figure.update_xaxes(title="sample", **axis)
-    figure.update_yaxes(title="sample", autorange="reversed", **axis)
-    figure.update_layout(margin={"l": 52, "r": 16, "t": 8, "b": 48})
+    figure.update_yaxes(title="sample", **axis)
+    only = only_value((value for line in values for value in line), digits=4)
+    if only is not None:
+        say_only(figure, f"Every pair of samples: cosine {only:.4g}")
     return figure
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from components import numbers
-from components.plots.precision_variants.marks import LogAxis, marked
+from components.plots.marks import LogAxis, marked
 from components.plots.style import exactly, layout, text
 from components.precision.names import layer_name
 

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from components import numbers
-from components.plots.precision_variants.marks import marked
+from components.plots.marks import marked
 from components.plots.style import GROUND, LIMIT, layout, text
 from components.precision.names import layer_name, short_layer
 

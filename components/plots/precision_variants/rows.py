@@ -1,12 +1,12 @@
 """Errors in rows: of each kind of parameter, of each module within layers, and of log-probabilities."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from components import numbers
-from components.plots.precision_variants.marks import LogAxis, marked, shortened
-from components.plots.style import exactly, layout, text
+from components.plots.mark_rows import mark_rows
+from components.plots.style import exactly
 from components.precision.tables import kinds
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 # Measures of the differences of log-probabilities.
 DIFFERENCES = ("mean |d|", "largest |d|", "|bias|")
-_ROW = 24
-# Beside the axis there is room for so many characters on a narrow screen.
-_NAME = 26
 
 
 def parameters(report: "PrecisionReport") -> "Figure":
@@ -46,7 +43,7 @@ def logprobs(report: "PrecisionReport") -> "Figure":
         {name: None if each.bias is None else abs(each.bias) for name, each in of.items()},
     )
     found = dict(zip(DIFFERENCES, measures, strict=True))
-    return _drawn(found, list(of), "nats", lambda value: f"{numbers.magnitude(value)} nats")
+    return mark_rows(found, list(of), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
 def _modules(report: "PrecisionReport", kind: str) -> "Figure":
@@ -61,45 +58,9 @@ def _modules(report: "PrecisionReport", kind: str) -> "Figure":
 
 def _shares(found: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> "Figure":
     percent = {name: {row: None if error is None else 100 * error for row, error in rows.items()} for name, rows in found.items()}
-    return _drawn(percent, names, "error (rms), %", lambda value: exactly(value / 100))
-
-
-def _drawn(found: Mapping[str, Mapping[str, float | None]], names: Sequence[str], title: str, said: Callable[[float], str]) -> "Figure":
-    """found: name of a mark -> row -> value. What is 0 stands at the left edge; nothing stands for what is missing."""
-    from plotly.graph_objects import Figure, Scatter
-
-    axis = LogAxis.of(value for rows in found.values() for value in rows.values())
-    figure = Figure(layout=layout(72 + _ROW * max(1, len(names))))
-    for index, (name, rows) in enumerate(found.items()):
-        style = marked(index)
-        drawn = [(place, row, value) for place, row in enumerate(names) if (value := rows.get(row)) is not None]
-        figure.add_trace(
-            Scatter(
-                x=[value or axis.edges[0] for _, _, value in drawn],
-                y=[place for place, _, _ in drawn],
-                name=name,
-                mode="markers",
-                marker={
-                    "symbol": [style["symbol"] if value else "triangle-left-open" for _, _, value in drawn],
-                    "size": 8,
-                    "color": style["color"],
-                },
-                customdata=[[text(row), said(value)] for _, row, value in drawn],
-                cliponaxis=False,
-                hovertemplate=f"%{{customdata[0]}}<br>{text(name)}: %{{customdata[1]}}<extra></extra>",
-            )
-        )
-    figure.update_xaxes(title=title, showgrid=True, gridcolor="#7c828d", **axis.settings())
-    figure.update_yaxes(
-        tickvals=list(range(len(names))),
-        ticktext=[text(_short(name)) for name in names],
-        range=[len(names) - 0.4, -0.6],
-        showgrid=False,
-        automargin=True,
-    )
-    return figure
+    return mark_rows(percent, names, "error (rms), %", lambda value: exactly(value / 100), _short)
 
 
 def _short(name: str) -> str:
     """Without what most names begin and end with."""
-    return shortened(name.removesuffix(".weight").removeprefix("model."), _NAME)
+    return name.removesuffix(".weight").removeprefix("model.")

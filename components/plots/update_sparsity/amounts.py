@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
 from components import numbers
-from components.plots.style import COLOURS, GROUND, LIMIT, exactly, layout
+from components.plots.style import COLOURS, exactly, layout, threshold
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
@@ -105,20 +105,7 @@ def _width(each: Bin) -> float:
 def _threshold(figure: "Figure", exponent: int, height: float, right: bool) -> None:
     """One of the two distances between neighbours in bf16, with its name beside it, above the line of the other."""
     least = exponent == THRESHOLDS[0]
-    figure.add_shape(type="line", yref="paper", x0=exponent, x1=exponent, y0=0, y1=height, line=LIMIT)
-    figure.add_annotation(
-        x=exponent,
-        yref="paper",
-        y=height,
-        text=f"{'least' if least else 'most'} step of bf16, {numbers.power(exponent)}",
-        showarrow=False,
-        xanchor="left" if right else "right",
-        xshift=4 if right else -4,
-        yanchor="top",
-        font={"size": 11},
-        bgcolor=GROUND,
-        borderpad=1,
-    )
+    threshold(figure, exponent, height, f"{'least' if least else 'most'} step of bf16, {numbers.power(exponent)}", right)
 
 
 def _steps(each: UlpBin) -> str:

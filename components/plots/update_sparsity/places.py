@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import SparsityReport
 from components import numbers
+from components.plots.heat_map import COLOUR_BAR, only_value, say_only
 from components.plots.style import COLOURS, exactly, layout, text
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ def heat_map(report: SparsityReport) -> "Figure":
     columns, edges = _columns(report)
     places = [_place(row) for row in columns]
     shares = [[None if row is None else row.roles.get(role) for row in columns] for role in names]
-    low, high = _range([share for line in shares for share in line if share is not None])
+    known = [share for line in shares for share in line if share is not None]
+    only = only_value(known)
+    # one value has the colour that it has of all shares
+    low, high = _range(known) if only is None else (0.0, 1.0)
     cells = Heatmap(
         x=edges,
         y=[text(role) for role in names],
@@ -43,7 +47,7 @@ def heat_map(report: SparsityReport) -> "Figure":
         texttemplate="%{text}" if len(columns) <= _LABELLED else None,
         customdata=[[[place, exactly(share)] for place, share in zip(places, line, strict=True)] for line in shares],
         hovertemplate="%{y}, %{customdata[0]}<br>sparsity %{customdata[1]}<extra></extra>",
-        colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "nticks": 6, "ypad": 4},
+        colorbar=COLOUR_BAR | {"nticks": 6},
     )
     figure = Figure([cells], layout(110 + _ROW * max(2, len(names))))
     middles = [((left + right) / 2, row) for left, right, row in zip(edges, edges[1:], columns, strict=False) if row is not None]
@@ -52,6 +56,8 @@ def heat_map(report: SparsityReport) -> "Figure":
     figure.update_xaxes(title="layer", tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], tickangle=0, showgrid=False)
     figure.update_yaxes(showgrid=False, automargin=True, ticks="")
     figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 44})
+    if only is not None:
+        say_only(figure, f"Every cell: {exactly(only)}")
     return figure
 
 

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from analyzers.update_sparsity.report import SparsityReport
+from components.plots.heat_map import COLOUR_BAR, square
 from components.plots.style import COLOURS, DASHES, MARKERS, exactly, layout, text
 from components.sparsity.names import short, tuned_names
 
@@ -37,7 +38,7 @@ def overlap(report: SparsityReport) -> "Figure":
 
     Below the diagonal what was found, above it what it would be if the two had nothing to do with each other.
     """
-    from plotly.graph_objects import Figure, Heatmap
+    from plotly.graph_objects import Heatmap
 
     count = len(report.trajectory)
     found: list[list[float | None]] = [[None] * count for _ in range(count)]
@@ -62,14 +63,13 @@ def overlap(report: SparsityReport) -> "Figure":
         texttemplate="%{text}" if count <= _LABELLED else None,
         customdata=said,
         hovertemplate="checkpoints %{y} and %{x}<br>shared: %{customdata[0]}<br>if independent: %{customdata[1]}<extra></extra>",
-        colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "outlinewidth": 0, "nticks": 6, "ypad": 4},
+        colorbar=COLOUR_BAR | {"nticks": 6},
     )
-    figure = Figure([cells], layout(min(500, 200 + 36 * count)))
+    figure = square(cells, count)
     spacing = max(1, math.ceil(count / 12))
     ticks = numbered[::spacing]
-    figure.update_xaxes(title="above the diagonal: if independent", tickvals=ticks, tickangle=0, showgrid=False)
-    figure.update_yaxes(title="below: as found", tickvals=ticks, autorange="reversed", showgrid=False)
-    figure.update_layout(margin={"l": 56, "r": 12, "t": 8, "b": 48})
+    figure.update_xaxes(title="above the diagonal: if independent", tickvals=ticks, tickangle=0)
+    figure.update_yaxes(title="below: as found", tickvals=ticks)
     return figure
 
 

@@ -1,9 +1,10 @@
 """What the lines and marks of a figure stand for, above it in HTML: unlike Plotly's own legend it wraps on any screen."""
 
 from collections.abc import Iterable
+from itertools import count
 
 from components.plain_text import html
-from components.plots.precision_variants.marks import marked
+from components.plots.marks import marked
 
 # In a box 28 wide and 12 high, as Plotly draws them.
 _PATHS = {
@@ -19,9 +20,10 @@ _PATHS = {
 _DASHES = {"solid": "none", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2", "longdash": "9 3"}
 
 
-def legend(names: Iterable[str], lines: bool = True) -> str:
-    """Each name beside how it is drawn. lines: whether lines join the marks."""
-    rows = "".join(f"<li>{_drawn(index, lines)}{html(name)}</li>" for index, name in enumerate(names))
+def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | None = None) -> str:
+    """Each name beside how it is drawn. lines: whether lines join the marks; styles: numbers of `marked`, by default in order."""
+    numbered = zip(count() if styles is None else styles, names, strict=False)
+    rows = "".join(f"<li>{_drawn(index, lines)}{html(name)}</li>" for index, name in numbered)
     return f'<ul class="m-legend">{rows}</ul>'
 
 

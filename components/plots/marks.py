@@ -1,4 +1,4 @@
-"""What the figures of precision variants have in common: how a variant is drawn, and an axis of powers of ten."""
+"""How the many things of one figure are told apart (variants, methods), and an axis of powers of ten."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _NONE = (1e-3, 1.0)
 
 
 def marked(index: int) -> dict[str, Any]:
-    """Colour, dash and marker of the variant ``index``; beyond the colours there are, dashes and markers move on by one."""
+    """Colour, dash and marker of the one numbered ``index``; beyond the colours there are, dashes and markers move on by one."""
     again = index + index // len(COLOURS)
     return {"color": COLOURS[index % len(COLOURS)], "dash": DASHES[again % len(DASHES)], "symbol": MARKERS[again % len(MARKERS)]}
 

@@ -1,0 +1,62 @@
+"""Hidden states behind the layers of a model at the tokens that predict an answer, and what they are to predict.
+
+Axes: S samples, L tokens with padding, N measured tokens, d width.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from analyzers.errors import InvalidCheckpoint
+from analyzers.exit_feedback.model_head import first
+from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.prompts import IGNORED, Batch
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """Which tokens are measured. samples, positions: (N,), of the token whose hidden state is taken; targets: (N,), what comes next."""
+
+    samples: Tensor
+    positions: Tensor
+    targets: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, most: int, seed: int) -> "Places":
+        """Before each token of an answer; where there are more than ``most`` of them, so many drawn evenly, in their order."""
+        samples, positions = (batch.labels[:, 1:] != IGNORED).nonzero(as_tuple=True)
+        if len(samples) > most:
+            drawn = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values.to(samples.device)
+            samples, positions = samples[drawn], positions[drawn]
+        return cls(samples, positions, batch.labels[samples, positions + 1])
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@torch.no_grad()
+def hidden_states(model: nn.Module, batch: Batch, places: Places, layers: Sequence[int]) -> Mapping[int, Tensor]:
+    """Layer -> (N, d), what it gives at ``places``. Raises InvalidCheckpoint for values that are not finite."""
+    found: dict[int, Tensor] = {}
+    modules = decoder_layers(model)
+    with ExitStack() as stack:
+        for layer in layers:
+
+            def keep(module: nn.Module, given: Any, result: Any, layer: int = layer) -> None:
+                hidden = first(result)
+                found[layer] = hidden[places.samples.to(hidden.device), places.positions.to(hidden.device)]
+
+            stack.callback(modules[layer].register_forward_hook(keep).remove)
+        # No attention mask: nothing real looks at padding on the right. The last column predicts nothing.
+        cast(Any, model).get_decoder()(input_ids=batch.token_ids[:, :-1], use_cache=False)
+    for layer, hidden in found.items():
+        if not torch.isfinite(hidden).all():
+            kind = str(hidden.dtype).removeprefix("torch.")
+            raise InvalidCheckpoint(
+                f"Layer {layer} gives numbers that are not finite when the model runs in {kind}: choose another --dtype, or another model."
+            )
+    return found

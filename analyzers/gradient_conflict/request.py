@@ -1,0 +1,100 @@
+"""The request of gradient conflict. Field names are the JSON contract; fields may be added, never renamed."""
+
+import json
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from analyzers import limits
+from analyzers.base import Data, Request
+
+Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
+FFN_BLOCKS = ("gate", "up", "down")
+ATTENTION_BLOCKS = ("q", "k", "v", "o")
+
+
+class TextPair(Data):
+    """One instruction with its answer. ``input`` is what the instruction is about, and may be empty."""
+
+    instruction: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
+    input: str = Field(default="", max_length=limits.PAIR_CHARACTERS)
+    output: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
+
+
+class ConflictRequest(Request):
+    """Which model, on what text, and which gradients.
+
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of jsonl; pairs: given here instead.
+    samples: how many, the first ones. max_length: tokens after which a sample is cut off.
+    loss: of a sample, the "mean" or the "sum" over its answer tokens.
+    gamma: a pair conflicts where its cosine is smaller. floor: smallest norm that counts, in medians of the norms of all the layer's units
+    that are not 0.
+    unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures the original and the FFN in which each token keeps only
+    its first neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, as few as hold that share of the sum
+    of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
+    weights: also look at each weight. checkpointing: recompute activations in the backward pass: less memory, more time.
+    seed: of halves and batches of samples.
+    """
+
+    model: str
+    data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
+    pairs: tuple[TextPair, ...] = ()
+    samples: int = Field(default=50, strict=True)
+    max_length: int = Field(default=512, strict=True)
+    loss: Literal["mean", "sum"] = "mean"
+    gamma: float = Field(default=0.0, ge=-1, le=1)
+    floor: float = Field(default=0.0, ge=0, le=1e6)
+    unit: Literal["ffn", "attention"] = "ffn"
+    ffn: Literal["original", "topk"] = "original"
+    topk: float = Field(default=0.125, gt=0, le=1)
+    topk_share: float | None = Field(default=None, gt=0, le=1)
+    topk_layers: str = "last"
+    select: Selection = "gate"
+    weights: bool = True
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    checkpointing: bool = False
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+
+    @field_validator("samples")
+    @classmethod
+    def _samples_in_range(cls, samples: int) -> int:
+        if not 2 <= samples <= limits.CONFLICT_SAMPLES:
+            raise ValueError(
+                f"conflict is between samples: from 2 to {limits.CONFLICT_SAMPLES} of them (MANTISSA_CONFLICT_SAMPLES), not {samples:,}"
+            )
+        return samples
+
+    @field_validator("max_length")
+    @classmethod
+    def _length_in_range(cls, length: int) -> int:
+        if not 8 <= length <= limits.CONFLICT_TOKENS:
+            raise ValueError(f"a sample may have 8 to {limits.CONFLICT_TOKENS:,} tokens (MANTISSA_CONFLICT_TOKENS), not {length:,}")
+        return length
+
+    @field_validator("pairs")
+    @classmethod
+    def _not_too_many_pairs(cls, pairs: tuple[TextPair, ...]) -> tuple[TextPair, ...]:
+        if len(pairs) == 1 or len(pairs) > limits.CONFLICT_SAMPLES:
+            raise ValueError(f"conflict is between samples: give from 2 to {limits.CONFLICT_SAMPLES} pairs, not {len(pairs):,}")
+        return pairs
+
+    @field_validator("topk_layers")
+    @classmethod
+    def _known_layers(cls, layers: str) -> str:
+        if not re.fullmatch(r"last|all|[0-9]{1,4}|[0-9]{1,4}-[0-9]{1,4}", layers):
+            raise ValueError(f"topk_layers must be last, all, a number or a range such as 0-3, not {json.dumps(layers[:40])}")
+        return layers
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ConflictRequest":
+        if self.pairs and self.data != "builtin":
+            raise ValueError("give either pairs or the name of a dataset, not both")
+        if self.ffn == "topk" and self.unit == "attention":
+            raise ValueError("a top-k FFN is measured on its neurons: choose the unit ffn")
+        if "-" in self.topk_layers and int(self.topk_layers.split("-")[0]) > int(self.topk_layers.split("-")[1]):
+            raise ValueError(f"the range of layers {self.topk_layers} ends before it begins")
+        return self

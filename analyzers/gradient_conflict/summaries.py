@@ -1,0 +1,200 @@
+"""What is said of the gradients of one FFN or of attention: rates of units, of layers and of whole gradients, and how they change.
+
+Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
+"""
+
+from analyzers.base import Data, Interval
+
+
+class Undecided(Data):
+    """What the arithmetic leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``); the
+    rate lies between. share: high - low.
+    """
+
+    low: float | None
+    high: float | None
+    share: float | None
+
+
+class Rates(Data):
+    """Over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
+
+    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: share of all S x S ordered
+    pairs, each sample with itself included, with cos < 0. magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2);
+    magnitude_similarity_historic: over all S x S, null where that is 0/0 for any. mean_cosine: over the pairs.
+    """
+
+    pairs: int
+    conflict_rate: float | None
+    interval: Interval | None
+    undecided: Undecided
+    conflict_rate_historic: float | None
+    magnitude_similarity: float | None
+    magnitude_interval: Interval | None
+    magnitude_similarity_historic: float | None
+    mean_cosine: float | None
+
+
+class Whole(Data):
+    """All units of a layer, or of the model, as one gradient per sample. noise_scale: tr(covariance) / |mean gradient|^2, both unbiased
+    (McCandlish et al., arXiv 1812.06162): the batch size at which noise and signal are equal; null where the signal is not above 0.
+    top_share: of sum |g_s|^2, the largest sample's; effective_samples: (sum |g|^2)^2 / sum |g|^4; diversity: sum |g_s|^2 / |sum g_s|^2
+    (Yin et al., arXiv 1706.05699).
+    """
+
+    pairs: int
+    conflict_rate: float | None
+    interval: Interval | None
+    undecided: Undecided
+    magnitude_similarity: float | None
+    mean_cosine: float | None
+    noise_scale: float | None
+    top_share: float | None
+    effective_samples: float | None
+    diversity: float | None
+
+
+class ModelRow(Rates):
+    """All units of all layers, and each block of their gradients alone. ``neurons``: how many units. whole: all of it as one gradient.
+
+    dead: units whose gradient is zero in every sample.
+    """
+
+    neurons: int
+    dead: int
+    gate: Rates | None = None
+    up: Rates | None = None
+    down: Rates | None = None
+    q: Rates | None = None
+    k: Rates | None = None
+    v: Rates | None = None
+    o: Rates | None = None
+    whole: Whole
+
+
+class LayerRow(ModelRow):
+    """The same of one layer."""
+
+    layer: int
+
+
+class SampleDominance(Data):
+    """One sample in the whole model's gradient. norm: |g_s|; share: of sum |g|^2; leave_one_out_cosine: of the mean gradient with the
+    mean without this sample; cosine_to_rest: of g_s with the mean of the others; neurons_led: share of the units in which its norm is the
+    largest.
+    """
+
+    sample: int
+    norm: float
+    share: float | None
+    leave_one_out_cosine: float | None
+    cosine_to_rest: float | None
+    neurons_led: float | None
+
+
+class Dominance(Data):
+    """Does one sample dominate? Of the whole model's gradient as in `Whole`; neuron_top_share, neuron_effective_samples: means over units.
+
+    top_sample: with the largest share.
+    """
+
+    top_sample: int | None
+    top_share: float | None
+    effective_samples: float | None
+    diversity: float | None
+    neuron_top_share: float | None
+    neuron_effective_samples: float | None
+    samples: tuple[SampleDominance, ...]
+
+
+class BatchRow(Data):
+    """Samples averaged in random batches of ``batch_size``, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
+
+    Rates between batches as in `Rates` (units) and `Whole` (whole model).
+    """
+
+    batch_size: int
+    batches: int
+    draws: int
+    conflict_rate: float | None
+    mean_cosine: float | None
+    whole_conflict_rate: float | None
+    whole_mean_cosine: float | None
+
+
+class DecileRow(Data):
+    """A tenth of the neurons of every layer, by mean |activation| on one half of the samples; rates are between the other half's.
+
+    decile: 1 has the least active. mean_activation: over those neurons and the half's tokens, but for the last of each sample, which
+    predicts nothing.
+    """
+
+    decile: int
+    neurons: int
+    mean_activation: float | None
+    pairs: int
+    conflict_rate: float | None
+    interval: Interval | None
+    magnitude_similarity: float | None
+
+
+class WeightRates(Data):
+    """Weight by weight: over samples N+ of whose gradients are positive and N- negative there.
+
+    weights: how many; counted: with N+ + N- >= 2. conflict: mean over those of N+ N- / C(N+ + N-, 2), the share of pairs of opposite sign;
+    agreement: mean of |N+ - N-| / (N+ + N-). snr: sum over weights of mean^2 / sum of variance (S - 1 in the denominator);
+    snr_p10, snr_p50, snr_p90: percentiles over weights of mean^2 / variance, within 3 %; noise_floor: 1/S, what snr is expected to be
+    without any common signal.
+    """
+
+    weights: int
+    counted: int
+    conflict: float | None
+    agreement: float | None
+    snr: float | None
+    snr_p10: float | None
+    snr_p50: float | None
+    snr_p90: float | None
+    noise_floor: float
+
+
+class LayerWeights(WeightRates):
+    """The weights of one layer's units."""
+
+    layer: int
+
+
+class Weights(WeightRates):
+    """All layers together, and each."""
+
+    layers: tuple[LayerWeights, ...]
+
+
+class LayerCosines(Data):
+    """(S, S) cosines between whole-layer gradients; null where a sample's gradient is zero."""
+
+    layer: int
+    values: tuple[tuple[float | None, ...], ...]
+
+
+class Cosines(Data):
+    """Between samples: of the whole model's gradients (S, S), and per layer, empty where that would be more than
+    `limits.REPORT_COSINES` numbers. To six digits after the point.
+    """
+
+    model: tuple[tuple[float | None, ...], ...]
+    layers: tuple[LayerCosines, ...]
+
+
+class Measurement(Data):
+    """The answers for one kind of FFN. layers: from the last to the first. deciles: empty for attention, and with fewer than 4 samples;
+    weights: null where they were not asked for.
+    """
+
+    layers: tuple[LayerRow, ...]
+    model: ModelRow
+    dominance: Dominance
+    batch_curve: tuple[BatchRow, ...]
+    deciles: tuple[DecileRow, ...]
+    weights: Weights | None
+    cosines: Cosines

@@ -1,0 +1,169 @@
+"""Stored results: what was asked before of the same commits is there, and is not computed again.
+
+The app has one library, which it opens when it starts. Where there is none (a test, a script) nothing is found and nothing is kept.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from analyzers import ANALYZERS
+from analyzers.base import Report, Request, content_id
+from analyzers.checkpoints import Access, LocalRepository, parse_reference
+from analyzers.checkpoints.hub import open_hub
+from analyzers.errors import HubError, MantissaError
+from analyzers.language_models.samples import sample_folder
+
+if TYPE_CHECKING:
+    from components.library import Consensus, Library
+
+# The unit of the progress that comes before a stored report; its note says since when it is there.
+STORED = "stored"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# Which text of a request names data on the Hub: everything but these.
+_OUR_TEXT = ("builtin", "random")
+_log = logging.getLogger("mantissa")
+_open: "list[Library]" = []
+
+
+def use(library: "Library | None") -> None:
+    """From now on results are found in, and kept in, this library; None: in none."""
+    _open[:] = [] if library is None else [library]
+
+
+def library() -> "Library | None":
+    """The library of this app, None where it has none."""
+    return _open[0] if _open else None
+
+
+def consensus(model: str) -> "Consensus | None":
+    """What the labels of a model say together; None where there is no library, or the model is a sample, which nobody labels."""
+    ours = library()
+    if ours is None or model.startswith("sample:"):
+        return None
+    try:
+        return ours.consensus(model)
+    except MantissaError as error:
+        _log.warning("labels cannot be read: %s", error)
+        return None
+
+
+def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
+    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None where there is none.
+
+    ask: a revision that is no commit is looked up on the Hub first, with one request; else only requests that name commits are found.
+    Raises HubError, where it is clear which repository is meant: to ask again would take as long again.
+    """
+    ours = library()
+    if ours is None:
+        return None
+    try:
+        key = _key(request, _pinned(request, ask))
+    except MantissaError as error:
+        if isinstance(error, HubError) and len(_names(request)) == 1:
+            raise
+        return None  # the analysis says what is wrong, and with which of its checkpoints
+    for row in ours.find(key) if key else ():
+        stored = ours.result(row.result.id)
+        try:
+            report = read(row.result.analyzer, stored) if stored is not None else None
+        except ValueError:  # of another version of this program
+            continue
+        if report is not None and key_of(report) == key:
+            return report, row.result.created
+    return None
+
+
+def keep(report: Report) -> None:
+    """Store ``report`` if everything in it is public. Never raises: the visitor has their answer, stored or not."""
+    ours = library()
+    if ours is None:
+        return
+    try:
+        ours.add_result(report, key_of(report), public=all(facts.public for facts in checkpoints(report)))
+    except MantissaError as error:
+        _log.warning("a result could not be stored: %s", error)
+    except Exception as error:
+        _log.error("a result could not be stored: %s", type(error).__name__)
+
+
+def contribute(reports: Sequence[Report], dataset: str) -> str:
+    """Open a pull request on the dataset with these reports, with the token of this machine; returns its address.
+
+    Raises InvalidRequest for what is not public, AccessDenied, CheckpointNotFound, HubError.
+    """
+    from components.library.contribute import contribute as pull_request
+
+    return pull_request(reports, dataset=dataset, keys=[key_of(report) for report in reports])
+
+
+def key_of(report: Any) -> str:
+    """What `find` looks this report up by, SHA-256 (hex); empty for what is not looked up."""
+    named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report)]
+    text: Any = getattr(report, "data", None) or getattr(report, "inputs", None)
+    if (commit := getattr(text, "commit", None)) is not None:
+        named.append(f"{text.source.removeprefix('datasets/')}@{commit}")
+    return _key(report.request, named)
+
+
+def is_kept(report: Report) -> bool:
+    """Whether the library has it, so that ``/result/ID`` shows it."""
+    ours = library()
+    return ours is not None and ours.result_row(report.id) is not None
+
+
+def read(analyzer: str, stored: bytes) -> Report:
+    """The report of that analyzer that ``stored`` is the JSON of. Raises ValueError (of pydantic too) where it is none."""
+    if analyzer not in ANALYZERS:
+        raise ValueError(analyzer)
+    package = import_module(f"analyzers.{ANALYZERS[analyzer][0].removeprefix('analyzers.')}")
+    kinds = [getattr(package, name) for name in package.__all__]
+    kind = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Report))
+    return kind.model_validate_json(stored)
+
+
+def checkpoints(report: Any) -> list[Any]:
+    """The facts of every checkpoint that a report is about, its subject first, a base last."""
+    return [report.checkpoint] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
+
+
+def _key(request: Any, named: Sequence[str]) -> str:
+    """SHA-256 (hex) of what is asked: analyzer, analysis version, and the request with ``named``, which has commits, in place of its names.
+
+    named: in the order of `_names`. The device is left out: it is the machine's, and the report says it. Empty for what cannot be stored:
+    it names something that is not public, or holds a visitor's own text.
+    """
+    package = type(request).__module__.split(".")[1]
+    analyzer = next((name for name, (module, _) in ANALYZERS.items() if module == f"analyzers.{package}"), "")
+    if not analyzer or getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
+        return ""
+    version: int = import_module(f"analyzers.{package}.analyze").ANALYSIS_VERSION
+    asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "data"})
+    return content_id(analyzer, version, asked | {"named": list(named)})
+
+
+def _names(request: Any) -> list[str]:
+    """What ``request`` names on the Hub or among the samples: checkpoints as in `checkpoints`, then a dataset."""
+    data = getattr(request, "data", _OUR_TEXT[0])
+    models = [request.model] if hasattr(request, "model") else [*request.tuned, request.base]
+    return models + ([] if data in _OUR_TEXT else [data])
+
+
+def _pinned(request: Any, ask: bool) -> list[str]:
+    """The names in ``request`` that are public, each as its canonical id with its commit. ask: the Hub, where no commit is named."""
+    known: dict[str, str] = {}
+    for name in dict.fromkeys(_names(request)):
+        reference = parse_reference(name, local=False)
+        if reference.kind == "sample":
+            known[name] = f"sample:{reference.name}@{LocalRepository(sample_folder(reference.name), name).commit}"
+        elif reference.revision and _COMMIT.fullmatch(reference.revision):
+            known[name] = name
+        elif ask:
+            kind: Literal["models", "datasets"] = "datasets" if name == getattr(request, "data", None) else "models"
+            repository = open_hub(reference.name, reference.revision, Access(), kind)
+            repository.close()
+            if repository.public:
+                known[name] = f"{repository.ref.removeprefix('datasets/')}@{repository.commit}"
+    return [known[name] for name in _names(request) if name in known]

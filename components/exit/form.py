@@ -1,0 +1,99 @@
+"""The form of the exit page, as typed, as a link, and as a command."""
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzers.errors import InvalidRequest
+from components.exit.names import METHODS
+from components.links import SHOWN, Query, pinned, validated
+from components.model_form import BUILTIN as BUILTIN
+from components.model_form import DATASET as DATASET
+from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, model_link, one_model, option
+from components.typed_numbers import fraction, whole
+
+if TYPE_CHECKING:
+    from analyzers.exit_feedback import ExitReport, ExitRequest
+
+DEFAULT = tuple(METHODS)
+_WHOLE = ("rank", "k", "anchors", "buckets", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
+_FRACTIONS = ("residual",)
+_TEXTS = ("layers", "dtype")
+_FLAGS = ("sweep",)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of the form, as typed, in the order of the page. An empty text means: the default.
+
+    source: whether ``dataset`` counts.
+    """
+
+    model: str = ""
+    methods: tuple[str, ...] = DEFAULT
+    rank: str = ""
+    k: str = ""
+    anchors: str = ""
+    seeds: str = ""
+    source: str = BUILTIN
+    samples: str = ""
+    sequence_length: str = ""
+    dataset: str = ""
+    training_steps: str = ""
+    layers: str = ""
+    sweep: bool = True
+    tokens: str = ""
+    buckets: str = ""
+    residual: str = ""
+    dtype: str = "auto"
+    seed: str = ""
+
+    def request(self) -> "ExitRequest":
+        """The validated request. Raises InvalidRequest with the sentence to show."""
+        from analyzers.exit_feedback import ExitRequest
+
+        asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
+        if (unknown := next((name for name in self.methods if name not in METHODS), None)) is not None:
+            raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(METHODS)}.")
+        asked |= {"methods": self.methods, "sweep": self.sweep}
+        asked |= dataset(self.dataset) if self.source == DATASET else {}
+        asked |= filled(self, _WHOLE, whole) | filled(self, _FRACTIONS, fraction) | filled(self, _TEXTS)
+        return validated(ExitRequest, **asked)
+
+
+def form(query: Query) -> Form:
+    """The form that a query describes: keys as in the request, ``methods`` with commas between; of each key the last counts, unknown ones
+    do not.
+    """
+    texts = last_texts(query)
+    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_FRACTIONS, *_TEXTS) if key in texts}
+    known |= flags(texts, _FLAGS)
+    if "methods" in texts:
+        known["methods"] = tuple(filter(None, (name.strip() for name in texts["methods"].split(","))))
+    if texts.get("data", BUILTIN) not in ("", BUILTIN):
+        known |= {"dataset": texts["data"], "source": DATASET}
+    return Form(**known)
+
+
+def permalink(report: "ExitReport") -> str:
+    """The query that shows this report again, pinned to the commits: ``?model=...&methods=...``."""
+    return model_link(report.checkpoint, list(_keys(report).items()), _changed(report))
+
+
+def command(report: "ExitReport") -> str:
+    """The line that makes the same analysis in a shell."""
+    words = [word for key, text in _keys(report).items() for word in (f"--{key}", text)]
+    words += [option(name, value) for name, value in _changed(report).items()]
+    return shlex.join(["python", "-m", "analyzers", "exit", pinned(report.checkpoint), *words])
+
+
+def _keys(report: "ExitReport") -> dict[str, str]:
+    """Methods and data where they are not those of the default."""
+    request = report.request
+    keys = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
+    return keys if request.data == BUILTIN else keys | {"data": dataset_at(report.inputs.source, report.inputs.commit)}
+
+
+def _changed(report: "ExitReport") -> dict[str, Any]:
+    """The options that are not at their default."""
+    return changed(report.request, (*_WHOLE, *_FRACTIONS, *_TEXTS, *_FLAGS))

@@ -1,0 +1,25 @@
+"""Progress of exit feedback: the cosines measured so far, and the losses of the trunk under each signal."""
+
+from collections.abc import Mapping
+
+from analyzers.base import Progress
+from components.exit.names import cosine
+from components.plain_text import html
+from components.progress import Meter
+
+
+class SignalMeter(Meter):
+    """Lists below the bar what each signal reached."""
+
+    def found(self, progress: Progress) -> str:
+        """The lists, in HTML."""
+        from analyzers.exit_feedback import ExitProgress
+
+        if not isinstance(progress, ExitProgress):
+            return ""
+        return _listed("Mean cosine with the exact gradient", progress.cosines) + _listed("Loss of the small trunk", progress.losses)
+
+
+def _listed(title: str, found: Mapping[str, float | None]) -> str:
+    rows = "".join(f"<li>{html(name)}<span>{cosine(value)}</span></li>" for name, value in found.items())
+    return f'<small>{title}</small><ul class="m-ran">{rows}</ul>' if rows else ""

@@ -1,0 +1,137 @@
+"""The tables under the figures, in HTML: signals, seeds, loss bins, layers, training, cost."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from components import numbers
+from components.exit.names import EXACT, NULL, cosine, mean, settings, spread
+from components.markup import table
+
+if TYPE_CHECKING:
+    from analyzers.exit_feedback.report import ExitReport
+
+# A share above this is not told more exactly: the other part says more.
+_NEARLY = 0.9999
+
+
+def signals(report: "ExitReport") -> str:
+    """A row for each, at the head and before the norm."""
+    rows = []
+    for name, each in report.methods.items():
+        sizes = map(numbers.magnitude, (each.norm_ratio, each.best_scale))
+        inner = each.before_norm
+        cells = (mean(each.cosine), spread(each.cosine), cosine(each.total_cosine), *sizes, mean(inner.cosine))
+        rows.append((name, *cells, numbers.magnitude(inner.norm_ratio), settings(report, name)))
+    titles = (
+        "Signal",
+        "Mean cosine",
+        "80 % of tokens",
+        "Of all at once",
+        "Norm ratio",
+        "Best scale",
+        "Before the norm",
+        "Norm ratio",
+        "Settings",
+    )
+    return _dense(titles, rows, frozenset(range(1, 8)))
+
+
+def seeds(report: "ExitReport") -> str:
+    """A row for each signal with random codes, the null last; nothing where there are none."""
+    found = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
+    rows = [
+        (
+            name,
+            str(len(over.values)),
+            cosine(over.mean),
+            _error(over.standard_error),
+            f"{cosine(min(over.values))} to {cosine(max(over.values))}",
+        )
+        for name, over in found.items()
+        if over is not None
+    ]
+    titles = ("Random codes", "Seeds", "Mean cosine", "Standard error", "From seed to seed")
+    return _dense(titles, rows, frozenset(range(1, 5)), "Draws of random codes on this frozen model") if rows else ""
+
+
+def energy(report: "ExitReport") -> str:
+    """A row for the exact gradient and each signal: along and across, on both sides of the norm."""
+    exact = report.exact
+    found = {EXACT: (exact.parallel_energy, exact.parallel_energy_before_norm)}
+    found |= {name: (method.parallel_energy, method.before_norm.parallel_energy) for name, method in report.methods.items()}
+    rows = [(name, *(cell for share in shares for cell in _split(share))) for name, shares in found.items()]
+    titles = ("Gradient", "Along, at the head", "Across", "Along, before the norm", "Across")
+    return _dense(titles, rows, frozenset(range(1, 5)))
+
+
+def loss_bins(report: "ExitReport") -> str:
+    """A row for each signal, its mean cosine in a column for each fifth of the tokens."""
+    bins = next(iter(report.methods.values())).loss_bins if report.methods else ()
+    rows: list[tuple[str, ...]] = [(name, *(mean(row.cosine) for row in method.loss_bins)) for name, method in report.methods.items()]
+    rows.append(("Exact gradient's energy", *(numbers.share(row.exact_energy) for row in bins)))
+    titles = ("Mean cosine", *(f"Loss {row.low:.2g} to {row.high:.2g}" for row in bins))
+    return _dense(titles, rows, frozenset(range(1, len(titles))))
+
+
+def layers(report: "ExitReport") -> str:
+    """A row for each layer, the last first, with the mean cosine of each signal."""
+    rows = []
+    for layer in sorted({row.layer for row in report.layers}, reverse=True):
+        found = {row.method: row for row in report.layers if row.layer == layer}
+        first = next(iter(found.values()))
+        energy = numbers.share(first.exact_parallel_energy)
+        rows.append((f"Layer {layer}", f"{first.loss:.3f}", energy, *(mean(found[name].cosine) for name in report.methods)))
+    titles = ("Logit lens", "Loss", "Exact: along h", *report.methods)
+    return _dense(titles, rows, frozenset(range(1, len(titles))))
+
+
+def training(report: "ExitReport") -> str:
+    """A row for each signal: losses over all rows, what is kept of what exact backpropagation brings, and the cosine at the end."""
+    rows = []
+    for row in report.training:
+        kept = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f} %"
+        last = row.cosines[-1] if row.cosines else None
+        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), kept, cosine(last)))
+    titles = ("Signal", "Loss before", "Loss after", "Kept", "Cosine at the end")
+    return _dense(titles, rows, frozenset(range(1, 5)))
+
+
+def cost(report: "ExitReport") -> str:
+    """A row for each method, beside the exact gradient whole and in pieces."""
+    found = {(row.method, row.form): row for row in report.cost.rows}
+    rows = []
+    for name in dict.fromkeys(row.method for row in report.cost.rows):
+        cells: list[str] = []
+        for form in ("whole", "chunked"):
+            row = found.get((name, form))
+            cells += (
+                ["–"] * 4
+                if row is None
+                else [_milliseconds(row.seconds), _times(row.time_ratio), numbers.size(row.peak_bytes), _times(row.memory_ratio)]
+            )
+        rows.append((name, *cells))
+    each = ("time", "to exact", "memory", "to exact")
+    titles = ("Gradient", *(f"{form}: {what}" for form in ("At once", "In pieces") for what in each))
+    return _dense(titles, rows, frozenset(range(1, 9)), "To exact: of the exact gradient with all logits at once")
+
+
+def _dense(titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: frozenset[int], caption: str = "") -> str:
+    return f'<div class="m-dense">{table(titles, rows, numeric, caption, stacked=True)}</div>'
+
+
+def _split(share: float | None) -> tuple[str, str]:
+    """Along and across; what rounding left of neither."""
+    if share is None:
+        return numbers.NOTHING, numbers.NOTHING
+    along = round(share, 12)
+    return numbers.share(along), f"> {100 * _NEARLY:g} %" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
+
+
+def _number(write: Callable[[float], str]) -> Callable[[float | None], str]:
+    return lambda value: numbers.NOTHING if value is None else write(value)
+
+
+_three = _number(lambda value: f"{value:.3f}")
+_times = _number(lambda value: f"{value:.2f}")
+_error = _number(lambda value: f"{value:.2g}")
+_milliseconds = _number(lambda value: f"{1e3 * value:.3g} ms")

@@ -1,0 +1,57 @@
+"""The library as files at fixed addresses: written when they are asked for, and again only when the library has changed."""
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+from components.library import Library
+
+KINDS: dict[str, Literal["labels", "results", "models"]] = {"labels": "labels", "results": "results", "models": "models"}
+FORMS: dict[str, Literal["parquet", "csv", "jsonl"]] = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl"}
+TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+# Files of 100,000 rows take seconds to write. One that took this long may be older than the library, by so many times as long.
+_LONG_SECONDS = 0.5
+_TIMES = 20.0
+
+
+class Exports:
+    """The newest file of each kind and form. Safe to use from several threads, which wait for one file to be written."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._made: dict[tuple[str, str], tuple[float, tuple[int, ...], Path]] = {}
+        self._before: dict[tuple[str, str], Path] = {}
+        self._lock = threading.Lock()
+
+    def path(self, library: Library, kind: str, form: str) -> Path:
+        """The file of ``KINDS`` in one of ``FORMS``. Raises MantissaError and OSError where it cannot be written."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
+            counts = library.counts()
+            state = (counts.labels, counts.results, counts.flags, counts.unpublished)
+            fresh_until, of, path = self._made.get((kind, form), (0.0, (), Path()))
+            started = time.monotonic()
+            if path.name and (of == state or started < fresh_until):
+                return path
+            made = library.export(Path(tempfile.mkdtemp(dir=self._folder.name)), KINDS[kind], FORMS[form])
+            # the file before may still be about to be sent to somebody: the one before that goes
+            if (outdated := self._before.get((kind, form))) is not None:
+                shutil.rmtree(outdated.parent, ignore_errors=True)
+            if path.name:
+                self._before[kind, form] = path
+            taken = time.monotonic() - started
+            self._made[kind, form] = started + (_TIMES * taken if taken > _LONG_SECONDS else 0.0), state, made
+            return made
+
+    def close(self) -> None:
+        """Delete the files. Idempotent."""
+        with self._lock:
+            if self._folder is not None:
+                self._folder.cleanup()
+            self._folder = None
+            self._made.clear()
+            self._before.clear()

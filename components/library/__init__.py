@@ -1,0 +1,44 @@
+"""The contributed library: labels of how models were trained, with evidence, and results of public checkpoints."""
+
+import os
+
+from components.library.consensus import Consensus, LabelRow, Vote
+from components.library.contribute import contribute
+from components.library.library import Counts, Library, LibraryState, Saved
+from components.library.models import ModelRow
+from components.library.place import data_folder, is_ephemeral
+from components.library.query import Page, Query
+from components.library.results import ResultRow
+from components.library.schema import FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
+
+__all__ = [
+    "FLAG_REASONS",
+    "PRECISIONS",
+    "Consensus",
+    "Counts",
+    "Flag",
+    "Identity",
+    "Label",
+    "LabelRow",
+    "Library",
+    "LibraryState",
+    "ModelRow",
+    "Page",
+    "Query",
+    "Result",
+    "ResultRow",
+    "Saved",
+    "Vote",
+    "contribute",
+    "open_library",
+]
+
+
+def open_library() -> Library:
+    """The library as the environment wants it: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
+
+    Raises LibraryUnavailable, InvalidRequest.
+    """
+    token = os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or None
+    dataset = os.environ.get("MANTISSA_DATASET", "").strip()
+    return Library.open(data_folder(), dataset, token=token, ephemeral=is_ephemeral())

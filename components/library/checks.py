@@ -1,0 +1,100 @@
+"""What is asked of texts, addresses and times from outside before the library keeps them."""
+
+import hashlib
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from analyzers import limits
+from analyzers.checkpoints.reference import parse_reference, quoted
+from analyzers.errors import InvalidRequest
+from analyzers.terminal import printable
+
+SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
+_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
+_TOMORROW = timedelta(days=1)
+
+
+def address(kind: str, content: dict[str, Any]) -> str:
+    """SHA-256 (hex) of the canonical JSON of an item's content."""
+    text = json.dumps([kind, content], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def now() -> str:
+    """The time, UTC, in the one form of the library, which sorts as text."""
+    return stamp(datetime.now(UTC))
+
+
+def stamp(time: datetime) -> str:
+    """A time in the library's form."""
+    return time.strftime(_FORM)
+
+
+def after(created: str, earlier: str) -> str:
+    """``created``, or the instant after ``earlier`` where a clock went back: a label is never older than the one it replaces."""
+    if created > earlier:
+        return created
+    return stamp(datetime.strptime(earlier, _FORM).replace(tzinfo=UTC) + timedelta(microseconds=1))
+
+
+def hub_id(model: str) -> str:
+    """``model`` as an id on the Hub. Raises InvalidRequest for samples, paths, revisions and what is no id."""
+    reference = parse_reference(model, local=False)
+    if reference.kind != "hub" or reference.revision is not None or model != reference.name:
+        raise InvalidRequest(f"{quoted(model)} is no repository of the Hub: give org/name, without a revision.")
+    return model
+
+
+def checked_link(link: str) -> str:
+    """An address that may be shown as a link. It is never fetched. Raises InvalidRequest."""
+    problem = ""
+    if len(link) > limits.EVIDENCE_LINK_LENGTH:
+        problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,} (MANTISSA_EVIDENCE_LINK_LENGTH)"
+    elif not link.isascii() or not re.fullmatch(r"https?://[^\s\x00-\x20\"'<>\\^`{|}\x7f]+", link):
+        problem = "is no address: write it as http(s)://... with letters of ASCII only, others as %XX"
+    else:
+        try:
+            parts = urlsplit(link)
+            host, user, _ = parts.hostname, parts.username or parts.password, parts.port
+        except ValueError:
+            host, user = None, None
+        if not host or user is not None:
+            problem = "names no host, or a user: give the address of a page that anybody can open"
+    if SECRET.search(link):
+        raise InvalidRequest("The evidence holds an access token, which is a secret: revoke it, and give evidence without it.")
+    if problem:
+        raise InvalidRequest(f"The link {quoted(link)} {problem}.")
+    return link
+
+
+def visible(text: str) -> str:
+    """``text`` if it is one line of what can be seen, without an access token. Raises InvalidRequest."""
+    if not text.isprintable():
+        raise InvalidRequest("A text holds control characters, or ones that reorder a line.")
+    if SECRET.search(text):
+        raise InvalidRequest("The text holds an access token, which is a secret: revoke it, and leave it out.")
+    return text
+
+
+def one_line(text: str, longest: int, name: str) -> str:
+    """``text`` as the library keeps it: white space as single spaces, what cannot be seen as its code (``<U+202E>``).
+
+    Raises InvalidRequest for more than ``longest`` characters, before or after.
+    """
+    cleaned = printable(" ".join(text.split())) if len(text) <= longest else text
+    if len(cleaned) > longest:
+        raise InvalidRequest(f"The {name} has {len(cleaned):,} characters; the limit is {longest:,}.")
+    return cleaned
+
+
+def checked_time(created: str) -> str:
+    """A time in the library's form that is not in the future. Raises ValueError."""
+    if not _CREATED.fullmatch(created):
+        raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z")
+    if datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
+        raise ValueError("a time lies in the future")
+    return created

@@ -1,0 +1,55 @@
+"""Contributing from the command line: a pull request on the dataset, with the contributor's own token."""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from analyzers.base import Report
+from analyzers.checkpoints.reference import quoted
+from analyzers.errors import AccessDenied, InvalidRequest, MantissaError
+from components.library.checks import hub_id, now
+from components.library.dataset import Dataset
+from components.library.reports import data_is_built_in, kept
+from components.library.rows import path_of, result_row, to_parquet
+from components.library.schema import Result
+
+
+def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = None, keys: Sequence[str] = ()) -> str:
+    """Open a pull request on ``dataset`` with the reports; returns its address.
+
+    token: None for the one that this machine is logged in with. keys: of the reports, for `Library.find`, or none.
+    Raises InvalidRequest for reports that are not of public checkpoints, or of text or data that is not built in (with a token more can be
+    read than everybody may), and AccessDenied, CheckpointNotFound, HubError.
+    """
+    hub_id(dataset)
+    rows = {result.id: result_row(result, text) for result, text in map(_public, reports, keys or [""] * len(reports))}
+    if not rows:
+        raise InvalidRequest("There is nothing to contribute: no report was made.")
+    token = token or _logged_in()
+    if not token:
+        raise AccessDenied("Contributing needs a login to the Hub: run hf auth login, or set HF_TOKEN.")
+    files = {path_of("results", list(rows)): to_parquet("results", [rows[name] for name in sorted(rows)])}
+    models = sorted({row["models"][0] for row in rows.values()})
+    about = models[0] if len(models) == 1 else f"{models[0]} and {len(models) - 1} more"
+    return Dataset(dataset, token).pull_request(f"Add results of {about}", files)
+
+
+def _public(report: Report, key: str) -> tuple[Result, str]:
+    text = report.model_dump_json()
+    name = quoted(next(iter(report.subject().values())))
+    try:
+        result = kept(text, key=key, created=now(), contributor="")
+    except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
+        result = None
+    if result is None or result.sample or not data_is_built_in(text):
+        raise InvalidRequest(f"The result of {name} cannot be contributed: only those of public models, on built-in text, are.")
+    return result, text
+
+
+def _logged_in() -> str | None:
+    from huggingface_hub import get_token
+
+    try:
+        return get_token()
+    except Exception:  # it may exchange or refresh tokens over the network, and says nothing of how that fails
+        raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None

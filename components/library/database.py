@@ -1,0 +1,252 @@
+"""The file of the library: SQLite, many processes at once, nothing acknowledged that a kill or a power cut can take back."""
+
+import errno
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from analyzers import limits
+from analyzers.errors import LibraryUnavailable
+
+_FILE = "library.sqlite3"
+_SCHEMA_VERSION = 1
+# WAL keeps its index in shared memory, which only processes on one kernel with a local file system share. Elsewhere: a rollback journal.
+_LOCAL_MOUNTS = frozenset(
+    (
+        "apfs",
+        "bcachefs",
+        "btrfs",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "hfs",
+        "jfs",
+        "ntfs",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "tmpfs",
+        "ufs",
+        "xfs",
+        "zfs",
+    )
+)
+_RETRY_SECONDS = 0.02
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE labels (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, model TEXT NOT NULL, model_key TEXT NOT NULL, precision TEXT NOT NULL,
+    contributor TEXT NOT NULL, provenance TEXT NOT NULL, created TEXT NOT NULL, current INTEGER NOT NULL, flags INTEGER NOT NULL DEFAULT 0,
+    disputed INTEGER NOT NULL DEFAULT 0, sought TEXT NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '');
+CREATE INDEX labels_model ON labels (model_key, contributor, provenance, created, id);
+CREATE INDEX labels_contributor ON labels (contributor, created);
+CREATE INDEX labels_sought ON labels (sought);
+CREATE INDEX labels_disputed ON labels (disputed) WHERE disputed;
+CREATE INDEX labels_unpublished ON labels (batch) WHERE published = '';
+CREATE TABLE flags (
+    id TEXT PRIMARY KEY, label TEXT NOT NULL, contributor TEXT NOT NULL, provenance TEXT NOT NULL, created TEXT NOT NULL,
+    record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '');
+CREATE INDEX flags_label ON flags (label);
+CREATE INDEX flags_contributor ON flags (contributor, created);
+CREATE INDEX flags_unpublished ON flags (batch) WHERE published = '';
+CREATE TABLE results (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, analyzer TEXT NOT NULL, model TEXT NOT NULL,
+    model_key TEXT NOT NULL,
+    created TEXT NOT NULL, size INTEGER NOT NULL, packed INTEGER NOT NULL, overview INTEGER NOT NULL, storage TEXT NOT NULL,
+    passed_through TEXT NOT NULL, trained_in TEXT NOT NULL, fp16_risk TEXT NOT NULL, contributor TEXT NOT NULL, sought TEXT NOT NULL,
+    public INTEGER NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '');
+CREATE INDEX results_key ON results (key);
+CREATE INDEX results_model ON results (model_key, analyzer, created);
+CREATE INDEX results_packed ON results (packed);
+CREATE INDEX results_sought ON results (sought);
+CREATE INDEX results_unpublished ON results (batch) WHERE published = '' AND public;
+CREATE TABLE reports (number INTEGER PRIMARY KEY, packed BLOB NOT NULL);
+CREATE TABLE models (
+    number INTEGER PRIMARY KEY, model_key TEXT NOT NULL UNIQUE, model TEXT NOT NULL, storage TEXT NOT NULL, passed_through TEXT NOT NULL,
+    trained_in TEXT NOT NULL, fp16_risk TEXT NOT NULL, result TEXT NOT NULL, commit_id TEXT NOT NULL, precision TEXT NOT NULL,
+    contributors INTEGER NOT NULL, disputed INTEGER NOT NULL, labels INTEGER NOT NULL, results INTEGER NOT NULL, updated TEXT NOT NULL);
+CREATE INDEX models_disputed ON models (disputed) WHERE disputed;
+CREATE TABLE dataset_files (path TEXT PRIMARY KEY, items INTEGER NOT NULL, refused INTEGER NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+# An index for each order that a list can have: a page of it is found without a look at the rows, which are wide.
+ORDERS: dict[str, tuple[str, ...]] = {
+    "labels": ("created", "model", "precision", "contributor", "flags"),
+    "results": ("created", "model", "analyzer", "storage", "passed_through", "trained_in", "fp16_risk", "size"),
+    "models": (
+        *("model", "storage", "passed_through", "trained_in", "fp16_risk"),
+        *("precision", "contributors", "labels", "results", "updated"),
+    ),
+}
+
+
+def _statements() -> list[str]:
+    """The SQL that makes an empty library."""
+    indices = [
+        f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
+        for table, orders in ORDERS.items()
+        for order in orders
+    ]
+    return [*_SCHEMA.strip().rstrip(";").split(";\n"), *indices]
+
+
+class Database:
+    """The library's file in ``folder``, which is made if need be. Safe to use from several threads and processes; not across a fork.
+
+    Raises LibraryUnavailable wherever the disk or the file does not do.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        with _advice():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._path = folder / _FILE
+            self.journal = journal_mode(folder)
+            with self._connection() as connection:
+                _begin(connection)
+                try:
+                    (version,) = connection.execute("PRAGMA user_version").fetchone()
+                    if version == 0:
+                        for statement in _statements():
+                            connection.execute(statement)
+                        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                    connection.execute("COMMIT")
+                except BaseException:
+                    connection.rollback()
+                    raise
+            if version not in (0, _SCHEMA_VERSION):
+                self.close()
+                raise LibraryUnavailable(
+                    "The library was written by a later version of Mantissa: update Mantissa, or name another MANTISSA_DATA."
+                )
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection for queries, all of which see one state."""
+        with _advice(), self._connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.rollback()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction that holds the write lock from its beginning. On the disk when this returns, or not at all."""
+        with _advice(), self._connection() as connection:
+            _begin(connection)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._closed:
+                raise LibraryUnavailable("The library is closed.")
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self._connect()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                closed = self._closed
+                if not closed:
+                    self._idle.append(connection)
+            if closed:
+                connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=limits.LIBRARY_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _set_journal(connection, self.journal)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cache_size = -16000")  # KiB
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def journal_mode(folder: Path) -> str:
+    """ "WAL" where the mount of ``folder`` supports it, "TRUNCATE" elsewhere (network mounts, mounts of unknown kind)."""
+    if sys.platform != "linux":
+        return "WAL"
+    return (
+        "WAL"
+        if mount_kind(folder, Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")) in _LOCAL_MOUNTS
+        else "TRUNCATE"
+    )
+
+
+def mount_kind(folder: Path, mounts: str) -> str:
+    """The kind of the file system that ``folder`` is on, by the lines of /proc/self/mounts; "" where it is not among them."""
+    place, kind, depth = folder.resolve(), "", -1
+    for line in mounts.splitlines():
+        words = line.split(" ")
+        if len(words) >= 3:
+            point = Path(words[1].replace("\\040", " "))
+            if (place == point or point in place.parents) and len(point.parts) >= depth:
+                kind, depth = words[2], len(point.parts)
+    return kind
+
+
+def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
+    """Switching needs the file for itself for an instant, for which SQLite does not wait by itself."""
+    end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
+    while True:
+        with suppress(sqlite3.OperationalError):
+            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() == journal:
+                return
+            connection.execute(f"PRAGMA journal_mode = {journal}")
+            return  # whatever mode it has now: where the file system refuses WAL, SQLite stays with what it has
+        if time.monotonic() > end:
+            raise LibraryUnavailable("The library is busy: another process holds its file. Try again in a moment.")
+        time.sleep(_RETRY_SECONDS)
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _advice() -> Iterator[None]:
+    """What SQLite and the disk say, as LibraryUnavailable."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise LibraryUnavailable(_sentence(error)) from None
+
+
+def _sentence(error: sqlite3.Error | OSError) -> str:
+    name = getattr(error, "sqlite_errorname", "") or errno.errorcode.get(getattr(error, "errno", 0) or 0, "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "The library is busy: another process holds its file. Try again in a moment."
+    if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
+        return "The library's disk is full: make room, or name another folder (MANTISSA_DATA)."
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return f"The library's file is damaged: move {_FILE} out of its folder (MANTISSA_DATA), and a new one is begun."
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST")):
+        return "The library's folder cannot be written: name another one (MANTISSA_DATA)."
+    return f"The library's file cannot be used ({name or type(error).__name__}): check the disk of its folder (MANTISSA_DATA)."

@@ -1,0 +1,132 @@
+"""The library as files: Parquet, CSV that no spreadsheet takes for formulas, JSON lines; and the classifier's training set."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from analyzers.dtype_detection.labels import labelled_extremes, precision_of
+from analyzers.errors import InvalidRequest
+from components.library import labels, models, results
+from components.library.database import Database
+from components.library.rows import LABEL_FIELDS, RESULT_FACTS, schema_of
+
+Kind = Literal["labels", "results", "models"]
+Form = Literal["parquet", "csv", "jsonl"]
+
+_ROWS = 5_000
+_STANDING = {"current": bool, "flags": int, "state": str, "commit": str}
+_MODEL_FIELDS = {name: info.annotation for name, info in models.ModelRow.model_fields.items()}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "labels": LABEL_FIELDS | _STANDING,
+    "results": RESULT_FACTS | {"state": str, "commit": str},
+    "models": _MODEL_FIELDS,
+}
+_COLUMNS = {"labels": labels.COLUMNS, "results": results.COLUMNS, "models": models.COLUMNS}
+_MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
+
+
+def export(database: Database, folder: Path, kind: Kind, form: Form) -> Path:
+    """Write ``mantissa-KIND.FORM`` into ``folder``; a few thousand rows at a time are in memory. See `Library.export`."""
+    if kind not in _FIELDS or form not in ("parquet", "csv", "jsonl"):
+        raise InvalidRequest("The library is exported as labels, results or models, in the form parquet, csv or jsonl.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"mantissa-{kind}.{form}"
+    {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](path, kind, _batches(database, kind))
+    return path
+
+
+def training_set(database: Database, path: Path) -> int:
+    """Write the labels that the classifier can be fitted on: one row for each model that has a consensus and extremes.
+
+    Extremes are those of the reference table, or of the newest exact report with a row for every tensor. Returns how many rows.
+    """
+    known = {each.model.lower() for each in labelled_extremes()}
+    count = 0
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("model_id", "training_precision", *_MAGNITUDES))
+        for model, precision, record in _labelled(database):
+            if precision_of(precision) is None:
+                continue
+            found = json.loads(record) if record else {}
+            magnitudes = [found.get(name) for name in _MAGNITUDES]
+            if model.lower() in known:
+                writer.writerow((model, precision, "", "", "", ""))
+            elif None not in magnitudes:
+                writer.writerow((model, precision, *(repr(value) for value in magnitudes)))
+            else:
+                continue
+            count += 1
+    return count
+
+
+def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
+    """(model, consensus, record of its newest result with magnitudes) of each model that has a consensus, by name."""
+    last = ""
+    while True:
+        with database.read() as connection:
+            rows = connection.execute(
+                "SELECT model_key, model, precision, (SELECT record FROM results WHERE results.model_key = models.model_key AND "
+                "analyzer = 'dtype' AND json_extract(record, '$.abs_max') IS NOT NULL ORDER BY created DESC LIMIT 1) "
+                "FROM models WHERE precision <> '' AND model_key > ? ORDER BY model_key LIMIT ?",
+                (last, _ROWS),
+            ).fetchall()
+        if not rows:
+            return
+        yield from (row[1:] for row in rows)
+        last = rows[-1][0]
+
+
+def _batches(database: Database, kind: Kind) -> Iterator[list[dict[str, Any]]]:
+    """All rows in the order in which they came, some thousands at a time, so that nobody waits for an export."""
+    last = -1
+    while True:
+        asked = f"SELECT number, {_COLUMNS[kind]} FROM {kind} WHERE number > ? ORDER BY number LIMIT ?"  # noqa: S608 - our own names
+        with database.read() as connection:
+            rows = connection.execute(asked, (last, _ROWS)).fetchall()
+        if not rows:
+            return
+        yield [_flat(kind, row[1:]) for row in rows]
+        last = rows[-1][0]
+
+
+def _flat(kind: Kind, row: Any) -> dict[str, Any]:
+    if kind == "models":
+        return models.model_row(row).model_dump()
+    record, *standing, published = row
+    state = {"state": "published" if published else "saved here", "commit": published}
+    found: dict[str, Any] = json.loads(record)
+    if kind == "labels":
+        return found | {"current": bool(standing[0]), "flags": standing[1]} | state
+    return {name: found[name] for name in RESULT_FACTS} | state
+
+
+def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = schema_of(_FIELDS[kind])
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+
+
+def _write_csv(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+    import pandas
+
+    from analyzers.tables import safe_text
+
+    columns = list(_FIELDS[kind])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        file.write(",".join(columns) + "\n")
+        for batch in batches:
+            plain = [{name: " ".join(cell) if isinstance(cell, tuple | list) else cell for name, cell in row.items()} for row in batch]
+            safe_text(pandas.DataFrame(plain, columns=columns)).to_csv(file, index=False, header=False)
+
+
+def _write_jsonl(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for batch in batches:
+            file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in batch)

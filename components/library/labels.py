@@ -1,0 +1,166 @@
+"""Labels and flags in the database: added once, replaced but never deleted, taken in from the dataset."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from analyzers import limits
+from analyzers.errors import InvalidRequest, LimitExceeded
+from components.library import models
+from components.library.checks import after, now, stamp
+from components.library.consensus import LabelRow
+from components.library.database import ORDERS
+from components.library.query import List
+from components.library.schema import Flag, Identity, Label
+
+LIST = List(
+    table="labels",
+    search="sought",
+    same={"model": "model_key", "precision": "precision", "contributor": "contributor", "provenance": "provenance"},
+    words={},
+    sorts=ORDERS["labels"],
+    newest="created",
+)
+COLUMNS = "record, current, flags, published"
+_HOUR = timedelta(hours=1)
+
+
+def add_label(connection: sqlite3.Connection, who: Identity, model: str, precision: str, link: str, quote: str) -> Label:
+    """Add a label in a transaction that writes; the same again is the one that is there.
+
+    Raises InvalidRequest and pydantic's ValidationError for what cannot be kept, LimitExceeded.
+    """
+    before = _current(connection, model.lower(), who)
+    if before is not None and (before.precision, before.evidence_link, before.evidence_quote) == (precision, link, quote):
+        return before
+    created = now() if before is None else after(now(), before.created)
+    label = Label.of(who, model, precision, link, quote, created=created, replaces=before.id if before else "")
+    check_rate(connection, who)
+    take_labels(connection, [label], "")
+    return label
+
+
+def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], published: str) -> int:
+    """Insert labels that are not there, and say of those that are that they are published; returns how many are new.
+
+    published: the dataset's commit that has them, or "".
+    """
+    changed = set[str]()
+    new = 0
+    for label in labels:
+        key = label.model.lower()
+        record = label.model_dump_json()
+        sought = " ".join((label.model, label.contributor, label.evidence_link, label.evidence_quote)).lower()
+        inserted = connection.execute(
+            "INSERT INTO labels (id, model, model_key, precision, contributor, provenance, created, sought, record, published, current) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO NOTHING",
+            (label.id, label.model, key, label.precision, label.contributor, label.provenance, label.created, sought, record, published),
+        ).rowcount
+        if inserted:
+            new += 1
+            # The newest of a contributor stands; of two at one instant the one with the greater id, wherever they meet.
+            connection.execute(
+                "UPDATE labels SET current = (id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = ?1 "
+                "AND contributor = ?2 AND provenance = ?3 ORDER BY created DESC, id DESC LIMIT 1)) "
+                "WHERE model_key = ?1 AND contributor = ?2 AND provenance = ?3",
+                (key, label.contributor, label.provenance),
+            )
+            _count_flags(connection, label.id)
+            changed.add(key)
+        elif published:
+            connection.execute("UPDATE labels SET published = ? WHERE id = ? AND published = ''", (published, label.id))
+    for key in changed:
+        models.refresh(connection, key)
+    return new
+
+
+def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
+    """Add a flag in a transaction that writes; a second one of the same contributor is the first. Raises as `add_label`."""
+    if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
+        raise InvalidRequest("There is no such label any more: reload the page.")
+    flag = Flag.of(who, label_id, reason, text, created=now())
+    row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
+    if row is not None:
+        return Flag.model_validate_json(row[0])
+    check_rate(connection, who)
+    take_flags(connection, [flag], "")
+    return flag
+
+
+def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published: str) -> int:
+    """As `take_labels`. A flag may come before its label."""
+    new = 0
+    for flag in flags:
+        inserted = connection.execute(
+            "INSERT INTO flags (id, label, contributor, provenance, created, record, published) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO NOTHING",
+            (flag.id, flag.label, flag.contributor, flag.provenance, flag.created, flag.model_dump_json(), published),
+        ).rowcount
+        new += inserted
+        if inserted:
+            _count_flags(connection, flag.label)
+            row = connection.execute("SELECT model_key FROM labels WHERE id = ?", (flag.label,)).fetchone()
+            if row is not None:
+                models.refresh(connection, row[0])
+        elif published:
+            connection.execute("UPDATE flags SET published = ? WHERE id = ? AND published = ''", (published, flag.id))
+    return new
+
+
+def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
+    """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour."""
+    since, local = stamp(datetime.now(UTC) - _HOUR), who.provenance == "local"
+    values = (since, who.provenance, local, who.name)
+    added = 0
+    for asked in (
+        "SELECT COUNT(*) FROM labels WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
+        "SELECT COUNT(*) FROM flags WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
+    ):
+        added += connection.execute(asked, values).fetchone()[0]
+    if who.provenance != "seed" and added >= limits.LABELS_PER_HOUR:
+        raise LimitExceeded(
+            f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): go on later, or log in."
+        )
+
+
+def label_row(row: Any) -> LabelRow:
+    """A row of `COLUMNS`."""
+    record, current, flags, published = row
+    state = "published" if published else "saved here"
+    # What was validated when it was written is only put together again.
+    label = Label.model_construct(**json.loads(record))
+    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
+
+
+def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:
+    """The labels of a model by its lower-case id, the newest first."""
+    only = " AND current" if current else ""
+    asked = f"SELECT {COLUMNS} FROM labels WHERE model_key = ?{only} ORDER BY created DESC, id DESC LIMIT 1000"  # noqa: S608 - our own names
+    return [label_row(row) for row in connection.execute(asked, (key,))]
+
+
+def find(connection: sqlite3.Connection, label_id: str) -> LabelRow | None:
+    """A label by its id."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM labels WHERE id = ?", (label_id,)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else label_row(row)
+
+
+def flags_of(connection: sqlite3.Connection, label_id: str) -> list[Flag]:
+    """The flags of a label, the oldest first."""
+    asked = "SELECT record FROM flags WHERE label = ? ORDER BY created LIMIT 1000"
+    return [Flag.model_validate_json(row[0]) for row in connection.execute(asked, (label_id,))]
+
+
+def _current(connection: sqlite3.Connection, key: str, who: Identity) -> Label | None:
+    row = connection.execute(
+        "SELECT record FROM labels WHERE model_key = ? AND contributor = ? AND provenance = ? AND current", (key, who.name, who.provenance)
+    ).fetchone()
+    return None if row is None else Label.model_validate_json(row[0])
+
+
+def _count_flags(connection: sqlite3.Connection, label_id: str) -> None:
+    connection.execute(
+        "UPDATE labels SET flags = (SELECT COUNT(*) FROM flags WHERE label = ?1 AND provenance = 'login') WHERE id = ?1", (label_id,)
+    )

@@ -1,0 +1,354 @@
+"""The library: what pages, badges, links and commands ask, over the database and, where there is one, its dataset on the Hub."""
+
+import secrets
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from pydantic import ValidationError
+
+from analyzers import limits
+from analyzers.base import Data, Report, request_error
+from analyzers.dtype_detection.classifier import Fit
+from analyzers.errors import InvalidRequest, MantissaError
+from components.library import labels, models, results
+from components.library.checks import hub_id, now, one_line
+from components.library.consensus import Consensus, LabelRow, consensus
+from components.library.database import Database
+from components.library.exports import Form, Kind, export, training_set
+from components.library.models import ModelRow
+from components.library.publisher import Publisher
+from components.library.query import List, Page, Query, paged, select
+from components.library.refit import last_fit, refit
+from components.library.reports import kept
+from components.library.results import ResultRow
+from components.library.schema import Flag, Identity, Label, Result
+from components.library.seed import seed_labels
+
+Item = TypeVar("Item")
+
+State = Literal["saved here", "published"]
+
+_CHOICES = (
+    ("labels", "precision"),
+    *(("results", name) for name in ("analyzer", "storage", "passed_through", "trained_in", "fp16_risk")),
+)
+
+
+class Saved(Data, Generic[Item]):
+    """A contribution, on the disk. commit: of the dataset, where it is published; note: a sentence where it should be and is not."""
+
+    item: Item
+    state: State
+    commit: str = ""
+    note: str = ""
+
+
+class Counts(Data):
+    """How much there is.
+
+    current: labels not replaced; unpublished: items that wait for the dataset, where there is one; quarantined: its rows put aside.
+    """
+
+    labels: int
+    current: int
+    models: int
+    contributors: int
+    results: int
+    flags: int
+    quarantined: int
+    unpublished: int
+    report_bytes: int
+
+
+class LibraryState(Data):
+    """How the library stands with its dataset.
+
+    dataset: "" for none. restored: what the dataset had at the start is here. ephemeral: the disk does not survive a restart.
+    head: the dataset's commit seen last. problem: why nothing can be published, as a sentence. quarantined: rows and files put aside.
+    """
+
+    dataset: str
+    restored: bool
+    ephemeral: bool
+    head: str
+    problem: str
+    quarantined: int
+
+
+class Library:
+    """Labels and results, in a folder. Safe to use from several threads, and by several processes at once. Made by `open`."""
+
+    def __init__(self, folder: Path, database: Database, publisher: Publisher | None, ephemeral: bool) -> None:
+        self._folder = folder
+        self._database = database
+        self._publisher = publisher
+        self._ephemeral = ephemeral
+
+    @classmethod
+    def open(
+        cls, folder: Path, dataset: str = "", *, token: str | None = None, ephemeral: bool | None = None, background: bool = True
+    ) -> Self:
+        """The library in ``folder``, which is made and seeded if need be.
+
+        dataset: the id of its dataset repository, "" for none; token: with the right to write it. ephemeral: the disk does not survive a
+        restart, so that a label is published before it is acknowledged. background: restore and publish in a thread, until `close`.
+        Raises LibraryUnavailable, and InvalidRequest for what is no id.
+        """
+        if dataset:
+            hub_id(dataset)
+        database = Database(folder)
+        try:
+            with database.write() as connection:
+                connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
+                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded'").fetchone() is None:
+                    labels.take_labels(connection, seed_labels(), "")
+                    connection.execute("INSERT INTO meta VALUES ('seeded', ?)", (now(),))
+            publisher = Publisher(database, folder, dataset, token) if dataset else None
+        except BaseException:
+            database.close()
+            raise
+        if publisher is not None and background:
+            publisher.start()
+        return cls(folder, database, publisher, bool(ephemeral))
+
+    def close(self) -> None:
+        """Stop publishing and close the file. Idempotent. What is not published yet is when the library is next opened."""
+        if self._publisher is not None:
+            self._publisher.close()
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def wait_restored(self, timeout: float) -> bool:
+        """Whether what the dataset had at the start is here, after waiting for it for at most ``timeout`` seconds."""
+        return self._publisher is None or self._publisher.restored.wait(timeout)
+
+    def publish(self) -> None:
+        """Restore what is new in the dataset, and publish what is new here, now. Raises HubError, AccessDenied, CheckpointNotFound."""
+        if self._publisher is not None:
+            self._publisher.turn()
+
+    def local_identity(self, session: str = "") -> Identity:
+        """Of a visitor without a login: the same for all, or told apart by a secret of their browser, of which a salted hash is kept."""
+        with self._database.read() as connection:
+            (salt,) = connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()
+        return Identity.local(f"{salt} {session}")
+
+    # Contributions
+
+    def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
+        """Add what ``who`` says ``model`` was trained in; the same again is the label that is there.
+
+        model: the canonical id of a public repository: the caller has seen to that. evidence: a link (http, https), never fetched, or else
+        a quote with its source; quote: beside a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        """
+        link, said = _evidence(evidence, quote)
+        label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))
+        note = self._publish_at_once()
+        row = self.label(label.id)
+        assert row is not None
+        return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note="" if row.commit else note)
+
+    def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
+        """Doubt a label; once for each contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
+        said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
+        flag = self._write(lambda connection: labels.add_flag(connection, who, label_id, reason, said))
+        note = self._publish_at_once()
+        with self._database.read() as connection:
+            (commit,) = connection.execute("SELECT published FROM flags WHERE id = ?", (flag.id,)).fetchone()
+        return Saved[Flag](item=flag, state=_state(commit), commit=commit, note="" if commit else note)
+
+    def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "") -> Saved[Result] | None:
+        """Keep a report, if it is of public checkpoints and nothing else; None where it is not, and nothing of it is kept then.
+
+        key: 64 hex digits, for `find`. public: what the caller knows besides the report; both must say so. Where there is a result of this
+        id already, that one stays. Raises LibraryUnavailable.
+        """
+        if not public:
+            return None
+        text = report.model_dump_json()
+        try:
+            result = kept(text, key=key, created=now(), contributor=contributor)
+        except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
+            return None
+        if result is None:
+            return None
+
+        def add(connection: sqlite3.Connection) -> ResultRow:
+            if not results.take_results(connection, [(result, text)], ""):
+                results.rename_key(connection, result.id, key)
+            row = next(iter(results.find(connection, "id", result.id)), None)
+            return row or ResultRow(result=result, state="saved here", commit="")
+
+        row = self._write(add)
+        return Saved[Result](item=row.result, state=_state(row.commit), commit=row.commit)
+
+    # Questions
+
+    def result(self, result_id: str) -> bytes | None:
+        """The JSON of a result, exactly as it was kept; None where there is none."""
+        with self._database.read() as connection:
+            return results.report(connection, result_id)
+
+    def result_row(self, result_id: str) -> ResultRow | None:
+        """What lists say of a result."""
+        with self._database.read() as connection:
+            return next(iter(results.find(connection, "id", result_id)), None)
+
+    def find(self, key: str) -> tuple[ResultRow, ...]:
+        """The results that were added with this key, the newest first; `results.SAME_KEY` at most.
+
+        A key that came with the dataset is what its row says: whoever asks compares it with that of the report.
+        """
+        with self._database.read() as connection:
+            return results.find(connection, "key", key)
+
+    def label(self, label_id: str) -> LabelRow | None:
+        """A label and how it stands."""
+        with self._database.read() as connection:
+            return labels.find(connection, label_id)
+
+    def flags(self, label_id: str) -> tuple[Flag, ...]:
+        """The flags of a label, the oldest first."""
+        with self._database.read() as connection:
+            return tuple(labels.flags_of(connection, label_id))
+
+    def history(self, model: str) -> tuple[LabelRow, ...]:
+        """Every label of a model, replaced ones too, the newest first; 1,000 at most."""
+        with self._database.read() as connection:
+            return tuple(labels.labels_of(connection, model.lower(), current=False))
+
+    def consensus(self, model: str) -> Consensus:
+        """What the labels of a model (in any case) say together."""
+        with self._database.read() as connection:
+            return consensus(model, labels.labels_of(connection, model.lower(), current=True))
+
+    def model(self, ref: str) -> ModelRow | None:
+        """What is known of a model (in any case); None where it has neither label nor result."""
+        with self._database.read() as connection:
+            return models.find(connection, ref.lower())
+
+    def labels(self, query: Query) -> Page[LabelRow]:
+        """A page of the labels. Raises InvalidRequest."""
+        page: Page[LabelRow] = self._page(labels.LIST, query, labels.COLUMNS, labels.label_row)
+        return page
+
+    def results(self, query: Query) -> Page[ResultRow]:
+        """A page of the results. Raises InvalidRequest."""
+        page: Page[ResultRow] = self._page(results.LIST, query, results.COLUMNS, results.result_row)
+        return page
+
+    def models(self, query: Query) -> Page[ModelRow]:
+        """A page of the models. Raises InvalidRequest."""
+        page: Page[ModelRow] = self._page(models.LIST, query, models.COLUMNS, models.model_row)
+        return page
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """The values that occur, sorted, for each filter that has few."""
+        found = {}
+        with self._database.read() as connection:
+            for table, column in _CHOICES:
+                asked = f"SELECT DISTINCT {column} FROM {table} LIMIT 10000"  # noqa: S608 - our own names
+                found[column] = tuple(sorted({word for (value,) in connection.execute(asked) for word in value.split()}))
+        return found
+
+    def counts(self) -> Counts:
+        """How much there is."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models), "
+                "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
+                "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
+                "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public), "
+                "(SELECT COALESCE(SUM(packed), 0) FROM results)"
+            ).fetchone()
+        found = Counts(**dict(zip(Counts.model_fields, row, strict=True)))
+        return found if self._publisher else found.model_copy(update={"unpublished": 0})
+
+    def state(self) -> LibraryState:
+        """How the library stands with its dataset."""
+        publisher = self._publisher
+        with self._database.read() as connection:
+            (put_aside,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
+        return LibraryState(
+            dataset=publisher.dataset if publisher else "",
+            restored=publisher is None or publisher.restored.is_set(),
+            ephemeral=self._ephemeral,
+            head=publisher.head if publisher else "",
+            problem=publisher.problem if publisher else "",
+            quarantined=put_aside,
+        )
+
+    def version(self) -> str:
+        """A text that changes when something is added: for whoever keeps what was made of it."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results)"
+            ).fetchone()
+        return ".".join(str(number or 0) for number in row)
+
+    def export(self, folder: Path, kind: Kind, form: Form) -> Path:
+        """Write all labels (replaced ones too), results (without their reports) or models as one file into ``folder``.
+
+        CSV: no cell can be taken for a formula. Raises OSError, InvalidRequest.
+        """
+        return export(self._database, folder, kind, form)
+
+    def training_set(self, path: Path) -> int:
+        """Write the consensus of every model with extremes as the CSV that ``fit_classifier --labels`` reads; returns its rows."""
+        return training_set(self._database, path)
+
+    def refit(self) -> Fit:
+        """The classifier fitted on `training_set`, with its accuracy on families left out; kept until that changes.
+
+        Takes about ten seconds of computing where it did. Raises InvalidRequest where labels and extremes are too few, OSError.
+        """
+        return refit(self._database, self._folder)
+
+    def last_fit(self) -> Fit | None:
+        """What `refit` found last, at once; None where nobody asked for it yet."""
+        return last_fit(self._folder)
+
+    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Any]) -> Any:
+        page, count, of_page, of_count = select(wanted, query, columns)
+        with self._database.read() as connection:
+            (total,) = connection.execute(count, of_count).fetchone()
+            rows = [made(row) for row in connection.execute(page, of_page)]
+        return paged(rows, total, query)
+
+    def _write(self, change: Callable[[sqlite3.Connection], Item]) -> Item:
+        try:
+            with self._database.write() as connection:
+                return change(connection)
+        except ValidationError as error:
+            raise request_error(error) from None
+
+    def _publish_at_once(self) -> str:
+        """Let the publisher know; where the disk does not survive a restart, wait for it. Returns why it could not be waited for."""
+        if self._publisher is None:
+            return "It is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
+        return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""
+
+
+def _state(commit: str) -> State:
+    return "published" if commit else "saved here"
+
+
+def _evidence(evidence: str, quote: str) -> tuple[str, str]:
+    """A link, and a text beside it. Raises InvalidRequest."""
+    given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
+    said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
+    if given.lower().startswith(("http://", "https://")):
+        scheme, rest = given.split("://", 1)
+        return f"{scheme.lower()}://{rest}", said
+    text = one_line(given, limits.EVIDENCE_QUOTE_LENGTH, "evidence")
+    if text and said:
+        raise InvalidRequest("Give a link and a quote, or one of the two: the evidence is neither http:// nor https://.")
+    return "", text or said

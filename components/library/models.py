@@ -1,0 +1,84 @@
+"""One row for each model that has a label or a result: what badges and lists show. Kept up to date by whatever writes."""
+
+import sqlite3
+from typing import Any
+
+from analyzers.base import Data
+from components.library.consensus import Opinion, verdict
+from components.library.database import ORDERS
+from components.library.query import List
+
+LIST = List(
+    table="models",
+    search="model_key",
+    same={"model": "model_key", "precision": "precision", "trained_in": "trained_in", "fp16_risk": "fp16_risk"},
+    words={"storage": "storage", "passed_through": "passed_through"},
+    sorts=ORDERS["models"],
+    newest="updated",
+)
+COLUMNS = (
+    "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
+)
+
+
+class ModelRow(Data):
+    """A model. storage to commit: of its newest dtype result of the whole checkpoint, empty where there is none. precision: the consensus.
+
+    result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
+    updated: of the newest label or result.
+    """
+
+    model: str
+    storage: str
+    passed_through: str
+    trained_in: str
+    fp16_risk: str
+    result: str
+    commit: str
+    precision: str
+    contributors: int
+    disputed: bool
+    labels: int
+    results: int
+    updated: str
+
+
+def model_row(row: Any) -> ModelRow:
+    """A row of `COLUMNS`."""
+    return ModelRow(**dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9])})
+
+
+def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
+    """The row of a model by its lower-case id."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM models WHERE model_key = ?", (key,)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else model_row(row)
+
+
+def refresh(connection: sqlite3.Connection, key: str) -> None:
+    """Make the row of a model anew, from its labels and results."""
+    rows = connection.execute(
+        "SELECT precision, provenance, json_extract(record, '$.author'), flags, model, created FROM labels WHERE model_key = ? AND current",
+        (key,),
+    ).fetchall()
+    found = verdict([Opinion(row[0], row[1], bool(row[2]), row[3]) for row in rows])
+    results, newest = connection.execute("SELECT COUNT(*), MAX(created) FROM results WHERE model_key = ?", (key,)).fetchone()
+    shown = connection.execute(
+        "SELECT model, storage, passed_through, trained_in, fp16_risk, id, json_extract(record, '$.commits[0]') FROM results "
+        "WHERE model_key = ? AND analyzer = 'dtype' AND overview ORDER BY created DESC LIMIT 1",
+        (key,),
+    ).fetchone()
+    other = connection.execute("SELECT model FROM results WHERE model_key = ? LIMIT 1", (key,)).fetchone()
+    if not rows and not results:
+        connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
+        return
+    # The report's spelling is the Hub's own; a label's is somebody's.
+    model = (shown or other or (rows[0][4],))[0]
+    facts = shown[1:] if shown else ("",) * 6
+    updated = max([newest or "", *(row[5] for row in rows)])
+    values = (*facts, found.precision or "", found.contributors, found.disputed, len(rows), results, updated)
+    connection.execute(
+        f"INSERT INTO models (model_key, {COLUMNS}) VALUES (?{', ?' * 13}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
+        + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")),
+        (key, model, *values),
+    )
+    connection.execute("UPDATE labels SET disputed = ? WHERE model_key = ? AND disputed <> ?", (found.disputed, key, found.disputed))

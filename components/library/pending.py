@@ -1,0 +1,102 @@
+"""What waits to be published, in the database. A batch is settled before it is sent, so that it is the same when it is sent again."""
+
+import json
+import sqlite3
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from analyzers import limits
+from components.library import labels, results
+from components.library.rows import TABLES, Table, Taken, path_of, result_row, to_parquet
+from components.library.schema import Flag, Label, Result
+
+_PUBLIC = {"labels": "", "flags": "", "results": " AND public"}
+
+
+class Batch(NamedTuple):
+    """Items of one table that make one file of the dataset."""
+
+    table: Table
+    path: str
+
+
+def settle(connection: sqlite3.Connection) -> list[Batch]:
+    """The batches to send: those begun earlier and not known to be published, or new ones of what waits, one for each table at most."""
+    begun = [
+        Batch(table, path)
+        for table in TABLES
+        for (path,) in connection.execute(
+            f"SELECT DISTINCT batch FROM {table} WHERE published = '' AND batch IS NOT NULL{_PUBLIC[table]}"  # noqa: S608 - our own names
+        )
+    ]
+    return begun or [Batch(table, path) for table in TABLES if (path := _begin(connection, table))]
+
+
+def content(connection: sqlite3.Connection, batch: Batch) -> bytes:
+    """The file of a batch, of what is still here of it."""
+    rows = connection.execute(f"SELECT record, id FROM {batch.table} WHERE batch = ? ORDER BY id", (batch.path,)).fetchall()  # noqa: S608
+    return to_parquet(batch.table, [_row(connection, batch.table, *row) for row in rows])
+
+
+def is_own(connection: sqlite3.Connection, batch: Batch) -> bool:
+    """Whether a file of the dataset is a batch that was sent from here."""
+    asked = f"SELECT 1 FROM {batch.table} WHERE batch = ? LIMIT 1"  # noqa: S608
+    return connection.execute(asked, (batch.path,)).fetchone() is not None
+
+
+def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
+    """A batch is in the dataset, as of ``commit``."""
+    updated = connection.execute(
+        f"UPDATE {batch.table} SET published = ? WHERE batch = ? AND published = ''",  # noqa: S608
+        (commit, batch.path),
+    )
+    known_file(connection, batch.path, updated.rowcount, 0, "")
+
+
+def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:
+    """A file of the dataset was taken in, or is our own."""
+    connection.execute("INSERT OR REPLACE INTO dataset_files VALUES (?, ?, ?, ?)", (path, items, refused, reason))
+
+
+def forget_files(connection: sqlite3.Connection, there: Collection[str]) -> None:
+    """Files that were merged into others, or removed, are no files of the dataset any more."""
+    known = [path for (path,) in connection.execute("SELECT path FROM dataset_files")]
+    connection.executemany("DELETE FROM dataset_files WHERE path = ?", [(path,) for path in known if path not in there])
+
+
+def take_in(connection: sqlite3.Connection, part: Taken, commit: str) -> int:
+    """Items of the dataset: new ones are inserted, those that are here are published. Returns how many items there were."""
+    labels.take_labels(connection, part.labels, commit)
+    labels.take_flags(connection, part.flags, commit)
+    results.take_results(connection, part.results, commit)
+    return len(part.labels) + len(part.flags) + len(part.results)
+
+
+def _begin(connection: sqlite3.Connection, table: Table) -> str:
+    """Make a batch of the oldest that wait; returns its path, "" where nothing waits."""
+    size = "size" if table == "results" else "0"
+    rows = connection.execute(
+        f"SELECT id, {size} FROM {table} WHERE published = '' AND batch IS NULL{_PUBLIC[table]} ORDER BY created, id LIMIT ?",  # noqa: S608
+        (limits.LIBRARY_BATCH,),
+    ).fetchall()
+    ids, nbytes = list[str](), 0
+    for item, length in rows:
+        if ids and nbytes + length > limits.LIBRARY_BATCH_BYTES:
+            break
+        ids.append(item)
+        nbytes += length
+    if not ids:
+        return ""
+    path = path_of(table, ids)
+    connection.execute(f"UPDATE {table} SET batch = ? WHERE id IN (SELECT value FROM json_each(?))", (path, json.dumps(ids)))  # noqa: S608
+    return path
+
+
+def _row(connection: sqlite3.Connection, table: Table, record: str, item: str) -> dict[str, Any]:
+    if table == "labels":
+        return Label.model_validate_json(record).model_dump()
+    if table == "flags":
+        return Flag.model_validate_json(record).model_dump()
+    report = results.report(connection, item)
+    assert report is not None
+    return result_row(Result.model_validate_json(record), report.decode())

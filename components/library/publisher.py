@@ -1,0 +1,234 @@
+"""Restoring from the dataset and publishing to it, in a thread of its own and one process at a time.
+
+A turn reads the newest commit, takes in what is new there, and commits what waits here on that parent. Whatever goes wrong on the way,
+the next turn begins by reading again: what was committed is found there under its name, and is not sent twice.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzers import limits
+from analyzers.errors import CheckpointNotFound, HubError, LibraryUnavailable, MantissaError
+from components.library import merge, pending
+from components.library.card import CARD, card
+from components.library.database import Database
+from components.library.dataset import Conflict, Dataset, Retry, passes
+from components.library.lock import FolderLock
+from components.library.rows import known, take
+
+if TYPE_CHECKING:
+    from analyzers.checkpoints.hub import HubRepository
+
+_HOUR = 3600
+_FIRST_WAIT = 0.2
+_LONGEST_WAIT = 30
+_LOOK_SECONDS = 0.05
+_JOIN_SECONDS = 10
+_log = logging.getLogger("mantissa")
+
+
+class Publisher:
+    """Keeps a database and a dataset repository alike.
+
+    restored: set once everything was taken in for the first time. head: the commit seen last. problem: why the last turn failed, "".
+    """
+
+    def __init__(self, database: Database, folder: Path, dataset: str, token: str | None) -> None:
+        self.dataset = dataset
+        self.restored = threading.Event()
+        self.head = ""
+        self.problem = ""
+        self._database = database
+        self._folder = folder
+        self._hub = Dataset(dataset, token)
+        self._may_write = token is not None
+        self._commits: deque[float] = deque()
+        self._stop = threading.Event()
+        self._urgent = threading.Event()
+        self._turning = threading.Lock()
+        self._served = threading.Condition()
+        self._asked = self._answered = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Take turns in a thread, until `close`."""
+        self._thread = threading.Thread(target=self._run, name="library-publisher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, after the request under way. Idempotent."""
+        self._stop.set()
+        self._urgent.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+
+    def at_once(self, seconds: float) -> str:
+        """Publish now what waits, in at most ``seconds``. Returns "" or, where it was not possible, why, as a sentence."""
+        if self._thread is None:
+            try:
+                self.turn()
+            except MantissaError as error:
+                return _not_yet(str(error))
+            return self.problem and _not_yet(self.problem)
+        with self._served:
+            self._asked += 1
+            mine = self._asked
+            self._urgent.set()
+            if not self._served.wait_for(lambda: self._answered >= mine, seconds):
+                return _not_yet(f"The Hub did not answer within {seconds:g} seconds.")
+        return self.problem and _not_yet(self.problem)
+
+    def turn(self) -> None:
+        """Take in what is new in the dataset, publish what waits here, and merge small files. Raises MantissaError.
+
+        Conflicts, and failures that pass, are tried again, LIBRARY_ATTEMPTS times in a row at most.
+        """
+        failures = 0
+        with self._turning, self._alone():
+            while not self._stop.is_set():
+                try:
+                    if not self._step():
+                        return
+                    failures = 0
+                except HubError as error:
+                    failures += 1
+                    if not passes(error) or failures >= limits.LIBRARY_ATTEMPTS:
+                        raise
+                    self._wait(error, failures)
+
+    def _step(self) -> bool:
+        """Read, then one commit at most; whether there may be more to do."""
+        try:
+            with self._hub.head() as repository:
+                self._take_in(repository)
+                return self._publish(repository)
+        except CheckpointNotFound:
+            if not self._may_write:
+                raise
+            self._hub.create()
+            with self._hub.head() as repository:
+                self._take_in(repository)
+                return self._publish(repository)
+
+    def _take_in(self, repository: "HubRepository") -> None:
+        """Read the files that are not known here. A file counts as known once all of it was read."""
+        sizes, commit = repository.files, repository.commit
+        with self._database.read() as connection:
+            seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
+        for table, path in known([path for path in sizes if path not in seen]):
+            if self._stop.is_set():
+                return
+            batch = pending.Batch(table, path)
+            with self._database.write() as connection:
+                if pending.is_own(connection, batch):
+                    pending.mark(connection, batch, commit)
+                    continue
+            items = refused = 0
+            reason = ""
+            file = repository.open(path)
+            try:
+                for part in take(table, file):
+                    with self._database.write() as connection:
+                        items += pending.take_in(connection, part, commit)
+                    refused, reason = refused + part.refused, reason or part.reason
+            finally:
+                file.close()
+            with self._database.write() as connection:
+                pending.known_file(connection, path, items, refused, reason)
+        with self._database.write() as connection:
+            pending.forget_files(connection, set(sizes))
+        self.head = commit
+        self.restored.set()
+
+    def _publish(self, repository: "HubRepository") -> bool:
+        if self._stop.is_set():
+            return False
+        if not self._may_write:
+            self.problem = "Nothing is published: there is no token that may write the dataset (MANTISSA_TOKEN)."
+            return False
+        if not self._may_commit():
+            self.problem = (
+                f"{limits.COMMITS_PER_HOUR} commits were made within an hour (MANTISSA_COMMITS_PER_HOUR); the next follows later."
+            )
+            return False
+        with self._database.write() as connection:
+            batches = pending.settle(connection)
+            files = {batch.path: pending.content(connection, batch) for batch in batches}
+        if not batches:
+            self.problem = ""
+            return self._merge(repository)
+        if CARD not in repository.files:
+            files[CARD] = card(self.dataset)
+        commit = self._hub.commit(f"Add {_counted(batches)}", files, repository.commit)
+        self._commits.append(time.monotonic())
+        with self._database.write() as connection:
+            for batch in batches:
+                pending.mark(connection, batch, commit)
+        self.head = commit
+        return True
+
+    def _merge(self, repository: "HubRepository") -> bool:
+        merged = merge.plan(self._database, repository)
+        if merged is None:
+            return False
+        commit = self._hub.commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
+        self._commits.append(time.monotonic())
+        with self._database.write() as connection:
+            pending.known_file(connection, merged.path, merged.items, 0, "")
+        self.head = commit
+        return True
+
+    def _may_commit(self) -> bool:
+        while self._commits and self._commits[0] < time.monotonic() - _HOUR:
+            self._commits.popleft()
+        return len(self._commits) < limits.COMMITS_PER_HOUR
+
+    def _wait(self, error: HubError, failures: int) -> None:
+        """As long as the Hub asks, up to LIBRARY_WAIT_SECONDS; else longer from time to time, by chance, so that two do not meet again."""
+        asked = error.wait if isinstance(error, Retry) else None
+        if asked is None:
+            first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT
+            asked = min(first * 2 ** min(failures, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
+        self.problem = str(error)
+        self._stop.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
+
+    def _alone(self) -> FolderLock:
+        """The lock of the folder's publishers, after waiting for it. Raises LibraryUnavailable."""
+        lock = FolderLock(self._folder / "publisher.lock")
+        end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
+        while not lock.take():
+            if self._stop.wait(_LOOK_SECONDS) or time.monotonic() > end:
+                lock.close()
+                raise LibraryUnavailable("Another process publishes the same library just now.")
+        return lock
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._urgent.clear()
+            with self._served:
+                asked = self._asked
+            try:
+                self.turn()
+            except MantissaError as error:
+                self.problem = str(error)
+                _log.warning("the library: %s", error)
+            except Exception as error:
+                self.problem = "Something went wrong on our side while the library was published; it is tried again."
+                _log.error("the library: unexpected %s", type(error).__name__)
+            with self._served:
+                self._answered = asked
+                self._served.notify_all()
+            self._urgent.wait(limits.PUBLISH_SECONDS)
+
+
+def _not_yet(why: str) -> str:
+    return f"Saved here, not published yet, and lost if this server restarts before: {why}"
+
+
+def _counted(batches: list[pending.Batch]) -> str:
+    return " and ".join(batch.table for batch in batches)

@@ -1,0 +1,105 @@
+"""What is asked of the lists: search, filters, order, page. The values go to SQLite as parameters, names of columns only from here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from analyzers.base import Data
+from analyzers.errors import InvalidRequest
+
+Row = TypeVar("Row")
+
+_TEXT = 200
+
+
+class Query(Data):
+    """Search, filters, order and page of a list. A list ignores the fields that it does not know.
+
+    text: searched in model, contributor and evidence; every word must occur, in any case. model: exact, in any case. storage,
+    passed_through: one word of several is enough. disputed: None for both. current: of labels, leave out those replaced.
+    sort: "" for the newest first. page: from 1.
+    """
+
+    text: str = Field(default="", max_length=_TEXT)
+    model: str = Field(default="", max_length=_TEXT)
+    precision: str = Field(default="", max_length=_TEXT)
+    storage: str = Field(default="", max_length=_TEXT)
+    passed_through: str = Field(default="", max_length=_TEXT)
+    trained_in: str = Field(default="", max_length=_TEXT)
+    fp16_risk: str = Field(default="", max_length=_TEXT)
+    contributor: str = Field(default="", max_length=_TEXT)
+    provenance: str = Field(default="", max_length=_TEXT)
+    analyzer: str = Field(default="", max_length=_TEXT)
+    disputed: bool | None = None
+    current: bool = True
+    sort: str = ""
+    descending: bool = True
+    page: int = Field(default=1, ge=1, le=10**6)
+    per_page: int = Field(default=50, ge=1, le=500)
+
+
+class Page(Data, Generic[Row]):
+    """One page of a list. total: rows of all pages."""
+
+    rows: tuple[Row, ...]
+    total: int
+    page: int
+    pages: int
+
+
+class List(NamedTuple):
+    """A table as a list.
+
+    search: a lower-case column. same, words: columns of which the filter (a field of `Query`) wants the value, or a word.
+    """
+
+    table: str
+    search: str
+    same: Mapping[str, str]
+    words: Mapping[str, str]
+    sorts: Sequence[str]
+    newest: str
+
+
+def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any], list[Any]]:
+    """SQL of the page, SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
+    if query.sort and query.sort not in wanted.sorts:
+        raise InvalidRequest(f"The list of {wanted.table} can be sorted by {', '.join(wanted.sorts)}, not by {query.sort[:40]!r}.")
+    clauses, values = _filters(wanted, query)
+    where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+    way = "DESC" if query.descending or not query.sort else "ASC"
+    order = f"ORDER BY {query.sort or wanted.newest} {way}, number {way}"
+    # The rows are looked up once it is known which they are; until then only indices are read.
+    numbers = f"SELECT number FROM {wanted.table}{where} {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
+    page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
+    count = f"SELECT COUNT(*) FROM {wanted.table}{where}"  # noqa: S608
+    return page, count, [*values, query.per_page, (query.page - 1) * query.per_page], values
+
+
+def paged(rows: Sequence[Any], total: int, query: Query) -> Any:
+    """The rows as a `Page`."""
+    return Page(rows=tuple(rows), total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
+
+
+def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
+    """Conditions, each on an index of its own. The plus keeps SQLite from beginning with one that most rows meet."""
+    conditions, values = [], list[Any]()
+    for field, column in wanted.same.items():
+        if (value := getattr(query, field)) not in ("", None):
+            conditions.append(f"{column} = ?")
+            values.append(value.lower() if column == "model_key" else value)
+    for field, column in wanted.words.items():
+        if value := getattr(query, field):
+            conditions.append(f"instr(' ' || {column} || ' ', ?)")
+            values.append(f" {value} ")
+    for word in query.text.lower().split()[:10]:
+        conditions.append(f"instr({wanted.search}, ?)")
+        values.append(word)
+    clauses = [f"+number IN (SELECT number FROM {wanted.table} WHERE {condition})" for condition in conditions]  # noqa: S608
+    if query.disputed is not None and wanted.table != "results":
+        among = "IN" if query.disputed else "NOT IN"
+        clauses.append(f"+number {among} (SELECT number FROM {wanted.table} WHERE disputed)")  # noqa: S608
+    if wanted.table == "labels" and query.current:
+        clauses.append("current")
+    return clauses, values

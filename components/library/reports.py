@@ -1,0 +1,95 @@
+"""What the library keeps of a report, and whether it may keep it at all: nothing that is not public leaves a trace."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from analyzers import limits
+from components.library.checks import SECRET
+from components.library.schema import Result
+
+_BUILT_IN = ("", "builtin", "random")
+_MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
+
+
+def kept(text: str, *, key: str, created: str, contributor: str) -> Result | None:
+    """A report's JSON as what the library keeps of it; None where it must not be kept, or is none.
+
+    Refused: checkpoints that are not public, or local; text or data that a visitor gave; what holds an access token; more than
+    RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for what is no report, or no JSON: it has no NaN and no Infinity.
+    """
+    size = len(text.encode())
+    if size > limits.RESULT_BYTES or SECRET.search(text):
+        return None
+    report = json.loads(text, parse_constant=_no_number)
+    checkpoints = list(_checkpoints(report))
+    if not checkpoints or not all(_public(each) for each in checkpoints) or _given(report.get("request")):
+        return None
+    return Result(
+        id=report["id"],
+        key=key,
+        analyzer=report["analyzer"],
+        analysis_version=report["analysis_version"],
+        models=tuple(each["ref"] for each in checkpoints),
+        commits=tuple(each["commit"] for each in checkpoints),
+        created=created,
+        contributor=contributor,
+        size=size,
+        **(_dtype_facts(report) if report["analyzer"] == "dtype" else {}),
+    )
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(name)
+
+
+def data_is_built_in(text: str) -> bool:
+    """Whether a report's JSON is of no text or data but what ships with Mantissa."""
+    request = json.loads(text).get("request", {})
+    return request.get("data", "") in _BUILT_IN and not _given(request)
+
+
+def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
+    """The subject first; of a comparison the last tuned checkpoint is the subject, and the base comes last."""
+    if "checkpoint" in report:
+        yield report["checkpoint"]
+    yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
+    if "base" in report:
+        yield report["base"]
+
+
+def _public(checkpoint: Any) -> bool:
+    """Whether anybody can read it: the report says so. That it is no path is seen to by `Result`."""
+    return checkpoint.get("public") is True
+
+
+def _given(request: Any) -> bool:
+    """Whether a visitor's own text or file is in the request; a dataset of the Hub is not."""
+    if not isinstance(request, dict) or request.get("pairs") or request.get("text"):
+        return True
+    data = request.get("data", "")
+    return not isinstance(data, str) or (data not in _BUILT_IN and not re.fullmatch(r"(?:datasets/)?[\w-][\w.-]*/[\w.-]+(?:@.+)?", data))
+
+
+def _dtype_facts(report: Any) -> dict[str, Any]:
+    whole = not any(report["request"].get(name) for name in ("include", "exclude", "subfolder"))
+    facts: dict[str, Any] = {"mode": report["mode"], "whole": whole}
+    facts["storage"] = " ".join(each["dtype"] for each in report["storage"])[:200]
+    # Where no ancestor is proven it makes a difference whether there is none or nobody can tell: "native", "undecided".
+    facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
+    facts["trained_in"] = report["training"]["verdict"]
+    facts["fp16_risk"] = report["fp16_risk"]["level"]
+    if report["mode"] == "exact" and whole and not report["tensors_aggregated"]:
+        facts |= _base_magnitudes(report["tensors"])
+    return facts
+
+
+def _base_magnitudes(tensors: Any) -> dict[str, float]:
+    """The extremes that the classifier compares: over the base model, without the LM head; empty where there are none."""
+    base = [each for each in tensors if each["role"] != "head" and each["abs_max"] is not None]
+    norms = [each["norm"] for each in base if each["norm"]]
+    if not norms:
+        return {}
+    found = (min(each["abs_min"] for each in base), max(each["abs_max"] for each in base), min(norms), max(norms))
+    return dict(zip(_MAGNITUDES, found, strict=True))

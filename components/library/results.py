@@ -1,0 +1,121 @@
+"""Results in the database: a report's JSON byte for byte, under its content id; the oldest go when there are too many."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from analyzers import limits
+from analyzers.base import Data
+from components.library import models
+from components.library.database import ORDERS
+from components.library.query import List
+from components.library.schema import Result
+
+LIST = List(
+    table="results",
+    search="sought",
+    same={
+        **{"model": "model_key", "analyzer": "analyzer", "trained_in": "trained_in"},
+        **{"fp16_risk": "fp16_risk", "contributor": "contributor"},
+    },
+    words={"storage": "storage", "passed_through": "passed_through"},
+    sorts=ORDERS["results"],
+    newest="created",
+)
+COLUMNS = "record, public, published"
+SAME_KEY = 8  # results of one key that are looked at
+_FAST = 4  # of zlib: JSON shrinks to a sixth either way
+
+
+class ResultRow(Data):
+    """A result as it stands here. state: "saved here", or "published" in ``commit`` of the dataset."""
+
+    result: Result
+    state: str
+    commit: str
+
+
+def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result, str]], published: str) -> int:
+    """Insert results (with their JSON) that are not there, and let the oldest go; say of those that are there that they are published.
+
+    published: the dataset's commit that has them, or "". Returns how many are new.
+    """
+    changed = set[str]()
+    new = 0
+    for result, text in results:
+        if _insert(connection, result, text, published):
+            new += 1
+            changed.add(result.models[0].lower())
+        elif published:
+            connection.execute("UPDATE results SET published = ? WHERE id = ? AND published = ''", (published, result.id))
+    if new:
+        changed |= _let_go(connection)
+    for key in changed:
+        models.refresh(connection, key)
+    return new
+
+
+def _insert(connection: sqlite3.Connection, result: Result, text: str, published: str) -> bool:
+    packed = zlib.compress(text.encode(), _FAST)
+    found = connection.execute(
+        "INSERT INTO results (id, key, analyzer, model, model_key, created, size, packed, overview, storage, passed_through, trained_in, "
+        "fp16_risk, contributor, sought, public, record, published) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO NOTHING RETURNING number",
+        (
+            *(result.id, result.key, result.analyzer, result.models[0], result.models[0].lower(), result.created, result.size, len(packed)),
+            *(result.analyzer == "dtype" and result.whole, result.storage, result.passed_through, result.trained_in, result.fp16_risk),
+            *(result.contributor, " ".join((*result.models, result.contributor)).lower(), not result.sample, result.model_dump_json()),
+            published,
+        ),
+    ).fetchone()
+    if found is not None:
+        connection.execute("INSERT INTO reports (number, packed) VALUES (?, ?)", (found[0], packed))
+    return found is not None
+
+
+def rename_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
+    """Give a result that has no key one to be looked up by."""
+    row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
+    if row is not None and key:
+        record = Result.model_validate_json(row[0]).model_copy(update={"key": key}).model_dump_json()
+        connection.execute("UPDATE results SET key = ?, record = ? WHERE id = ?", (key, record, result_id))
+
+
+def report(connection: sqlite3.Connection, result_id: str) -> bytes | None:
+    """The JSON of a result, byte for byte."""
+    row = connection.execute("SELECT reports.packed FROM results JOIN reports USING (number) WHERE results.id = ?", (result_id,)).fetchone()
+    return None if row is None else zlib.decompress(row[0])
+
+
+def find(connection: sqlite3.Connection, column: str, value: str) -> tuple[ResultRow, ...]:
+    """The newest results with this "id" or "key", of which there is one of each id."""
+    assert column in ("id", "key")
+    asked = f"SELECT {COLUMNS} FROM results WHERE {column} = ? ORDER BY created DESC LIMIT ?"  # noqa: S608 - one of two names
+    return tuple(result_row(row) for row in connection.execute(asked, (value, SAME_KEY))) if value else ()
+
+
+def result_row(row: Any) -> ResultRow:
+    """A row of `COLUMNS`."""
+    record, _, published = row
+    fields = json.loads(record)
+    fields |= {"models": tuple(fields["models"]), "commits": tuple(fields["commits"])}
+    # What was validated when it was written is only put together again.
+    result = Result.model_construct(**fields)
+    return ResultRow.model_construct(result=result, state="published" if published else "saved here", commit=published)
+
+
+def _let_go(connection: sqlite3.Connection) -> set[str]:
+    """Delete the oldest beyond LIBRARY_RESULTS and LIBRARY_BYTES; returns the models they were of. At least one stays."""
+    gone = set[str]()
+    kept, taken = connection.execute("SELECT COUNT(*), SUM(packed) FROM results").fetchone()
+    while kept > 1 and (kept > limits.LIBRARY_RESULTS or taken > limits.LIBRARY_BYTES):
+        number, key, packed = connection.execute(
+            "SELECT number, model_key, packed FROM results ORDER BY created, number LIMIT 1"
+        ).fetchone()
+        connection.execute("DELETE FROM results WHERE number = ?", (number,))
+        connection.execute("DELETE FROM reports WHERE number = ?", (number,))
+        gone.add(key)
+        kept, taken = kept - 1, taken - packed
+    return gone

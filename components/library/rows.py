@@ -1,0 +1,169 @@
+"""Items as rows of Parquet, and back: what the dataset's files hold. Every row read is validated as if a stranger had written it."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from analyzers import limits
+from analyzers.checkpoints.repository import RangeFile
+from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.language_models.rows import read_rows
+from components.library.reports import kept
+from components.library.schema import VERSION, Flag, Label, Result
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Table = Literal["labels", "flags", "results"]
+TABLES: tuple[Table, ...] = ("labels", "flags", "results")
+
+LABEL_FIELDS: dict[str, Any] = {
+    **{"id": str, "version": int, "model": str, "precision": str, "evidence_link": str, "evidence_quote": str},
+    **{"contributor": str, "provenance": str, "author": bool, "created": str, "replaces": str},
+}
+FLAG_FIELDS: dict[str, Any] = {
+    **{"id": str, "version": int, "label": str, "reason": str, "text": str, "contributor": str, "provenance": str, "created": str},
+}
+RESULT_FACTS: dict[str, Any] = {
+    **{"id": str, "version": int, "key": str, "analyzer": str, "analysis_version": int, "models": list, "commits": list},
+    **{"created": str, "contributor": str, "size": int, "whole": bool, "mode": str, "storage": str, "passed_through": str},
+    **{"trained_in": str, "fp16_risk": str, "abs_min": float, "abs_max": float, "norm_min": float, "norm_max": float},
+}
+FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": FLAG_FIELDS, "results": RESULT_FACTS | {"report": str}}
+# Of one row group, and of what is taken in at once: readers hold it in memory.
+_GROUP_ROWS = 2_000
+_GROUP_BYTES = 32_000_000
+
+
+class Taken(NamedTuple):
+    """Items of a part of a file, and how many of its rows were refused, with the reason of the first."""
+
+    labels: list[Label]
+    flags: list[Flag]
+    results: list[tuple[Result, str]]
+    refused: int
+    reason: str
+
+
+class Bytes:
+    """A file in memory as a `RangeFile`."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        self.path = path
+        self.size = len(content)
+        self._content = memoryview(content)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Copy out of memory."""
+        buffer[:] = self._content[offset : offset + len(buffer)]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
+    """The Parquet schema of columns with these Python types."""
+    import pyarrow as pa
+
+    kinds = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64(), list: pa.list_(pa.string())}
+    return pa.schema([(name, kinds[kind]) for name, kind in fields.items()])
+
+
+def to_parquet(table: Table, rows: Sequence[dict[str, Any]]) -> bytes:
+    """Rows of a table as a Parquet file; the same rows give the same bytes with the same version of pyarrow."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = schema_of(FIELDS[table])
+    packed = io.BytesIO()
+    with parquet.ParquetWriter(packed, schema, compression="zstd") as writer:
+        for group in _groups(rows):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+    return packed.getvalue()
+
+
+def _groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    group, nbytes = list[dict[str, Any]](), 0
+    for row in rows:
+        if group and (len(group) == _GROUP_ROWS or nbytes + row.get("size", 0) > _GROUP_BYTES):
+            yield group
+            group, nbytes = [], 0
+        group.append(row)
+        nbytes += row.get("size", 0)
+    yield group
+
+
+def path_of(table: Table, ids: Sequence[str]) -> str:
+    """Where a file of these items lies in the dataset: its name is made of their ids, so that the same file has the same name."""
+    digest = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+    return f"{table}/{table}-{digest[:32]}.parquet"
+
+
+def take(table: Table, file: RangeFile) -> Iterator[Taken]:
+    """The items of a file of the dataset, a part at a time. Rows that are not valid are counted, as is an end that cannot be read.
+
+    Raises HubError where the file cannot be had.
+    """
+    part = Taken([], [], [], 0, "")
+    rows = nbytes = 0
+    try:
+        if file.size > limits.LIBRARY_FILE_BYTES:
+            raise LimitExceeded(f"The file has {file.size:,} bytes, more than MANTISSA_LIBRARY_FILE_BYTES.")
+        for _, row in read_rows(file, FIELDS[table]):
+            try:
+                nbytes += _one(table, row, part)
+            except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                part = part._replace(refused=part.refused + 1, reason=part.reason or _short(error))
+            rows += 1
+            if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
+                yield part
+                part, rows, nbytes = Taken([], [], [], 0, ""), 0, 0
+    except HubError:
+        raise
+    except MantissaError as error:
+        part = part._replace(refused=part.refused + 1, reason=part.reason or _short(error))
+    yield part
+
+
+def _one(table: Table, row: Any, taken: Taken) -> int:
+    """Validate one row and put it where it belongs; returns bytes of its report. What a row says of a report is read off it again."""
+    if row.get("version") != VERSION:
+        raise InvalidRequest("The row is of another version.")
+    if table == "labels":
+        taken.labels.append(Label.model_validate(row))
+    elif table == "flags":
+        taken.flags.append(Flag.model_validate(row))
+    else:
+        text = row["report"]
+        if not isinstance(text, str):
+            raise InvalidRequest("The row has no report.")
+        result = kept(text, key=row["key"] or "", created=row["created"], contributor=row["contributor"] or "")
+        if result is None or result.id != row["id"] or result.sample:
+            raise InvalidRequest("The report is not one of public checkpoints, or not the one that the row names.")
+        taken.results.append((result, text))
+        return result.size
+    return 0
+
+
+def result_row(result: Result, text: str) -> dict[str, Any]:
+    """A result as a row of the dataset."""
+    return result.model_dump() | {"report": text}
+
+
+def _short(error: Exception) -> str:
+    """Why a row was refused, without quoting it."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])[:60]}: {first['type']}"
+    return type(error).__name__
+
+
+def known(paths: Sequence[str]) -> Iterator[tuple[Table, str]]:
+    """The files of the dataset that hold items, with their table; whatever else lies there is left alone."""
+    for path in sorted(paths):
+        for table in TABLES:
+            if path.startswith(f"{table}/") and path.endswith(".parquet"):
+                yield table, path

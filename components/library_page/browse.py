@@ -1,0 +1,164 @@
+"""Searching the library on its page: a list, what narrows and orders it, and its pages. All of it happens on the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from pydantic import ValidationError
+
+from analyzers.base import request_error
+from analyzers.errors import InvalidRequest, MantissaError
+from components import archive
+from components.identity import NO_LIBRARY
+from components.jobs import sentence
+from components.library import Query
+from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
+from components.options import typed
+from components.runs import failed
+
+PER_PAGE = 25
+ANY = ""
+# What a visitor may narrow a list by, by the name that the library has for it: a label, and what "any" is called.
+_CHOSEN = {
+    "precision": "Labelled as",
+    "storage": "Stored as",
+    "passed_through": "Passed through",
+    "trained_in": "Inferred to be trained in",
+    "fp16_risk": "In fp16",
+    "analyzer": "Analysis",
+}
+_DISPUTED = "Labels disagree"
+# Opens what is clicked here; with a modifier key, as any link.
+CLICKS = (
+    "element.addEventListener('click', (event) => {"
+    " const named = event.target.closest('a[data-model]');"
+    " if (named && !event.ctrlKey && !event.metaKey && !event.shiftKey) {"
+    " event.preventDefault(); trigger('click', {model: named.dataset.model}); return; }"
+    " const flag = event.target.closest('button[data-flag]');"
+    " if (flag) trigger('click', {flag: flag.dataset.flag}); })"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """The list with its controls. at: the number of its page."""
+
+    kind: gr.Radio
+    text: gr.Textbox
+    chosen: Sequence[gr.Dropdown]
+    contributor: gr.Textbox
+    disputed: gr.Checkbox
+    order: gr.Dropdown
+    at: gr.State
+    table: gr.HTML
+    extent: gr.HTML
+    back: gr.Button
+    on: gr.Button
+
+    def asked(self) -> list[Any]:
+        """What says which rows are wanted, as the inputs of an event."""
+        return [self.kind, self.text, *self.chosen, self.contributor, self.disputed, self.order]
+
+    def shown(self) -> list[Any]:
+        """What an answer fills, as the outputs of an event."""
+        return [self.at, self.table, self.extent, self.back, self.on]
+
+    def first(self, *asked: Any) -> list[Any]:
+        """The first page of what is asked for."""
+        return self.page(1, *asked)
+
+    def page(self, number: int, *asked: Any) -> list[Any]:
+        """Page ``number`` of it. Never raises: what goes wrong stands where the list would."""
+        try:
+            kind, query = query_of(number, *asked)
+            ours = archive.library()
+            if ours is None:
+                raise InvalidRequest(NO_LIBRARY)
+            found = KINDS[kind].read(ours, query)
+            if found.page > found.pages:
+                found = KINDS[kind].read(ours, query.model_copy(update={"page": found.pages}))
+        except Exception as error:
+            return [1, failed(sentence(error)), "", gr.update(interactive=False), gr.update(interactive=False)]
+        where = f'<p class="m-extent" role="status">{extent(found, PER_PAGE)}</p>'
+        return [
+            found.page,
+            listed(kind, found),
+            where,
+            gr.update(interactive=found.page > 1),
+            gr.update(interactive=found.page < found.pages),
+        ]
+
+    def choices(self) -> list[Any]:
+        """Updates of the filters: what occurs in the library."""
+        ours = archive.library()
+        try:
+            there = ours.choices() if ours is not None else {}
+        except MantissaError:
+            there = {}
+        return [gr.update(choices=[("any", ANY), *there.get(name, ())]) for name in _CHOSEN]
+
+    def wire(self) -> None:
+        """Every control shows the list anew, from its first page."""
+        quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+        self.kind.change(lambda kind: gr.update(choices=list(orders(kind)), value=next(iter(orders(kind)))), self.kind, self.order, **quiet)
+        controls: list[Any] = [self.order, *self.chosen, self.disputed]
+        for control in controls:
+            control.change(self.first, self.asked(), self.shown(), **quiet)
+        for typing in (self.text, self.contributor):
+            typing.change(self.first, self.asked(), self.shown(), trigger_mode="always_last", **quiet)
+        self.kind.change(self.first, self.asked(), self.shown(), **quiet)
+        self.back.click(lambda at, *asked: self.page(at - 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
+        self.on.click(lambda at, *asked: self.page(at + 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
+
+
+def orders(kind: Any) -> dict[str, tuple[str, bool]]:
+    """The orders of a list; of the first for what is none."""
+    return KINDS[kind if kind in KINDS else MODELS].orders
+
+
+def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]:
+    """Which list, and what of it, the values of the fields ask for. Raises InvalidRequest."""
+    *chosen, contributor, disputed, order = rest
+    named = typed(kind)
+    if named not in KINDS:
+        raise InvalidRequest(f"There is no list of that name: choose {', '.join(KINDS)}.")
+    # an order of the list before may still stand there
+    sort, descending = KINDS[named].orders.get(typed(order)) or next(iter(KINDS[named].orders.values()))
+    fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
+    fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
+    try:
+        return named, Query(**fields, sort=sort, descending=descending, page=max(1, number), per_page=PER_PAGE)
+    except ValidationError as error:
+        raise request_error(error) from None
+
+
+def build_browse() -> Browse:
+    """Lay it out. Call inside a page."""
+    with gr.Row(elem_classes="m-ask"):
+        text = gr.Textbox(
+            label="Search models, contributors and evidence", placeholder="llama", elem_id="m-search", elem_classes="m-picker"
+        )
+    kinds = [("Models", MODELS), ("Labels", LABELS), ("Results", RESULTS)]
+    kind = gr.Radio(kinds, value=MODELS, label="Show", show_label=False, elem_id="m-kind", elem_classes="m-kinds")
+    with gr.Accordion("Filter and sort", open=False, elem_classes="m-options", elem_id="m-filters"):
+        with gr.Row():
+            pairs = list(_CHOSEN.items())
+            chosen = [_dropdown(name, label) for name, label in pairs[:3]]
+        with gr.Row():
+            chosen += [_dropdown(name, label) for name, label in pairs[3:]]
+        with gr.Row():
+            contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
+            order = gr.Dropdown(list(orders(MODELS)), value=next(iter(orders(MODELS))), label="Sort by", elem_id="m-order")
+            disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
+    with gr.Column(elem_id="m-result", elem_classes="m-box m-flush"):
+        table = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-list")
+        with gr.Row(elem_classes="m-pager"):
+            back = gr.Button("Back", size="sm", elem_id="m-back", elem_classes="m-small", interactive=False)
+            where = gr.HTML(elem_classes="m-plain")
+            on = gr.Button("Next", size="sm", elem_id="m-on", elem_classes="m-small", interactive=False)
+    return Browse(kind, text, chosen, contributor, disputed, order, gr.State(1), table, where, back, on)
+
+
+def _dropdown(name: str, label: str) -> gr.Dropdown:
+    return gr.Dropdown([("any", ANY)], value=ANY, label=label, filterable=False, elem_id=f"m-by-{name}")

@@ -1,0 +1,142 @@
+"""Adding a label and doubting one, on the page: what is checked before the library is asked, and what is said of it afterwards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from analyzers.checkpoints import Access, parse_reference
+from analyzers.checkpoints.hub import open_hub
+from analyzers.errors import AccessDenied, InvalidRequest
+from components import archive
+from components.controls import build_busy
+from components.identity import LOG_IN, NO_LIBRARY, has_login, identity
+from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Library, Saved
+from components.markup import tag
+from components.picker import build_picker, wire_search
+from components.plain_text import html
+
+_ABOUT = (
+    "Say in which precision a model was trained, and where that is written: a link to a paper, a model card, a configuration, a forum "
+    "post; or a quote with its source. Links are shown and never opened by this app. One label of yours stands for each model; a new one "
+    "takes the place of the old one, which stays in the history."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """The form for a label."""
+
+    who: gr.HTML
+    model: gr.Dropdown
+    precision: gr.Dropdown
+    evidence: gr.Textbox
+    quote: gr.Textbox
+    add: gr.Button
+    said: gr.HTML
+
+    def fields(self) -> list[Any]:
+        """What is typed, as the inputs of an event."""
+        return [self.model, self.precision, self.evidence, self.quote]
+
+
+@dataclass(frozen=True, slots=True)
+class Flagging:
+    """The form for a doubt. label: the id of the label it is about."""
+
+    box: gr.Column
+    about: gr.HTML
+    label: gr.State
+    reason: gr.Dropdown
+    text: gr.Textbox
+    flag: gr.Button
+    cancel: gr.Button
+    said: gr.HTML
+
+
+def build_adding() -> Adding:
+    """Lay it out. Call inside a page."""
+    with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
+        gr.HTML(f'<div class="m-head"><h2>Add a label</h2></div><p class="m-caption">{_ABOUT}</p>', elem_classes="m-plain")
+        who = gr.HTML(elem_classes="m-plain", elem_id="m-who")
+        if has_login():
+            gr.LoginButton(size="sm", elem_id="m-login")
+        with gr.Row():
+            model = build_picker("Model id on the Hub (org/name)", "m-label-model")
+            precision = gr.Dropdown(list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision")
+        build_busy()
+        wire_search([model])
+        evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")
+        quote = gr.Textbox(label="What it says there, in its words (beside a link)", lines=2, elem_id="m-label-quote")
+        with gr.Row(elem_classes="m-downloads"):
+            add = gr.Button("Add label", variant="primary", elem_id="m-add-it", size="md")
+        said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
+    return Adding(who, model, precision, evidence, quote, add, said)
+
+
+def build_flagging() -> Flagging:
+    """Lay it out, hidden. Call below the labels of a model."""
+    with gr.Column(visible=False, elem_id="m-flagging", elem_classes="m-fields m-box m-form") as box:
+        about = gr.HTML(elem_classes="m-plain")
+        with gr.Row():
+            reason = gr.Dropdown(list(FLAG_REASONS), value=FLAG_REASONS[0], label="What is wrong", elem_id="m-flag-reason")
+            text = gr.Textbox(label="In your words (may be left out)", elem_id="m-flag-text")
+        with gr.Row(elem_classes="m-downloads"):
+            flag = gr.Button("Flag this label", size="md", elem_id="m-flag-it")
+            cancel = gr.Button("Leave it", size="md", elem_id="m-flag-leave")
+    said = gr.HTML(elem_classes="m-plain", elem_id="m-flagged")
+    return Flagging(box, about, gr.State(""), reason, text, flag, cancel, said)
+
+
+def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
+    """Under which name a contribution of this visitor would stand, in HTML."""
+    try:
+        known = identity(profile, request)
+    except InvalidRequest as error:
+        return f'<p class="m-caption">{html(LOG_IN if str(error) == LOG_IN else str(error), 300)}</p>'
+    if known.provenance == "login":
+        return f'<p class="m-caption">You contribute as <b>{html(known.name)}</b>.</p>'
+    return (
+        f'<p class="m-caption">This app has no login. You contribute as <b>{html(known.name)}</b> {tag("undecided", "no login")}, the name '
+        "of this browser here. It counts where nobody with a login has labelled the model.</p>"
+    )
+
+
+def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:
+    """Store a label of a model that the Hub says is public, under its canonical id. Raises MantissaError."""
+    ours = _library()
+    if not precision:
+        raise InvalidRequest(f"Choose what the model was trained in: {', '.join(PRECISIONS)}.")
+    if not evidence.strip() and not quote.strip():
+        raise InvalidRequest("A label needs evidence: a link to where it is said, or a quote with its source.")
+    return ours.add_label(canonical(model), precision, evidence, who, quote=quote)
+
+
+def canonical(model: str) -> str:
+    """The id by which the Hub knows a public model. Raises InvalidRequest, AccessDenied, CheckpointNotFound, HubError."""
+    reference = parse_reference(model, local=False)
+    if reference.kind != "hub":
+        raise InvalidRequest("Labels are of models on the Hub: what the built-in samples were trained in is known.")
+    if reference.revision is not None:
+        raise InvalidRequest("A label is of a model as a whole: leave out the revision, '@' and what follows.")
+    repository = open_hub(reference.name, None, Access())
+    repository.close()
+    if not repository.public:
+        raise AccessDenied(f"{repository.ref} is gated or private: only what anybody can read is labelled here.")
+    return repository.ref
+
+
+def thanks(saved: Saved[Any]) -> str:
+    """What is said of a contribution that is stored: where it is by now, in HTML."""
+    at = f" (commit {html(saved.commit[:7])})" if saved.commit else ""
+    what = "Your label is" if isinstance(saved.item, Label) else "Your doubt is"
+    note = f" {html(saved.note, 300)}" if saved.note else ""
+    return f'<div class="m-status" role="status">{what} <b>{html(saved.state)}</b>{at}.{note}</div>'
+
+
+def _library() -> Library:
+    ours = archive.library()
+    if ours is None:
+        raise InvalidRequest(NO_LIBRARY)
+    return ours

@@ -1,0 +1,29 @@
+"""The exit page: a model, and how close gradients made without backpropagation come to the exact one at its head."""
+
+import gradio as gr
+
+from components.exit.fields import build_fields
+from components.exit.form import Form, form
+from components.exit.meter import SignalMeter
+from components.exit.result import RESULT
+from components.model_page import ModelPage
+
+# What each example's button says, and what it asks for.
+EXAMPLES = {
+    "tiny-bf16": Form("sample:tiny-bf16"),
+    "tiny-bf16, at a glance": Form("sample:tiny-bf16", sweep=False, training_steps="0", layers="final"),
+    "tiny-fp32, span and its ceilings": Form("sample:tiny-fp32", ("parallel", "span", "svd", "true_rows"), anchors="16", rank="16"),
+    "SmolLM2-135M": Form("HuggingFaceTB/SmolLM2-135M", seeds="4", samples="16", sequence_length="128", tokens="256"),
+}
+_TITLE = """<header class="m-title"><h1>How good is a gradient without backpropagation?</h1>
+<p>Name a model. At its head, Mantissa replaces the gradient that backpropagation would send into the model by cheaper signals, and tells
+how close each comes to the exact one, token by token, what it costs, and what a small model learns from it. A sample model takes half a
+minute.</p></header>"""
+
+
+PAGE = ModelPage("Exit", _TITLE, EXAMPLES, Form, form, build_fields, RESULT, SignalMeter)
+
+
+def build(page: gr.Blocks) -> None:
+    """Lay out the page and wire it. Call inside ``page``."""
+    PAGE.build(page)

@@ -1,0 +1,118 @@
+"""The library page: what is known about models, who says so, and a form for what is missing."""
+
+from typing import Any
+
+import gradio as gr
+
+from components import archive
+from components.identity import identity
+from components.jobs import sentence
+from components.library_page.browse import CLICKS, build_browse
+from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
+from components.library_page.labels import model_labels
+from components.library_page.taking import PANDAS, build_taking, counted
+from components.navigation import build_navigation
+from components.options import typed
+from components.plain_text import html
+from components.runs import failed
+from components.wiring import QUIET
+
+_TITLE = """<header class="m-title"><h1>What were models trained in, and who says so?</h1>
+<p>Labels with their evidence, and the results of every analysis of a public checkpoint made here: one open dataset. Search it, take it
+along, add what you know. It costs nothing and reads no weights.</p></header>"""
+_SHOW = "() => setTimeout(() => document.querySelector('#m-labels')?.scrollIntoView({block: 'nearest'}), 100)"
+_AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
+
+
+def build(page: gr.Blocks) -> None:
+    """Lay out the page and wire it. Call inside ``page``."""
+    build_navigation("Library")
+    gr.HTML(_TITLE, elem_classes="m-plain")
+    counts = gr.HTML(elem_classes="m-plain", elem_id="m-counts")
+    labels = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-labels")
+    flagging = build_flagging()
+    browse = build_browse()
+    adding = build_adding()
+    code = build_taking()
+    shown = gr.State("")
+    browse.wire()
+
+    def opened(request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+        model = request.query_params.get("model", "")
+        text = request.query_params.get("q", "")
+        start = (browse.kind.value, text, *[""] * len(browse.chosen), "", False, browse.order.value)
+        form = gr.update(value=model) if model else gr.skip()
+        return [
+            counted(),
+            *browse.choices(),
+            text,
+            *browse.first(*start),
+            _labels_of(model),
+            model,
+            who_you_are(profile, request),
+            form,
+        ]
+
+    page.load(opened, None, [counts, *browse.chosen, browse.text, *browse.shown(), labels, shown, adding.who, adding.model], **_AT_ONCE)
+    page.load(None, None, code, js=PANDAS, **QUIET)
+
+    def clicked(model: str, event: gr.EventData) -> list[Any]:
+        asked = event._data if isinstance(event._data, dict) else {}
+        if isinstance(flag := asked.get("flag"), str):
+            about = f'<p class="m-caption">{_about(flag)}</p>'
+            return [gr.skip(), model, gr.update(visible=True), about, flag, ""]
+        named = asked.get("model")
+        if not isinstance(named, str):
+            return [gr.skip()] * 6
+        return [_labels_of(named), named, gr.update(visible=False), gr.skip(), "", ""]
+
+    told = [labels, shown, flagging.box, flagging.about, flagging.label, flagging.said]
+    for clickable in (browse.table, labels):
+        clickable.click(clicked, shown, told, **_AT_ONCE).then(None, js=_SHOW, **QUIET)
+
+    def add(
+        request: gr.Request, profile: gr.OAuthProfile | None, model: Any, precision: Any, evidence: Any, quote: Any, *asked: Any
+    ) -> list[Any]:
+        try:
+            who = identity(profile, request)
+            saved = add_label(who, typed(model), typed(precision), typed(evidence), typed(quote))
+        except Exception as error:
+            return [failed(sentence(error)), *[gr.skip()] * (6 + len(browse.shown()))]
+        named = saved.item.model
+        return [thanks(saved), _labels_of(named), named, None, "", "", counted(), *browse.first(*asked)]
+
+    emptied = [labels, shown, adding.precision, adding.evidence, adding.quote, counts]
+    adding.add.click(add, [*adding.fields(), *browse.asked()], [adding.said, *emptied, *browse.shown()], **_AT_ONCE)
+
+    def flag(label: str, reason: Any, text: Any, model: str, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
+        try:
+            ours = archive.library()
+            who = identity(profile, request)
+            saved = ours.add_flag(label, typed(reason), who, typed(text)) if ours is not None else None
+        except Exception as error:
+            return [failed(sentence(error)), gr.skip(), gr.skip(), gr.skip()]
+        return [thanks(saved) if saved is not None else "", gr.update(visible=False), _labels_of(model), ""]
+
+    given = [flagging.label, flagging.reason, flagging.text, shown]
+    flagging.flag.click(flag, given, [flagging.said, flagging.box, labels, flagging.text], **_AT_ONCE)
+    flagging.cancel.click(lambda: gr.update(visible=False), None, flagging.box, **_AT_ONCE)
+
+
+def _labels_of(model: str) -> str:
+    """The labels of a model, nothing for none; an error stands where they would."""
+    ours = archive.library()
+    if not model.strip() or ours is None:
+        return ""
+    try:
+        return model_labels(ours, model.strip()[:200])
+    except Exception as error:
+        return failed(sentence(error))
+
+
+def _about(label: str) -> str:
+    ours = archive.library()
+    row = ours.label(label[:64]) if ours is not None else None
+    if row is None:
+        return "There is no such label any more."
+    found = row.label
+    return f"You doubt that {html(found.model)} was trained in <b>{html(found.precision)}</b>, as {html(found.contributor)} says."

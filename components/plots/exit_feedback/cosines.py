@@ -1,0 +1,95 @@
+"""How cosines are distributed over tokens: a ridge for each signal, and below it its percentiles."""
+
+from typing import TYPE_CHECKING
+
+from components.exit.names import cosine, style
+from components.plots.marks import marked, shortened
+from components.plots.style import layout, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plotly.graph_objects import Figure, Scatter
+
+    from analyzers.exit_feedback.report import Alignment, ExitReport
+
+_ROW = 44
+# Of a row, how high its ridge is at most, and how far below its foot the percentiles lie.
+_RIDGE, _BELOW = 0.72, 0.13
+# Beside the axis there is room for so many characters on a narrow screen.
+_NAME = 20
+
+
+def at_head(report: "ExitReport") -> "Figure":
+    """Cosines of signal and exact gradient at the head, of each token."""
+    return _ridges(report.methods)
+
+
+def before_norm(report: "ExitReport") -> "Figure":
+    """The same of what both become before the final norm."""
+    return _ridges({name: method.before_norm for name, method in report.methods.items()})
+
+
+def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(64 + _ROW * max(1, len(found))))
+    for place, (name, alignment) in enumerate(found.items()):
+        if alignment.cosine is not None:
+            figure.add_trace(_ridge(name, alignment, place))
+            figure.add_trace(_percentiles(name, alignment, place))
+    figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=0, x1=0, line={"color": "#b42318", "dash": "dash", "width": 1.2})
+    ticks = (-1, -0.5, 0, 0.5, 1)
+    figure.update_xaxes(title="cosine with the exact gradient", range=[-1.02, 1.02], tickvals=ticks, showgrid=False)
+    figure.update_yaxes(
+        tickvals=list(range(len(found))),
+        ticktext=[text(shortened(name, _NAME)) for name in found],
+        range=[len(found) - 1 + 0.35, -0.85],
+        showgrid=False,
+        automargin=True,
+    )
+    return figure
+
+
+def _ridge(name: str, alignment: "Alignment", place: int) -> "Scatter":
+    """Steps from edge to edge of the bins; the highest bin of each signal is as high as any other's."""
+    from plotly.graph_objects import Scatter
+
+    counts = alignment.histogram
+    edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
+    heights = [place - _RIDGE * count / max(1, *counts) for count in counts]
+    drawn = marked(style(name))
+    return Scatter(
+        x=[edge for edge in edges for _ in (0, 1)],
+        y=[place, *(height for height in heights for _ in (0, 1)), place],
+        name=text(name),
+        mode="lines",
+        line={"color": drawn["color"], "width": 1},
+        fill="toself",
+        opacity=0.55,
+        hoverinfo="skip",
+    )
+
+
+def _percentiles(name: str, alignment: "Alignment", place: int) -> "Scatter":
+    from plotly.graph_objects import Scatter
+
+    found = alignment.cosine
+    assert found is not None
+    drawn = marked(style(name))
+    said = f"mean {cosine(found.mean)}<br>10 %, 50 %, 90 %: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
+    return Scatter(
+        x=[found.p10, found.p50, found.mean, found.p90],
+        y=[place + _BELOW] * 4,
+        name=text(name),
+        mode="lines+markers",
+        line={"color": drawn["color"], "width": 2},
+        marker={
+            "symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"],
+            "size": [9, 8, 9, 9],
+            "color": drawn["color"],
+            "line": {"width": 2, "color": drawn["color"]},
+        },
+        cliponaxis=False,
+        hovertemplate=f"{text(name)}<br>{said}<br>{alignment.tokens:,} tokens<extra></extra>",
+    )

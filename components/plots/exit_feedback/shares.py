@@ -1,0 +1,52 @@
+"""Rows of signals: how much of their energy goes along the hidden state, and what they cost."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from components import numbers
+from components.exit.names import EXACT
+from components.plots.mark_rows import mark_rows
+from components.plots.style import exactly
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.exit_feedback.report import ExitReport
+
+SIDES = ("at the head", "before the norm")
+# What is drawn, with the form of the report.
+FORMS = {"all logits at once": "whole", "in pieces": "chunked"}
+
+
+def energy(report: "ExitReport") -> "Figure":
+    """The share of energy along the hidden state, in percent, of the exact gradient and of each signal, on both sides of the norm."""
+    exact = report.exact
+    head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
+    before = {EXACT: exact.parallel_energy_before_norm}
+    before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
+    found = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
+    return mark_rows(found, list(head), "energy along h, %", lambda value: exactly(value / 100))
+
+
+def seconds(report: "ExitReport") -> "Figure":
+    """How long loss and gradients take, in milliseconds, at once and in pieces."""
+    return mark_rows(_cost(report, "seconds", 1e3), _rows(report), "milliseconds", lambda value: f"{value:.3g} ms")
+
+
+def memory(report: "ExitReport") -> "Figure":
+    """What they allocate beyond weights and inputs, in megabytes."""
+    return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)))
+
+
+def _percent(found: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if share is None else 100 * share for name, share in found.items()}
+
+
+def _cost(report: "ExitReport", of: Literal["seconds", "peak_bytes"], scale: float) -> dict[str, dict[str, float | None]]:
+    """Name of a form -> method -> number."""
+    rows = report.cost.rows
+    return {name: {row.method: scale * getattr(row, of) for row in rows if row.form == form} for name, form in FORMS.items()}
+
+
+def _rows(report: "ExitReport") -> list[str]:
+    return list(dict.fromkeys(row.method for row in report.cost.rows))

@@ -1,0 +1,42 @@
+"""What heat maps have in common: the colour bar above, square cells of whole pixels, and a sentence where all cells have one value."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from components.plots.style import layout
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Heatmap
+
+COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
+# Pixels of the longer side that a square of cells has at most, while a cell has at least `_SMALLEST`.
+_SIDE = 360
+_LARGEST, _SMALLEST = 60, 2
+# Above the cells the colour bar with its numbers, below them the numbers and the title of the axis.
+_MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
+
+
+def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
+    """The one value that all cells have, as far as ``digits`` significant digits tell; None where there are several, or none."""
+    known = [value for value in values if value is not None]
+    return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
+
+
+def say_only(figure: "Figure", words: str) -> None:
+    """Say ``words`` (plain text of ours) in place of the colour bar: one value has no scale."""
+    figure.update_traces(showscale=False)
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
+    figure.add_annotation(text=words, showarrow=False, **place)
+    figure.update_layout(margin_t=max(28, figure.layout.margin.t))
+
+
+def square(cells: "Heatmap", count: int) -> "Figure":
+    """A figure of ``count`` x ``count`` square cells, each of whole pixels; on a screen too narrow for them all become smaller alike."""
+    from plotly.graph_objects import Figure
+
+    side = count * max(_SMALLEST, min(_LARGEST, _SIDE // max(1, count)))
+    figure = Figure([cells], layout(side + _MARGIN["t"] + _MARGIN["b"]))
+    figure.update_xaxes(constrain="domain", showgrid=False)
+    figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)
+    figure.update_layout(margin=_MARGIN)
+    return figure

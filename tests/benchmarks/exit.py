@@ -1,0 +1,39 @@
+"""One step of each head of exit feedback, in one thread, beside logits at once with torch's own way back."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from analyzers.exit_feedback.heads import HEADS
+
+from .child import quantity, run
+from .result import Result
+
+VOCABULARIES = (32_000, 128_000)
+# Of one chunk of logits with h, its gradient and that of W.
+SHARE_OF_MEMORY = 1.3
+SAMPLE_SECONDS = 30
+
+
+def exit_heads(folder: Path) -> Iterator[Result]:
+    """Time and peak memory of each head's fused loss; then the whole analysis of the built-in sample."""
+    for vocabulary in VOCABULARIES:
+        found = run(["-m", "tests.benchmarks.exit_ways", str(vocabulary)]).json
+        naive = found["ways"]["naive"]
+        for method in HEADS:
+            ours = found["ways"][method]
+            speed, memory = naive["seconds"] / ours["seconds"], naive["bytes"] / ours["bytes"]
+            yield Result(f"exit head, {method}, V = {vocabulary:,}", _seconds(ours), _seconds(naive), speed)
+            share = ours["bytes"] / (found["chunk"] + found["inputs"])
+            target = f"< {SHARE_OF_MEMORY} of a chunk and gradients ({share:.2f})"
+            yield Result("  memory", _bytes(ours), _bytes(naive), memory, target, share < SHARE_OF_MEMORY)
+    whole = run(["-m", "analyzers", "exit", "sample:tiny-bf16", "--json"], folder=folder)
+    met = whole.seconds < SAMPLE_SECONDS
+    yield Result("exit, built-in sample", quantity(whole.seconds, "s"), "", None, f"< {SAMPLE_SECONDS} s", met)
+
+
+def _seconds(found: Mapping[str, float]) -> str:
+    return f"{quantity(found['seconds'], 's')} (min {quantity(found['least'], 's')})"
+
+
+def _bytes(found: Mapping[str, float]) -> str:
+    return quantity(found["bytes"] / 1e6, "MB")

@@ -1,0 +1,90 @@
+"""What visitors do and see on every page of an analysis."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from playwright.sync_api import Download, Locator, Page, expect
+
+CARD = {False: "rgb(255, 255, 255)", True: "rgb(26, 28, 33)"}
+# Until what was on its way when Stop was pressed has arrived.
+_SETTLED_MS = 500
+
+
+def field(page: Page, name: str) -> Locator:
+    """Where text is typed, by its element id."""
+    return page.locator(f"#{name}").locator("input, textarea")
+
+
+def shown(page: Page, model: str) -> None:
+    """The result stands there, with a figure. The first run of a model loads torch, which takes a while."""
+    expect(page.locator(".m-head h2")).to_contain_text(model, timeout=60_000)
+    expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
+
+
+def drawn_in(page: Page, name: str) -> Locator:
+    """The figures of a tab, which is opened."""
+    page.get_by_role("tab", name=name).click()
+    return page.locator("#m-result .js-plotly-plot:visible")
+
+
+def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
+    """Nothing of the result reaches beyond the screen, in any of ``tabs``, and the card has its colour."""
+    overflows = "document.documentElement.scrollWidth > window.innerWidth"
+    assert not page.evaluate(overflows)
+    for name in tabs:
+        page.get_by_role("tab", name=name).click()
+        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+        assert not page.evaluate(overflows), name
+    assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == CARD[dark]
+
+
+def shared(page: Page, link: str, command: str) -> None:
+    """The tab Share has this link and this command."""
+    page.get_by_role("tab", name="Share").click()
+    expect(field(page, "m-link")).to_have_value(link)
+    expect(field(page, "m-command")).to_have_value(command)
+
+
+def downloaded(page: Page, button: str) -> Download:
+    """What the button with this element id gives."""
+    with page.expect_download() as download:
+        page.locator(f"#{button}").click()
+    return download.value
+
+
+def json_of(page: Page, name: str) -> str:
+    """The JSON that is taken along, in a file of this name."""
+    download = downloaded(page, "m-json")
+    assert download.suggested_filename == name
+    return download.path().read_text(encoding="utf-8")
+
+
+def taken_along(page: Page, folder: Path) -> Page:
+    """The page that is taken along, opened from disk; it asks nobody for anything."""
+    saved = folder / "report.html"
+    downloaded(page, "m-html").save_as(saved)
+    alone = page.context.new_page()
+    asked: list[str] = []
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.goto(saved.as_uri())
+    expect(alone.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    return alone
+
+
+def stop(page: Page, button: str) -> None:
+    """Stop stops what runs, and it stays so; ``button`` could start the next."""
+    page.get_by_role("button", name="Stop").click()
+    for _ in range(2):
+        expect(page.locator("#m-status")).to_contain_text("Stopped.")
+        page.wait_for_timeout(_SETTLED_MS)
+    expect(page.get_by_role("button", name=button)).to_be_visible()
+
+
+def refused(page: Page, said: str, button: str) -> None:
+    """What was asked for is refused in a sentence that tells nothing of ours and in which no HTML lives."""
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text(said, timeout=60_000)
+    assert "Traceback" not in alert.inner_text() and "root:" not in page.content()
+    assert page.locator("img[src=x]").count() == 0
+    expect(page.get_by_role("button", name=button)).to_be_visible()

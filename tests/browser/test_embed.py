@@ -1,0 +1,115 @@
+"""A stored result: served without computing, and shown inside pages of another origin."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from analyzers.language_models.samples import sample_folder
+from tests.browser.conftest import OpenPage, serve
+from tests.browser.steps import field
+from tests.hub import LocalHub
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an app whose Hub has ``org/name``."""
+    with LocalHub() as hub:
+        files: dict[str, Any] = {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()}
+        hub.add("org/name", files)
+        with serve(tmp_path_factory.mktemp("embed"), hub.url) as url:
+            yield url
+
+
+@contextmanager
+def _elsewhere(body: str) -> Iterator[str]:
+    """The address of a page of another origin that holds ``body``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(f'<link rel="icon" href="data:,"><h1>A page of somebody else</h1>{body}'.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _run(open_page: OpenPage, app: str) -> Page:
+    page = open_page(f"{app}/?model=org/name")
+    page.wait_for_selector(".m-tiles", timeout=60_000)
+    return page
+
+
+def _code(page: Page, name: str) -> str:
+    page.get_by_role("tab", name="Share").click()
+    page.locator("#m-embed button").first.click()
+    expect(field(page, name)).not_to_have_value("")
+    return field(page, name).input_value()
+
+
+def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPage, app: str) -> None:
+    _run(open_page, app)
+    page = _run(open_page, app)
+    expect(page.locator("#m-status")).to_contain_text("Stored result of")
+    page.get_by_role("button", name="Compute again").click()
+    expect(page.locator(".m-stored")).to_have_count(0)
+    expect(page.locator(".m-tiles")).to_be_visible()
+    expect(page.get_by_role("button", name="Compute again")).to_be_hidden()
+
+
+def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, app: str) -> None:
+    code = _code(_run(open_page, app), "m-frame")
+    assert code.startswith(f'<iframe src="{app}/result/')
+    with _elsewhere(code) as url:
+        page = open_page(url)
+        framed = page.frame_locator("iframe")
+        expect(framed.get_by_text("bf16 → fp32")).to_be_visible()
+        expect(framed.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+        expect(framed.locator("nav")).to_have_count(0)
+        page.close()
+
+
+def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenPage, app: str) -> None:
+    code = _code(_run(open_page, app), "m-element")
+    with _elsewhere(code) as url:
+        page = open_page(url)
+        expect(page.locator("gradio-app .m-tiles")).to_be_visible(timeout=60_000)
+        expect(page.locator("gradio-app .m-tile").first).to_contain_text("Stored as")
+        expect(page.locator("gradio-app #m-inspect")).to_be_hidden()
+        expect(page.locator("gradio-app .m-nav").first).to_be_hidden()
+        page.close()
+
+
+def test_embed_drops_everything_but_the_result(open_page: OpenPage, app: str) -> None:
+    page = open_page(app)
+    page.goto(f"{app}/?model=org/name&embed=1")
+    page.wait_for_selector(".m-tiles", timeout=60_000)
+    for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-options", "footer"):
+        expect(page.locator(name).first).to_be_hidden()
+
+
+def test_a_result_has_a_page_of_its_own(open_page: OpenPage, app: str) -> None:
+    address = _code(_run(open_page, app), "m-stored")
+    page = open_page(address, width=390, dark=True)
+    expect(page.locator("h1")).to_have_text("Precision passport")
+    assert page.locator('meta[property="og:title"]').get_attribute("content") == "Precision passport: org/name"
+    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    page.get_by_role("link", name="Open in Mantissa").click()
+    expect(page.locator("#m-model input")).to_have_value("org/name@" + (address and page.url.split("revision=")[1][:40]), timeout=60_000)
+    expect(page.locator(".m-stored")).to_be_visible(timeout=60_000)

@@ -1,0 +1,120 @@
+"""The exit page in a real browser: from one click to what is taken along, a link, bad input, Stop."""
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+
+from analyzers.exit_feedback import ExitReport, ExitRequest
+from tests.browser.conftest import OpenPage
+from tests.browser.steps import drawn_in, field, fits, json_of, refused, shared, shown, stop, taken_along
+
+MODEL = "sample:tiny-bf16"
+METHODS = ("dense", "parallel", "span", "svd")
+OPTIONS = {"seeds": 2, "training_steps": 4, "samples": 3, "tokens": 24, "layers": "0"}
+
+
+def _query(**changes: object) -> str:
+    return f"model={quote(MODEL, safe='')}&methods={','.join(METHODS)}" + "".join(
+        f"&{name}={value}" for name, value in (OPTIONS | changes).items()
+    )
+
+
+def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.get_by_role("link", name="Exit").click()
+    defaults = {
+        "m-k": 16,
+        "m-seeds": "seeds",
+        "m-samples": "samples",
+        "m-length": "sequence_length",
+        "m-steps": "training_steps",
+        "m-layers": "layers",
+    }
+    for name, default in defaults.items():
+        said = str(ExitRequest.model_fields[default].default if isinstance(default, str) else default)
+        expect(field(page, name)).to_have_attribute("placeholder", said)
+    page.get_by_role("button", name="tiny-bf16, at a glance").click()
+    shown(page, MODEL)
+    expect(page.locator(".m-reading")).to_contain_text(re.compile("Mean cosine of random codes .*frozen model is .*0"))
+    expect(page.locator(".m-tile")).to_have_count(4)
+    expect(page.get_by_text(re.compile("Mean cosine of random codes on a frozen model is within noise of 0"))).to_be_visible()
+    assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
+    expect(page.locator("#m-result table:visible").first).to_contain_text("true_rows")
+    assert [page.get_by_role("tab", name=name).count() for name in ("Sweep", "By layer", "Training")] == [0, 0, 0]
+    fits(page, ("Energy", "By loss", "Cost", "Share"), dark=False)
+
+
+def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
+    page = open_page(f"{offline}/exit?{_query()}")
+    shown(page, MODEL)
+    assert field(page, "m-samples").input_value() == "3"
+    assert page.locator("#m-sweep input").is_checked()
+    expect(drawn_in(page, "Sweep").get_by_text("anchors m")).to_be_visible()
+    expect(page.locator("#m-sweep-table").get_by_role("gridcell", name="fresh_codes").first).to_be_visible()
+    expect(page.locator(".m-legend:visible")).to_contain_text("fresh_codes")
+    expect(drawn_in(page, "Training")).to_have_count(2)
+    expect(page.locator(".m-legend:visible")).to_contain_text("frozen")
+    expect(drawn_in(page, "Cost")).to_have_count(2)
+    words = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in _in_order())
+    linked = "".join(f"&{name}={value}" for name, value in _in_order())
+    query = f"model={quote(MODEL, safe='')}&methods={quote(','.join(METHODS), safe='')}{linked}"
+    shared(page, f"{offline}/exit?{query}", f"python -m analyzers exit {MODEL} --methods {','.join(METHODS)} {words}")
+    report = ExitReport.model_validate_json(json_of(page, "sample-tiny-bf16-exit.json"))
+    assert report.inputs.measured == 24 and [row.method for row in report.training][:2] == ["exact", "frozen"]
+    alone = taken_along(page, tmp_path)
+    assert alone.locator(".js-plotly-plot").count() == 10
+    assert alone.locator(".m-reading").inner_text() == page.locator(".m-reading").inner_text()
+
+
+def _in_order() -> list[tuple[str, object]]:
+    """The options as links and commands have them."""
+    return [(name, OPTIONS[name]) for name in ("seeds", "training_steps", "samples", "tokens", "layers")]
+
+
+def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/exit?{_query()}", width=390, dark=True)
+    shown(page, MODEL)
+    fits(page, ("Sweep", "Energy", "Training", "Share"), dark=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (f"model={quote('<img src=x onerror=alert(1)>')}", "That did not work."),
+        (f"model={MODEL}&rank=65", "rank may be at most 64, the model's width, and 65 was asked for."),
+        (f"model={MODEL}&methods=span,<img src=x>&k=0", "That did not work."),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:
+    page = open_page(f"{offline}/exit?{query}")
+    refused(page, said, "Measure")
+
+
+def test_stop_stops_training(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/exit?{_query(training_steps=2000, sweep=0, layers='final')}")
+    expect(page.locator("#m-status")).to_contain_text("Loss of the small trunk", timeout=60_000)
+    expect(page.locator(".m-ran").first).to_contain_text(re.compile(r"span\s*0\.\d{3}"))
+    stop(page, "Measure")
+    # the place is free again, for what is typed
+    for name in ("m-steps", "m-anchors"):
+        field(page, name).fill("0")
+    page.get_by_role("button", name="Measure").click()
+    expect(page.get_by_role("alert")).to_contain_text("nothing to project on")
+    field(page, "m-anchors").fill("3")
+    field(page, "m-anchors").press("Enter")
+    shown(page, MODEL)
+    expect(page.locator("#m-result table:visible").first).to_contain_text("anchors 3")
+
+
+def test_the_endpoint_has_typed_names_and_returns_the_report(offline: str) -> None:
+    client = Client(offline, verbose=False)
+    described = client.view_api(return_format="dict")["named_endpoints"]["/exit"]["parameters"]
+    parameters = {each["parameter_name"]: each["python_type"]["type"] for each in described}
+    assert list(parameters)[:4] == ["model", "methods", "data", "rank"]
+    assert (parameters["seeds"], parameters["residual"], parameters["sweep"]) == ("int", "float", "bool")
+    found = client.predict(model=MODEL, methods=["parallel", "span"], samples=2, tokens=16, training_steps=0, sweep=False, api_name="/exit")
+    assert list(ExitReport.model_validate(found).methods) == ["parallel", "span"]

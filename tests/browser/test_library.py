@@ -1,0 +1,188 @@
+"""The library in a real browser: a label is added and is everywhere it belongs, also in an app that starts from the dataset."""
+
+import io
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from playwright.sync_api import Page, expect
+
+from analyzers.language_models.samples import sample_folder
+from tests.browser.conftest import OpenPage, serve
+from tests.browser.steps import field
+from tests.hub import LocalHub
+
+DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
+QUOTE = "<img src=x onerror=alert(1)> **we** trained in \u202e=bf16"
+# A second try of a test is a second browser, and so a second contributor.
+LABELLED = re.compile(r"Labelled bf16-mixed by \d contributors?\.")
+OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
+
+
+def _files(sample: str) -> dict[str, Any]:
+    return {path.name: path for path in sample_folder(sample).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[LocalHub]:
+    """A Hub with two models and a dataset that the app may write."""
+    with LocalHub() as local:
+        local.add("org/name", _files("tiny-bf16-as-fp32"))
+        local.add("org/other", _files("tiny-bf16"))
+        local.user(TOKEN, "server", writes=[DATASET])
+        yield local
+
+
+def _publishing(folder: Path, hub: LocalHub) -> Any:
+    return serve(folder, hub.url, MANTISSA_DATASET=DATASET, MANTISSA_TOKEN=TOKEN, MANTISSA_PUBLISH_SECONDS="1", HF_HUB_DISABLE_XET="1")
+
+
+@pytest.fixture(scope="module")
+def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an app that publishes to that dataset."""
+    with _publishing(tmp_path_factory.mktemp("library"), hub) as url:
+        yield url
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    pytest.fail("it did not come about within a minute")
+
+
+def _choose(page: Page, name: str, option: str) -> None:
+    page.locator(f"#{name} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def _label(page: Page, model: str, precision: str, evidence: str, quote: str = "") -> None:
+    page.locator("#m-label-model input").fill(model)
+    page.locator("#m-label-model input").press("Tab")
+    _choose(page, "m-label-precision", precision)
+    field(page, "m-label-evidence").fill(evidence)
+    field(page, "m-label-quote").fill(quote)
+    page.locator("#m-add-it").click()
+
+
+def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_instance(
+    open_page: OpenPage, app: str, hub: LocalHub, tmp_path: Path
+) -> None:
+    page = open_page(f"{app}/library")
+    expect(page.locator("#m-list table")).to_be_visible()
+    expect(page.locator("#m-who")).to_contain_text("You contribute as local-")
+    _label(page, "org/name", "bf16-mixed", "https://example.org/paper", QUOTE)
+    expect(page.locator("#m-added")).to_contain_text("Your label is saved here.")
+    expect(page.locator("#m-labels")).to_contain_text(LABELLED)
+    expect(page.locator("#m-labels")).to_contain_text("<img src=x onerror=alert(1)> **we** trained in <U+202E>=bf16")
+    assert page.locator("img[src=x]").count() == 0
+    expect(page.locator("#m-list")).to_contain_text("org/name")
+
+    passport = open_page(f"{app}/?model=org/name")
+    tile = passport.locator(".m-tile", has=passport.get_by_role("heading", name="Trained in"))
+    expect(tile).to_contain_text(LABELLED, timeout=60_000)
+    expect(tile).to_contain_text("Evidence: example.org")
+    expect(tile).to_contain_text("Inferred from the weights: bf16, likely.")
+    assert b">bf16-mixed<" in _get(f"{app}/badge/org/name.svg")
+    labels = pandas.read_csv(io.BytesIO(_get(f"{app}/library/labels.csv")))
+    assert set(labels[labels.model == "org/name"].precision) == {"bf16-mixed"}
+
+    def published() -> bool:
+        found = pandas.read_csv(io.BytesIO(_get(f"{app}/library/labels.csv")))
+        return set(found[found.model == "org/name"].state) == {"published"}
+
+    _until(published)
+    page.reload()
+    page.locator("#m-kind").get_by_text("Labels").click()
+    expect(page.locator("#m-list tbody tr", has_text="org/name").first).to_contain_text("published")
+    with _publishing(tmp_path / "fresh", hub) as fresh:
+        _until(lambda: b">bf16-mixed<" in _get(f"{fresh}/badge/org/name.svg"))
+        other = open_page(f"{fresh}/library?model=org/name")
+        expect(other.locator("#m-labels")).to_contain_text(LABELLED)
+        expect(other.locator("#m-labels")).to_contain_text("published")
+        other.close()  # before its app ends, which it would complain about
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+
+
+def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: str) -> None:
+    first = open_page(f"{app}/library")
+    _label(first, "org/other", "bf16", "the model card says bf16")
+    expect(first.locator("#m-labels")).to_contain_text("Labelled bf16 by 1 contributor.")
+    second = open_page(f"{app}/library?model=org/other")
+    expect(second.locator("#m-label-model input")).to_have_value("org/other")
+    _label(second, "org/other", "fp16-mixed", "the paper says fp16")
+    expect(second.locator("#m-labels")).to_contain_text("labels disagree")
+    expect(second.locator("#m-labels")).to_contain_text("“the model card says bf16”")
+    second.get_by_role("button", name="Flag the label bf16 by").click()
+    expect(second.locator("#m-flagging")).to_contain_text("You doubt that org/other was trained in bf16")
+    second.locator("#m-flag-it").click()
+    expect(second.locator("#m-flagged")).to_contain_text("Your doubt is saved here.")
+    second.locator("#m-filters button").first.click()
+    second.get_by_label("Labels disagree").check()
+    expect(second.locator("#m-list tbody tr")).to_have_count(1)
+    expect(second.locator("#m-list")).to_contain_text("org/other")
+
+
+def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/library")
+    page.locator("#m-add-it").click()
+    expect(page.locator("#m-added")).to_contain_text("Choose what the model was trained in")
+    _label(page, "org/none", "bf16", "x")
+    expect(page.locator("#m-added")).to_contain_text("not found on the Hub")
+    _label(page, "org/name", "bf16", "https://[")
+    expect(page.locator("#m-added")).to_contain_text("That did not work.")
+
+
+def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/library")
+    expect(page.locator(".m-extent")).to_contain_text("1 to 25 of")
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".m-extent")).to_contain_text("26 to 50 of")
+    page.get_by_role("button", name="Back").click()
+    expect(page.locator(".m-extent")).to_contain_text("1 to 25 of")
+    field(page, "m-search").fill("pythia")
+    expect(page.locator("#m-list tbody tr").first).to_contain_text("pythia")
+    expect(page.locator(".m-extent")).not_to_contain_text("25 of")
+    field(page, "m-search").fill("no such model")
+    expect(page.locator("#m-list")).to_contain_text("No model is as asked for.")
+    field(page, "m-search").fill("")
+    page.locator("#m-kind").get_by_text("Labels").click()
+    expect(page.locator("#m-list th").nth(2)).to_have_text("Evidence")
+    page.locator("#m-list tbody a").first.click()
+    expect(page.locator("#m-labels .m-head h2")).to_be_visible()
+    expect(field(page, "m-pandas").or_(page.locator("#m-pandas .cm-content"))).to_contain_text(f'{offline}/library/labels.parquet")')
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_narrow_screen_holds_the_library(open_page: OpenPage, app: str, dark: bool) -> None:
+    page = open_page(f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=dark)
+    expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")
+    expect(page.locator("#m-list table")).to_be_visible()
+    assert not page.evaluate(OVERFLOWS)
+    for kind in ("Labels", "Results"):
+        page.locator("#m-kind").get_by_text(kind).click()
+        assert not page.evaluate(OVERFLOWS), kind
+    background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
+    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+
+
+def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/library")
+    page.locator("#m-filters button").first.click()
+    expect(page.get_by_label("Labels disagree")).to_be_visible()
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('input, textarea, button, select')].filter(e => e.offsetParent !== null && "
+        "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML)"
+    )
+    assert nameless == []

@@ -1,0 +1,18 @@
+"""Fixtures for the tests of the product."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from components import archive
+from components.library import Library
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    """A library of its own, which everything in this process uses meanwhile."""
+    with Library.open(tmp_path / "library") as opened:
+        archive.use(opened)
+        yield opened
+        archive.use(None)

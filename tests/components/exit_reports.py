@@ -1,0 +1,41 @@
+"""Exit reports of the tiny sample on a few tokens, and one with hostile text in every place that comes from outside."""
+
+from functools import cache
+from typing import Any
+
+from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
+from tests.components.reports import HOSTILE, of_model
+
+_SMALL = {"samples": 3, "tokens": 40, "seeds": 2, "training_steps": 4, "layers": "0"}
+
+
+def exit_report(**asked: Any) -> ExitReport:
+    """Of a few tokens, unless something else is asked for; each request is run once."""
+    return _report(tuple(sorted({**_SMALL, **asked}.items())))
+
+
+def at_a_glance() -> ExitReport:
+    """Without random codes, sweep, training, and all layers but the last."""
+    return exit_report(methods=("parallel", "span", "svd"), sweep=False, training_steps=0, layers="final")
+
+
+def hostile_exit_report() -> ExitReport:
+    """HTML, an override of the reading direction and a very long word wherever text comes from outside, and in every name."""
+    found = of_model(HOSTILE, exit_report())
+    nasty = f"{HOSTILE}\u202e{'x' * 5_000}"
+    inputs = found.inputs.model_copy(update={"source": HOSTILE, "commit": HOSTILE, "preview": nasty})
+    methods = {f"{nasty}{name}" if name == "span" else name: method for name, method in found.methods.items()}
+    named = {"method": nasty}
+    cost = found.cost.model_copy(update={"rows": tuple(row.model_copy(update=named) for row in found.cost.rows)})
+    training = tuple(row.model_copy(update=named) for row in found.training)
+    sweep = tuple(row.model_copy(update=named) if row.method == "span" else row for row in found.sweep)
+    layers = tuple(row.model_copy(update={"method": f"{nasty}span"}) if row.method == "span" else row for row in found.layers)
+    parts = {"inputs": inputs, "methods": methods, "cost": cost, "training": training, "sweep": sweep, "layers": layers}
+    return found.model_copy(update={**parts, "statement": f"{nasty}. {nasty}.", "notes": (nasty,), "dtype": HOSTILE})
+
+
+@cache
+def _report(asked: tuple[tuple[str, Any], ...]) -> ExitReport:
+    *_, last = analyze(ExitRequest(model="sample:tiny-bf16", **dict(asked)))
+    assert isinstance(last, ExitReport)
+    return last

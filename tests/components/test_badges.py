@@ -1,0 +1,48 @@
+"""Badges: what they say, that whatever they say is text, and that they are well-formed."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from components.badges import FP16, KINDS, PASSED, TRAINED, Part, etag, parts, svg
+from components.library import Identity, Library
+from tests.components.reports import HOSTILE, report
+
+ANN, BOB = Identity.login("ann"), Identity.login("bob")
+SVG = "{http://www.w3.org/2000/svg}"
+LINK = "https://example.org/paper"
+
+
+def _said(library: Library, model: str = "org/name") -> dict[str, str]:
+    return {part.name: part.value for part in parts(library.model(model))}
+
+
+def test_nothing_is_known_of_an_unknown_model(library: Library) -> None:
+    assert _said(library) == {"trained in": "unknown", "passed through": "unknown", "fp16": "unknown"}
+
+
+def test_a_passport_is_an_inference_and_a_label_beats_it(library: Library) -> None:
+    assert library.add_result(report("org/name", id="1" * 64), public=True) is not None
+    assert _said(library) == {"trained in": "bf16, inferred", "passed through": "bf16", "fp16": "weights fit"}
+    library.add_label("org/name", "fp16-mixed", LINK, ANN)
+    assert _said(library)["trained in"] == "fp16-mixed"
+    library.add_label("org/name", "bf16", LINK, BOB)
+    assert _said(library)["trained in"] == "labels disagree"
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "\u202egnp.svg", "a\nb\tc", "]]>", "x" * 10_000, "é漢字", "&amp;&#x41;"])
+def test_any_text_is_text_in_a_drawing_that_parses(text: str) -> None:
+    drawn = ElementTree.fromstring(svg([Part(text, text)], text))
+    assert {element.tag for element in drawn.iter()} == {SVG + name for name in ("svg", "title", "clipPath", "rect", "g", "text")}
+    assert all(name in ("x", "y", "textLength") for element in drawn.iter(SVG + "text") for name in element.attrib)
+    shown = "".join(element.text or "" for element in drawn.iter(SVG + "text"))
+    assert "\u202e" not in shown
+    assert len(shown) <= 2 * 200
+    assert int(drawn.attrib["width"]) < 1_000
+
+
+def test_a_part_may_be_asked_for_and_the_tag_follows_the_drawing(library: Library) -> None:
+    assert [part.name for part in parts(None, [FP16, TRAINED])] == ["trained in", "fp16"]
+    assert [part.name for part in parts(None, [PASSED])] == ["passed through"]
+    assert len(parts(None)) == len(KINDS)
+    assert etag(svg(parts(None), "a/b")) == etag(svg(parts(None), "a/b")) != etag(svg(parts(None), "a/c"))

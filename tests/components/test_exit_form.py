@@ -1,0 +1,205 @@
+"""The exit page's form, link and command: the state of the page as text; and the same as arguments of the endpoint."""
+
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+import gradio as gr
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers import exit_feedback, limits
+from analyzers.errors import InvalidData, LimitExceeded, MantissaError
+from analyzers.exit_feedback import ExitReport, ExitRequest, report, training
+from analyzers.exit_feedback.command import add_options
+from components import jobs, model_jobs
+from components.api import exit as endpoint
+from components.exit import names
+from components.exit.form import DATASET, DEFAULT, Form, command, form, permalink
+from components.jobs import job
+from components.model_fields import form_of
+from components.model_form import values
+from components.pages.exit import EXAMPLES, PAGE
+from tests.components.exit_reports import at_a_glance
+from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
+from tests.components.reports import COMMIT, of_model
+
+MODEL = "sample:tiny-bf16"
+
+
+def _asked(found: ExitReport, **changes: Any) -> ExitReport:
+    """``found`` as if something else had been asked for."""
+    request = ExitRequest.model_validate({"model": found.request.model} | changes)
+    inputs = found.inputs.model_copy(update={"source": request.data.partition("@")[0], "commit": COMMIT})
+    return found.model_copy(update={"request": request, "inputs": inputs})
+
+
+def test_the_page_knows_every_signal_and_what_signals_are_compared_with() -> None:
+    assert tuple(names.METHODS) == DEFAULT == exit_feedback.METHODS
+    assert (names.CEILINGS, names.RANDOM) == (exit_feedback.CEILINGS, exit_feedback.RANDOM)
+    assert (names.EXACT, names.FROZEN, names.NULL) == (training.EXACT, training.FROZEN, report.NULL)
+    numbered = names.styles([*names.METHODS, names.EXACT, names.FROZEN, names.NULL])
+    assert len({*numbered}) == len(numbered)
+
+
+def test_an_empty_form_asks_for_the_defaults() -> None:
+    assert Form(MODEL).request() == ExitRequest(model=MODEL)
+    assert form_of(Form, values(Form(MODEL))) == Form(MODEL)
+
+
+def test_every_field_reaches_the_request() -> None:
+    asked = Form(
+        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "32", "50 %",
+        "float32", "7",
+    )  # fmt: skip
+    assert asked.request() == ExitRequest(
+        model="org/name@main", methods=("span", "svd"), rank=8, k=4, anchors=16, seeds=2, data="org/data", samples=3, sequence_length=64,
+        training_steps=5, layers="0-1", sweep=False, tokens=40, buckets=32, residual=0.5, dtype="float32", seed=7,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": " "}, "Type or paste a model id"),
+        ({"model": "a/b, c/d"}, "one model at a time: name one"),
+        ({"methods": ()}, "name at least one of dense"),
+        ({"methods": ("spam",)}, "There is no signal 'spam': choose among dense, "),
+        ({"methods": ("span", "span")}, "span is named twice"),
+        ({"rank": "0"}, "MANTISSA_EXIT_SIZE"),
+        ({"k": "many"}, "'many' is no whole number: k takes one"),
+        ({"anchors": "0"}, "nothing to project on"),
+        ({"seeds": "1000"}, "MANTISSA_EXIT_SEEDS"),
+        ({"training_steps": "-1"}, "MANTISSA_EXIT_STEPS"),
+        ({"layers": "first"}, "auto, all, final"),
+        ({"layers": "4-2"}, "ends before it begins"),
+        ({"samples": "1e3"}, "samples takes one"),
+        ({"residual": "-1"}, "greater than or equal to 0|at least 0"),
+        ({"residual": "nan"}, "esidual"),
+        ({"source": DATASET}, "id of a dataset"),
+        ({"dtype": "int8"}, "float16"),
+        ({"seed": "-1"}, "at least 0"),
+    ],
+)
+def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(MantissaError, match=said) as caught:
+        replace(Form(MODEL), **fields).request()
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 700
+
+
+_KEYS = ("model", "methods", "rank", "data", "layers", "residual", "sweep", "tokens", "theme")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
+def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[str, str]]) -> None:
+    assert asks_or_explains(form, query, ExitRequest)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"methods": ("parallel", "span"), "rank": 3, "k": 2, "anchors": 5, "buckets": 7, "seeds": 1, "training_steps": 0},
+        {"data": f"org/data@{COMMIT}", "samples": 2, "sequence_length": 99, "tokens": 12, "dtype": "bfloat16"},
+        {"sweep": False, "layers": "0,2-3", "residual": 0.25, "seed": 11},
+    ],
+)
+def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:
+    found = _asked(of_model("org/name", at_a_glance()), **changes)
+    pinned = found.request.model_copy(update={"model": f"org/name@{COMMIT}"})
+    assert form(query_of(permalink(found))).request() == pinned
+    words = parsed(command(found), "exit", add_options)
+    options = {name: value for name, value in words.items() if name in ExitRequest.model_fields}
+    if "methods" in options:
+        options["methods"] = tuple(options["methods"].split(","))
+    assert ExitRequest(**options) == pinned
+
+
+def test_the_default_link_is_short() -> None:
+    found = _asked(at_a_glance())
+    assert permalink(found) == "?model=sample%3Atiny-bf16"
+    assert command(found) == "python -m analyzers exit sample:tiny-bf16"
+
+
+def test_an_address_fills_the_fields_or_says_why_not() -> None:
+    refused = PAGE.prefill([("model", MODEL), ("methods", "span,spam")])
+    assert skips_all_but_the_model(refused, MODEL, "parallel_topmass", gr.skip())
+    assert PAGE.prefill([("rank", "5"), ("", "")])[-1] == ""
+    filled = PAGE.prefill([("model", MODEL), ("methods", " span , svd"), ("rank", "4"), ("sweep", "0"), ("", "")])
+    assert filled == [*values(Form(MODEL, ("span", "svd"), "4", sweep=False)), ""]
+
+
+def test_every_example_is_a_valid_request() -> None:
+    for asked in EXAMPLES.values():
+        assert isinstance(asked.request(), ExitRequest)
+    assert next(iter(EXAMPLES.values())) == Form(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "Type or paste a model id"),
+        ({"model": ["a"]}, "model must be a text, not a list."),
+        ({"model": MODEL, "methods": "span"}, "methods must be a list, not a text."),
+        ({"model": MODEL, "methods": [1]}, "a method must be a text, not a number."),
+        ({"model": MODEL, "methods": []}, "name at least one"),
+        ({"model": MODEL, "rank": 2.5}, "not a fraction"),
+        ({"model": MODEL, "rank": 65}, "rank may be at most 64, the model's width"),
+        ({"model": MODEL, "k": 513}, "k may be at most 512, the model's vocabulary"),
+        ({"model": MODEL, "sweep": "no"}, "sweep must be true or false, not a text."),
+        ({"model": MODEL, "layers": "9"}, "There is no layer 9"),
+        ({"model": "/etc/passwd"}, "command line"),
+    ],
+)
+def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(gr.Error, match=said):
+        list(endpoint(**arguments))
+
+
+def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
+    for name, parameter in signature(endpoint).parameters.items():
+        if name not in ("model", "methods"):
+            assert parameter.default == ExitRequest.model_fields[name].default
+
+
+def test_the_endpoint_gives_progress_and_then_the_report() -> None:
+    asked: dict[str, Any] = {"samples": 2.0, "tokens": 20, "seeds": 2, "training_steps": 0, "sweep": False, "layers": "final"}
+    items = list(endpoint(MODEL, ["dense", "parallel"], **asked))
+    assert all("done" in item for item in items[:-1])
+    found = ExitReport.model_validate(items[-1])
+    assert list(found.methods) == ["dense", "parallel"] and found.inputs.samples == 2
+
+
+def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
+    with pytest.raises(InvalidData, match="command line only"):
+        list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.jsonl").request()))
+
+
+def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Form(MODEL, samples="2", training_steps="0").request()
+    monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000_000)
+    with pytest.raises(LimitExceeded, match=r"MANTISSA_WEB_MODEL_WORK.*fewer seeds"):
+        list(job(asked))
+    monkeypatch.setattr(limits, "JOB_SECONDS", 0)
+    with pytest.raises(
+        LimitExceeded, match="fewer signals, seeds, tokens or training steps, no sweep, a smaller model or the command line"
+    ):
+        list(jobs.job(asked))
+
+
+def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
+    one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
+    every = Form(MODEL).request()
+    assert one.samples * one.sequence_length < model_jobs.tokens(one) < model_jobs.tokens(every)
+    assert (model_jobs.steps(one), model_jobs.steps(every)) == (0, 11 * every.training_steps)
+    facts = at_a_glance().checkpoint
+    seconds = [
+        model_jobs.gpu_seconds(facts.parameters, facts.bytes, model_jobs.tokens(each), model_jobs.steps(each)) for each in (one, every)
+    ]
+    assert 15 < seconds[0] < seconds[1] < 120
+
+    def lend(request: Any, seconds: int) -> Any:
+        yield request.device, seconds
+
+    assert list(model_jobs._with_gpu(every, lend)) == [("cuda", seconds[1])]

@@ -1,0 +1,165 @@
+"""The result of exit feedback: headline and tiles, tables, progress, what is taken along, and that text from outside stays text."""
+
+import re
+import zipfile
+from io import BytesIO
+
+import pytest
+
+from analyzers.base import Progress
+from analyzers.exit_feedback import ExitProgress, ExitReport
+from analyzers.exit_feedback.report import OverSeeds
+from components import addresses
+from components.downloads import tables_zip
+from components.exit import captions, legends, tables
+from components.exit.headline import headline, summary
+from components.exit.meter import SignalMeter
+from components.exit.sweep_table import SWEEP
+from components.export import document
+from components.pages.methods import methods_html
+from components.plain_text import powers
+from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
+from tests.components.markup import rows_of, text_of
+from tests.components.reports import HOSTILE
+
+
+def _over(found: ExitReport, mean: float, error: float | None, seeds: int) -> ExitReport:
+    """``found`` with another mean over seeds of dense."""
+    over = OverSeeds(mean=mean, standard_error=error, seeds=tuple(range(seeds)), values=(mean,) * seeds)
+    dense = found.methods["dense"].model_copy(update={"over_seeds": over})
+    return found.model_copy(update={"methods": found.methods | {"dense": dense}})
+
+
+def test_the_reading_stands_first_with_four_tiles() -> None:
+    found = exit_report()
+    said = text_of(headline(found))
+    for sentence in found.statement.removesuffix(".").split(". "):
+        assert " ".join(powers(sentence).split()) in said.replace("\u00a0", " ")
+    assert f"Head 512 x 64, tied, {found.inputs.measured} tokens of 3 samples of the built-in text, float32" in said
+    assert "built-in sample: trained in pure bf16" in said
+    assert said.count(" fact ") + said.count(" estimate ") + said.count("not decided") == 4
+    best = max((each.cosine.mean, name) for name, each in found.methods.items() if each.cosine and name not in ("svd", "true_rows"))
+    assert f"Closest without backpropagation {best[1]} fact Mean cosine {best[0]:.3f}" in said
+    assert summary(found) == f"sample:tiny-bf16: {found.statement}"
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "seeds", "tile", "caption"),
+    [
+        (0.005, 0.004, 8, "0.005 ± 0.004 estimate", "on a frozen model is within noise of 0: 0.005 ± 0.004"),
+        (-0.02, 0.004, 8, "more than noise", "is beyond noise: -0.020 ± 0.004"),
+        (1e-5, 2e-4, 4, "0.000 ± 0.0002 estimate", "is within noise of 0"),
+        (0.009, 0.004, 8, "within noise of 0", "is within noise of 0"),  # 2.25 standard errors, of the 2.36 of Student's t
+        (
+            0.01,
+            1e-4,
+            3,
+            "Cannot tell not decided Mean cosine of dense on the frozen model: 0.010 for 3 seeds",
+            "0.010 for 3 seeds, too few",
+        ),
+        (0.01, None, 1, "Cannot tell not decided Mean cosine", "on a frozen model: 0.010 for 1 seed, too few to tell it from noise"),
+    ],
+)
+def test_random_codes_are_said_to_be_noise_where_they_are(mean: float, error: float | None, seeds: int, tile: str, caption: str) -> None:
+    found = _over(exit_report(), mean, error, seeds)
+    assert tile in text_of(headline(found))
+    assert caption in captions.at_head(found)
+
+
+def test_the_methods_page_says_what_random_codes_are_on_a_frozen_model() -> None:
+    assert "Mean cosine of random codes on a frozen model is within noise of 0." in methods_html()[1]
+
+
+def test_the_headline_says_what_there_is_not() -> None:
+    found = at_a_glance()
+    said = text_of(headline(found))
+    assert "Neither dense nor hybrid was asked for" in said and "A small trunk" not in said
+    assert re.search(r"Time [\d.]+ times estimate Time of \w+, the fastest", said)
+    nothing = found.methods["span"].model_copy(update={"cosine": None})
+    exact = found.exact.model_copy(update={"parallel_energy": None})
+    empty = found.model_copy(update={"methods": {"span": nothing}, "exact": exact, "cost": found.cost.model_copy(update={"rows": ()})})
+    assert text_of(headline(empty)).count("Cannot tell not decided") == 4
+    no_gain = exit_report().model_copy(update={"training": ()})
+    assert "A small trunk learns" not in headline(no_gain)
+
+
+def test_tables_have_every_row() -> None:
+    found = exit_report()
+    names = list(found.methods)
+    assert [row[0] for row in rows_of(tables.signals(found))] == names
+    assert [row[0] for row in rows_of(tables.energy(found))] == ["exact", *names]
+    assert [row[0] for row in rows_of(tables.seeds(found))] == ["dense", "hybrid", "parallel_gold", "parallel_topmass", "fresh_codes"]
+    assert tables.seeds(at_a_glance()) == ""
+    assert [row[0] for row in rows_of(tables.loss_bins(found))] == [*names, "Exact gradient's energy"]
+    assert [row[0] for row in rows_of(tables.layers(found))] == ["Layer 3", "Layer 0"]
+    assert [row[0] for row in rows_of(tables.training(found))] == ["exact", "frozen", *names, "fresh_codes"]
+    cost = rows_of(tables.cost(found))
+    assert [row[0] for row in cost] == ["exact", *names] and cost[0][2] == cost[0][4] == "1.00"
+    signals = dict(zip(names, rows_of(tables.signals(found)), strict=True))
+    assert signals["span"][1] == f"{found.methods['span'].cosine.mean:.3f}"  # type: ignore[union-attr]
+    assert signals["hybrid"][8] == "rank 32, k 16, buckets 512" and signals["parallel"][8] == "–"
+
+
+def test_along_and_across_are_told_without_a_row_of_nines() -> None:
+    rows = {row[0]: row[1:] for row in rows_of(tables.energy(exit_report()))}
+    assert rows["parallel"][:2] == ["100 %", "0 %"]
+    assert rows["exact"][3] == "> 99.99 %" and float(rows["exact"][0].removesuffix(" %")) > 0.1
+
+
+def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
+    found = exit_report()
+    table = SWEEP.value(found)
+    assert len(table["data"]) == len(found.sweep) == len(rows_of(SWEEP.html(found)))
+    assert [row[1] for row in table["data"]].index("seed") == sum(row.parameter != "seed" for row in found.sweep)
+    exact = dict(zip(table["headers"], table["data"][0], strict=True))
+    read = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
+    first = next(row for row in found.sweep if row.parameter != "seed")
+    assert first.cosine is not None
+    assert (exact["Mean cosine"], exact["Value"], exact["Is"]) == (first.cosine.mean, first.value, "signal")
+    assert read["Mean cosine"] == f"{first.cosine.mean:.3f}".replace("-0.000", "0.000")
+    assert {row[-1] for row in table["data"]} == {"signal", "ceiling", "null"}
+
+
+def test_legends_name_what_is_drawn() -> None:
+    found = exit_report()
+    assert text_of(legends.signals(found)).split() == list(found.methods)
+    assert text_of(legends.swept(found)).split() == [*found.methods, "fresh_codes"]
+    assert text_of(legends.trained(found)).split() == [row.method for row in found.training]
+    assert "fresh_codes" not in legends.swept(at_a_glance()) + captions.sweep(at_a_glance())
+
+
+def test_progress_shows_what_each_signal_reached() -> None:
+    step = ExitProgress(
+        done=3, total=6, unit="steps", note="training: span, loss 4.2", stage="training", cosines={"span": 0.86, "svd": None},
+        losses={"exact": 3.4, "span": 4.2},
+    )  # fmt: skip
+    said = text_of(SignalMeter().show(step))
+    assert "Training: span, loss 4.2 50%, 3 of 6 steps" in said
+    assert "Mean cosine with the exact gradient span 0.860 svd – Loss of the small trunk exact 3.400 span 4.200" in said
+    assert "cosine" not in SignalMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
+
+
+def test_text_from_outside_stays_text() -> None:
+    hostile = hostile_exit_report()
+    own = re.sub(r"<script>.*?</script>", "", document([exit_report(), hostile]), flags=re.DOTALL)
+    listed = (tables.signals, tables.training, tables.cost, legends.trained, SWEEP.html)
+    for html in (headline(hostile), *(make(hostile) for make in listed), own):
+        assert "<img" not in html and "\u202e" not in html
+    assert "&lt;img" in own and "&lt;img" in headline(hostile)
+    assert HOSTILE in summary(hostile)
+    assert not re.search(r"""(src|@import|url)\s*[=(]\s*["']?(https?:)?//""", own)
+    archive = zipfile.ZipFile(BytesIO(tables_zip([hostile])))
+    wanted = {"summary", "methods", "loss_bins", "histogram", "layers", "sweep", "training", "curves", "cost"}
+    assert {f"{name}.csv" for name in wanted} <= set(archive.namelist())
+
+
+def test_the_page_taken_along_has_everything_of_every_report() -> None:
+    page = document([exit_report(), at_a_glance()])
+    assert page.count('data-figure="') == 10 + 6
+    assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
+    assert "<title>Exit feedback: sample:tiny-bf16, sample:tiny-bf16</title>" in page
+    assert len({*re.findall(r'data-figure="([^"]+)"', page)}) == 16
+
+
+def test_a_stored_report_leads_back_to_its_page() -> None:
+    assert addresses.again(at_a_glance()).startswith("exit?model=sample%3Atiny-bf16&methods=parallel%2Cspan%2Csvd")

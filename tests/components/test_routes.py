@@ -1,0 +1,180 @@
+"""Addresses beside Gradio's, asked as a browser, a proxy and a crawler ask: badges, stored results, files."""
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pandas
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from analyzers.errors import LibraryUnavailable
+from components import archive
+from components.identity import COOKIE
+from components.library import Identity, Library
+from components.routes import exports, middleware, routes
+from tests.components.reports import HOSTILE, hostile_report, report
+
+ID = "a" * 64
+ANN = Identity.login("ann")
+
+
+@pytest.fixture
+def client(library: Library) -> Iterator[TestClient]:
+    """The addresses before an app that answers everything else, which has only the library's page."""
+    app = Starlette(routes=[*routes(), Route("/library", lambda request: PlainTextResponse("the page"))], middleware=middleware())
+    with TestClient(app) as opened:
+        yield opened
+    exports.close()
+
+
+class _Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.meta: dict[str, str] = {}
+        self.attributes: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        found = dict(attrs)
+        if tag == "meta" and (name := found.get("property") or found.get("name")):
+            self.meta[name] = found.get("content") or ""
+
+
+def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClient, library: Library) -> None:
+    library.add_label("org/name", "bf16", "https://example.org", ANN)
+    answer = client.get("/badge/org/name.svg")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    assert "max-age" in answer.headers["cache-control"]
+    assert ">bf16<" in answer.text
+    again = client.get("/badge/ORG/name.svg?show=trained", headers={"If-None-Match": "*"})
+    assert "passed through" not in again.text
+    same = client.get("/badge/org/name.svg", headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", answer.headers["etag"])
+    library.add_label("org/name", "fp16", "https://example.org", ANN)
+    assert client.get("/badge/org/name.svg").headers["etag"] != answer.headers["etag"]
+
+
+@pytest.mark.parametrize("model", ["unknown", "org/unknown", "sample:tiny-bf16"])
+def test_an_unknown_model_has_a_badge_that_says_so(client: TestClient, model: str) -> None:
+    assert ">unknown<" in client.get(f"/badge/{model}.svg").text
+
+
+@pytest.mark.parametrize("model", ["%3Cscript%3E", "../../etc/passwd", "a/b/c", "%00", "x" * 3000, "a%2Fb%2Fc"])
+def test_what_is_no_model_has_no_badge(client: TestClient, model: str) -> None:
+    answer = client.get(f"/badge/{model}.svg")
+    assert answer.status_code == 404
+    assert "<script" not in answer.text
+
+
+def test_a_badge_takes_under_50_ms(client: TestClient, library: Library) -> None:
+    for number in range(300):
+        library.add_label(f"org/name-{number}", "bf16", "https://example.org", Identity.login(f"user{number}"))
+    client.get("/badge/org/name-7.svg")
+    taken = []
+    for number in range(20):
+        start = time.perf_counter()
+        assert client.get(f"/badge/org/name-{number}.svg").status_code == 200
+        taken.append(time.perf_counter() - start)
+    assert sorted(taken)[len(taken) // 4] < 0.05  # a quarter of them, on a machine that does other things too
+
+
+def test_a_stored_result_is_a_page_with_a_title_for_others_to_show(client: TestClient, library: Library) -> None:
+    made = report("org/name", id=ID)
+    library.add_result(made, public=True)
+    answer = client.get(f"/result/{ID}")
+    page = _Page(answer.text)
+    assert answer.status_code == 200
+    assert page.meta["og:title"] == "Precision passport: org/name"
+    assert page.meta["og:description"].startswith("org/name: stored as F32; passed through: bf16 → fp32; trained in: bf16")
+    assert page.meta["description"] == page.meta["og:description"]
+    assert "Trained in" in answer.text
+    assert "frame-ancestors *" in answer.headers["content-security-policy"]
+    assert 'href="../?model=org%2Fname' in answer.text
+    assert len(answer.content) < 200_000  # the script that draws is a file of its own, which stays in the cache
+    script = client.get("/" + answer.text.split('<script src="../')[1].split('"')[0])
+    assert "immutable" in script.headers["cache-control"]
+    assert len(script.content) > 1_000_000
+    alone = client.get(f"/result/{ID}?embed=1").text
+    assert "<nav" not in alone and "<h1" not in alone and "Trained in" in alone
+
+
+def test_the_json_is_what_was_stored_byte_for_byte(client: TestClient, library: Library) -> None:
+    made = report("org/name", id=ID)
+    library.add_result(made, public=True)
+    answer = client.get(f"/result/{ID}.json")
+    assert answer.content == made.model_dump_json().encode()
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert client.get(f"/result/{ID}.json", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+
+
+@pytest.mark.parametrize("identifier", [ID, "x", "..%2f..%2fetc", "A" * 64, "<script>", "0" * 63])
+def test_what_is_not_stored_is_said(client: TestClient, identifier: str) -> None:
+    answer = client.get(f"/result/{identifier}")
+    assert answer.status_code == 404
+    assert "<script>alert" not in answer.text
+    assert client.get(f"/result/{identifier}.json").status_code == 404
+
+
+def test_text_from_outside_stays_text(client: TestClient, library: Library) -> None:
+    hostile = hostile_report()
+    checkpoint = report().checkpoint.model_copy(update={"ref": "org/name", "quantization": HOSTILE})
+    made = hostile.model_copy(
+        update={"id": ID, "checkpoint": checkpoint, "request": hostile.request.model_copy(update={"model": "org/name"})}
+    )
+    assert library.add_result(made, public=True) is not None
+    library.add_label("org/name", "bf16", f'"><script>alert(1)</script>{HOSTILE}', ANN)
+    for query in ("", "?embed=1"):
+        page = _Page(client.get(f"/result/{ID}{query}").text)
+        assert "img" not in page.names
+        assert not [name for name in page.attributes if name.startswith("on")]
+        assert page.names.count("script") == 5  # two of the page, and the data of three figures
+
+
+def test_the_library_is_there_as_files(client: TestClient, library: Library) -> None:
+    library.add_label("org/name", "bf16", '=HYPERLINK("http://evil")', ANN)
+    labels = pandas.read_parquet(io.BytesIO(client.get("/library/labels.parquet").content))
+    assert list(labels[labels.contributor == "ann"].model) == ["org/name"]
+    table = pandas.read_csv(io.BytesIO(client.get("/library/labels.csv").content))
+    assert list(table[table.contributor == "ann"].evidence_quote) == ['\'=HYPERLINK("http://evil")']
+    lines = client.get("/library/labels.jsonl").text.splitlines()
+    assert len(lines) == len(labels) == len(table)
+    assert json.loads(lines[0])["version"] == 1
+    library.add_label("org/other", "fp16", "https://example.org", ANN)
+    assert len(client.get("/library/labels.jsonl").text.splitlines()) == len(lines) + 1
+    for path in ("labels.exe", "secrets.csv", "../app.py", "labels."):
+        assert client.get(f"/library/{path}").status_code == 404
+
+
+def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(client: TestClient) -> None:
+    answer = client.get("/library")
+    secret = answer.cookies[COOKIE]
+    assert len(secret) > 20
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    assert "SameSite=Lax" in answer.headers["set-cookie"]
+    assert answer.headers["content-security-policy"].startswith("frame-ancestors 'self'")
+    assert "set-cookie" not in client.get("/library").headers
+
+
+def test_without_a_library_there_is_an_answer_all_the_same(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.use(None)
+    assert ">unknown<" in client.get("/badge/org/name.svg").text
+    assert client.get(f"/result/{ID}").status_code == 404
+    assert client.get("/library/labels.csv").status_code == 404
+
+
+def test_a_library_that_fails_is_a_sentence(client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(ref: str) -> None:
+        raise LibraryUnavailable("The library is on a disk that is full.")
+
+    monkeypatch.setattr(library, "model", fail)
+    answer = client.get("/badge/org/name.svg")
+    assert (answer.status_code, answer.text) == (503, "The library is on a disk that is full.")

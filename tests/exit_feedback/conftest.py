@@ -1,0 +1,15 @@
+"""What all tests of exit feedback share."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _single_thread() -> Iterator[None]:
+    """Waking a second thread takes longer than anything computed here."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

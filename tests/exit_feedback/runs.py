@@ -1,0 +1,23 @@
+"""Running the analysis of a sample in tests."""
+
+from functools import cache
+from typing import Any
+
+from analyzers.checkpoints import Access
+from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
+
+MODEL = "sample:tiny-bf16"
+SMALL: dict[str, Any] = {"samples": 4, "tokens": 48, "seeds": 2, "sweep": False, "layers": "final", "training_steps": 0}
+
+
+def report(**asked: Any) -> ExitReport:
+    """Of a small request, but for what is asked."""
+    *_, last = analyze(ExitRequest(**{"model": MODEL, **SMALL, **asked}), Access(local=True))
+    assert isinstance(last, ExitReport)
+    return last
+
+
+@cache
+def standard() -> ExitReport:
+    """Everything, of little: all methods, two layers, a sweep, some steps of training."""
+    return report(sweep=True, seeds=4, layers="1", training_steps=12, k=6)

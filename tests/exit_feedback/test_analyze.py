@@ -1,0 +1,299 @@
+"""The analysis from a reference to its report, on a built-in sample, against float64 and autograd."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import LlamaForCausalLM
+
+from analyzers.__main__ import main
+from analyzers.checkpoints import Access
+from analyzers.exit_feedback import CEILINGS, METHODS, NULL, RANDOM, ExitProgress, ExitReport, ExitRequest, analyze, headline, text
+from analyzers.exit_feedback.heads import HEADS
+from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.exit_feedback.trunk import BATCH, LENGTH, WIDTH
+from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.samples import sample_folder
+from tests.exit_feedback.runs import MODEL, SMALL, report, standard
+from tests.language_models.architectures import ARCHITECTURES, build
+
+
+def test_the_names_are_those_of_the_heads() -> None:
+    assert ("exact", *METHODS) == tuple(HEADS)
+    assert set(RANDOM) == {name for name, head in HEADS.items() if head.random}
+    assert tuple(standard().methods) == METHODS
+
+
+def oracle(found: ExitReport, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """By autograd in float64, from the tokens of a report: losses, gradients at h and before the norm, h, and what the layer gives."""
+    model = cast(Any, LlamaForCausalLM).from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32).eval()
+    kept: list[Tensor] = []
+    hook = decoder_layers(model)[layer].register_forward_hook(lambda module, given, result: kept.append(result))
+    rows, targets = [], []
+    for token_ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True):
+        with torch.no_grad():
+            model(input_ids=torch.tensor([token_ids]))
+        rows.append(kept.pop()[0, list(positions)])
+        targets += [token_ids[position + 1] for position in positions]
+    hook.remove()
+    inner = torch.cat(rows).double().requires_grad_()
+    gain, weight = (each.detach().double() for each in (model.model.norm.weight, model.lm_head.weight))
+    hidden = inner * torch.rsqrt(inner.square().mean(-1, keepdim=True) + model.model.norm.variance_epsilon) * gain
+    hidden.retain_grad()
+    losses = cross_entropy(hidden @ weight.T, torch.tensor(targets), reduction="none")
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None and inner.grad is not None
+    return losses.detach(), hidden.grad, inner.grad, hidden.detach(), inner.detach()
+
+
+@pytest.mark.parametrize("layer", [1, 3])
+def test_the_exact_gradient_and_its_projection_are_those_of_autograd(layer: int) -> None:
+    """The parallel signal is the projection of the exact gradient on h: all that is said of it follows from autograd alone."""
+    found = standard()
+    losses, at_head, before, hidden, inner = oracle(found, layer)
+    (row,) = [row for row in found.layers if row.layer == layer and row.method == "parallel"]
+    share = (at_head * hidden).sum(-1).abs() / (at_head.norm(dim=-1) * hidden.norm(dim=-1))
+    assert row.loss == pytest.approx(float(losses.mean()), rel=1e-5)
+    assert row.cosine is not None and row.cosine.mean == pytest.approx(float(share.mean()), abs=1e-5)
+    assert row.cosine.p10 == pytest.approx(float(np.percentile(share, 10)), abs=1e-5)
+    assert row.best_scale == pytest.approx(1, abs=1e-4) and row.parallel_energy == pytest.approx(1, abs=1e-6)
+    energy = float(((at_head * hidden).sum(-1) / hidden.norm(dim=-1)).square().sum() / at_head.square().sum())
+    assert row.exact_parallel_energy == pytest.approx(energy, rel=1e-4)
+    assert row.norm_ratio == pytest.approx(energy**0.5, rel=1e-4) and row.total_cosine == pytest.approx(energy**0.5, rel=1e-4)
+    if layer == 3:
+        assert found.exact.loss == row.loss and found.exact.parallel_energy == row.exact_parallel_energy
+        assert found.exact.norm == pytest.approx(float(at_head.norm(dim=-1).square().mean().sqrt()), rel=1e-4)
+        along = float(((before * inner).sum(-1) / inner.norm(dim=-1)).square().sum() / before.square().sum())
+        assert found.exact.parallel_energy_before_norm == pytest.approx(along, abs=1e-8) and along < 1e-6
+
+
+def test_before_the_norm_signals_are_sent_back_through_it() -> None:
+    """RMSNorm by hand: the Jacobian takes away what goes along x, and the gain bends the rest."""
+    found = standard()
+    _, at_head, before, hidden, inner = oracle(found, 3)
+    parallel = (at_head * hidden).sum(-1, keepdim=True) / hidden.square().sum(-1, keepdim=True) * hidden
+    scale = torch.rsqrt(inner.square().mean(-1, keepdim=True) + 1e-6)
+    gain = (hidden / (inner * scale))[0]
+    through = scale * (gain * parallel - inner * scale.square() * (inner * gain * parallel).mean(-1, keepdim=True))
+    ratio = float(through.norm() / before.norm())
+    assert found.methods["parallel"].before_norm.norm_ratio == pytest.approx(ratio, rel=1e-2)
+    assert found.methods["parallel"].norm_ratio > 3 * ratio  # type: ignore[operator]
+
+
+def test_all_of_the_head_is_the_exact_gradient() -> None:
+    """Ceilings at their end: full rank, every row, as many anchors as the space has dimensions."""
+    found = {(row.method, row.parameter, row.value): row for row in standard().sweep}
+    for key in (("svd", "rank", 64), ("true_rows", "k", 512)):
+        assert found[key].total_cosine == pytest.approx(1, abs=1e-5) and found[key].norm_ratio == pytest.approx(1, abs=1e-4)
+    wide = report(methods=("span",), anchors=256, tokens=400, samples=12, sweep=False)
+    assert wide.methods["span"].total_cosine == pytest.approx(1, abs=1e-3)
+    assert any("span may reach the exact gradient itself" in note for note in wide.notes)
+
+
+def test_more_of_a_ceiling_is_closer_and_random_codes_are_not() -> None:
+    sweep = standard().sweep
+    for method, parameter in (("svd", "rank"), ("true_rows", "k"), ("span", "anchors")):
+        cosines = [row.total_cosine for row in sweep if (row.method, row.parameter) == (method, parameter)]
+        assert len(cosines) >= 4 and all(
+            before is not None and after is not None and before <= after + 1e-5 for before, after in pairwise(cosines)
+        )
+    for name in ("dense", "hybrid"):
+        over = standard().methods[name].over_seeds
+        assert over is not None and over.standard_error is not None and len(over.values) == 4
+        assert over.mean == fmean(over.values) and over.standard_error == pytest.approx(stdev(over.values) / 2)
+        assert abs(over.mean) < 0.1
+    null = standard().null
+    assert null is not None and abs(null.mean) < 0.1
+    assert {row.method for row in sweep if row.null} == {NULL} and {row.method for row in sweep if row.ceiling} == set(CEILINGS)
+
+
+def test_what_was_asked_for_is_a_point_of_the_sweep() -> None:
+    found = standard()
+    for name, method in found.methods.items():
+        (first,) = [row for row in found.layers if row.layer == 3 and row.method == name]
+        assert first.cosine == method.cosine
+        same = [row for row in found.sweep if row.method == name and row.seed == 0 and row.parameter != "seed"]
+        for row in same:
+            if row.value == method.settings[row.parameter]:
+                assert row.cosine is not None and method.cosine is not None
+                assert row.cosine.mean == pytest.approx(method.cosine.mean, abs=1e-6)
+        if method.over_seeds is not None and method.cosine is not None:
+            assert method.over_seeds.values[0] == pytest.approx(method.cosine.mean, abs=1e-6)
+
+
+def test_how_it_is_cut_into_pieces_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = report(sweep=True)
+    monkeypatch.setattr("analyzers.limits.EXIT_LOGITS_BYTES", 4 * 512 * 20)
+    monkeypatch.setattr("analyzers.limits.EXIT_CODES_BYTES", 4 * 512 * 100)
+    cut = report(sweep=True)
+    for name, method in whole.methods.items():
+        assert method.total_cosine == pytest.approx(cut.methods[name].total_cosine, abs=1e-5)
+        assert method.before_norm.norm_ratio == pytest.approx(cut.methods[name].before_norm.norm_ratio, rel=1e-3)
+    for row, other in zip(whole.sweep, cut.sweep, strict=True):
+        assert (row.method, row.parameter, row.value, row.seed) == (other.method, other.parameter, other.value, other.seed)
+        assert row.null or row.total_cosine == pytest.approx(other.total_cosine, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi", "gpt2", "opt, norms after", "mixtral"])
+def test_other_families(name: str, tmp_path: Path) -> None:
+    """A softcap, a bias, LayerNorm, no norm, experts: at full size the ceilings are the exact gradient, and the loss is the model's own."""
+    model: Any = build(ARCHITECTURES[name], dtype=torch.float32, vocab_size=512)
+    model.save_pretrained(tmp_path / "model")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(sample_folder("tiny-bf16") / file, tmp_path / "model")
+    width = ModelHead.of(model).width
+    found = report(
+        model=str(tmp_path / "model"), rank=width, k=512, anchors=48, sequence_length=48, methods=("parallel", "span", *CEILINGS)
+    )
+    for method in ("svd", "true_rows", "span"):
+        assert found.methods[method].total_cosine == pytest.approx(1, abs=1e-3)
+    assert found.methods["parallel"].best_scale == pytest.approx(1, abs=1e-3)
+    losses = []
+    for token_ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([token_ids])).logits[0]
+        losses += [cross_entropy(logits[at], torch.tensor(token_ids[at + 1])) for at in positions]
+    assert found.exact.loss == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
+
+
+def test_loss_bins_and_histograms_hold_every_token() -> None:
+    found = standard()
+    for method in found.methods.values():
+        assert sum(method.histogram) == sum(method.before_norm.histogram) == method.tokens == found.inputs.measured
+        assert sum(row.tokens for row in method.loss_bins) == found.inputs.measured and len(method.loss_bins) == 5
+        assert all(before.high <= after.low for before, after in pairwise(method.loss_bins))
+        assert sum(row.exact_energy or 0 for row in method.loss_bins) == pytest.approx(1)
+
+
+def test_the_same_request_gives_the_same_report() -> None:
+    first, second = (report(methods=("dense", "span", "svd"), layers="0-1", training_steps=3) for _ in range(2))
+    assert json.dumps(first.same()) == json.dumps(second.same())
+    same = first.same()
+    assert not {"timing", "environment", "cost"} & set(same)
+    assert all(not {"seconds", "peak_bytes"} & set(each) and "cosine" in each for each in same["methods"].values())
+    assert ExitReport.model_validate_json(first.model_dump_json()) == first
+    json.loads(first.model_dump_json(), parse_constant=pytest.fail)
+
+
+def test_the_id_is_of_what_was_measured() -> None:
+    first = report(methods=("parallel",))
+    assert first.id == report(methods=("parallel",)).id
+    for change in ({"k": 5}, {"seed": 1}, {"methods": ("span",)}, {"dtype": "bfloat16"}, {"layers": "all"}, {"tokens": 40}):
+        assert report(**{"methods": ("parallel",), **change}).id != first.id
+
+
+def test_another_seed_draws_other_codes_and_nothing_else() -> None:
+    first, other = report(tokens=1000, samples=2), report(tokens=1000, samples=2, seed=1)
+    assert first.inputs == other.inputs
+    for name, method in first.methods.items():
+        assert (method.cosine == other.methods[name].cosine) == (name in ("parallel", "svd", "true_rows"))
+
+
+def test_the_tokens_are_told() -> None:
+    inputs = standard().inputs
+    assert inputs.measured == sum(map(len, inputs.positions)) == 48 < inputs.answer_tokens
+    for positions, start, token_ids in zip(inputs.positions, inputs.answer_starts, inputs.token_ids, strict=True):
+        assert all(start - 1 <= position < len(token_ids) - 1 for position in positions)
+    assert f"48 of the {inputs.answer_tokens:,} tokens of answers were measured, drawn evenly." in standard().notes
+    cut = report(sequence_length=24, methods=("parallel",))
+    assert cut.inputs.truncated > 0 and any("cut off after 24 tokens" in note for note in cut.notes)
+    assert all(len(each) <= 24 for each in cut.inputs.token_ids)
+
+
+def test_progress_never_falls_and_ends_at_its_total() -> None:
+    items = list(analyze(ExitRequest(model=MODEL, **{**SMALL, "layers": "0", "training_steps": 3, "methods": METHODS[:3]}), Access()))
+    steps = [item for item in items if isinstance(item, ExitProgress)]
+    assert [step.stage for step in steps] == sorted((step.stage for step in steps), key=_STAGES.index)
+    assert all(before.done <= after.done for before, after in pairwise(steps)) and steps[-1].done == steps[-1].total
+    assert set(steps[-1].cosines) == set(METHODS[:3])
+    assert set(steps[-1].losses) == {"exact", "frozen", *METHODS[:3], NULL}
+
+
+_STAGES = ["model", "methods", "layers", "sweep", "cost", "training"]
+
+
+@pytest.mark.parametrize("stage", ["methods", "cost", "training"])
+def test_closing_it_ends_the_work(stage: str) -> None:
+    steps: Iterator[Any] = iter(analyze(ExitRequest(model=MODEL, **{**SMALL, "methods": ("dense",), "training_steps": 20})))
+    while not (isinstance(step := next(steps), ExitProgress) and step.stage == stage):
+        pass
+    steps.close()  # type: ignore[attr-defined]
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
+def test_costs_stand_beside_the_exact_gradient() -> None:
+    found = standard()
+    rows = {(row.method, row.form): row for row in found.cost.rows}
+    assert set(rows) == {(name, form) for name in ("exact", *METHODS) for form in ("whole", "chunked")}
+    exact = rows["exact", "whole"]
+    assert exact.time_ratio == exact.memory_ratio == 1
+    logits = 4 * found.cost.tokens * found.head.vocabulary
+    assert exact.peak_bytes >= 2 * logits and rows["exact", "chunked"].peak_bytes < exact.peak_bytes
+    for name, method in found.methods.items():
+        assert method.peak_bytes == rows[name, "chunked"].peak_bytes and method.seconds == rows[name, "chunked"].seconds
+
+
+def test_the_reading_says_what_was_measured() -> None:
+    found = standard()
+    dense = found.methods["dense"].over_seeds
+    assert dense is not None and dense.standard_error is not None
+    said = f"{dense.mean:+.3f} ± {dense.standard_error:.2g} (standard error over 4 seeds)"
+    within = abs(dense.mean) <= 3.18 * dense.standard_error  # Student's t for 3 degrees of freedom
+    begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is"
+    assert f"Mean cosine of random codes (dense) {begins} {said}" in found.statement
+    assert found.statement.startswith(headline(found)) and "span comes closest" in headline(found)
+    assert "of the exact gradient's energy goes along the hidden state" in found.statement
+    alone = report(methods=("parallel",))
+    assert headline(alone).startswith("parallel has a mean cosine of") and "random codes" not in alone.statement
+
+
+def test_what_the_report_says_of_training() -> None:
+    found = standard()
+    assert [row.method for row in found.training] == ["exact", "frozen", *found.methods, NULL]
+    assert found.trunk is not None and (found.trunk.width, found.trunk.length, found.trunk.batch) == (WIDTH, LENGTH, BATCH)
+    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps - 1 == 11
+    assert all(len(row.losses) == len(row.cosines) == len(found.training_steps) for row in found.training)
+    assert len({row.first_loss for row in found.training}) == 1
+    assert found.training[0].recovered == 1 and found.training[1].recovered == 0
+    assert found.trunk.vocabulary < found.methods["hybrid"].settings["buckets"]  # type: ignore[operator]
+    assert f"smaller settings: buckets {found.trunk.vocabulary}." in " ".join(found.notes)
+
+
+def test_tables_and_text_hold_the_same_numbers() -> None:
+    found = standard()
+    tables = found.tables()
+    assert list(tables) == ["summary", "methods", "loss_bins", "histogram", "layers", "sweep", "training", "curves", "cost"]
+    assert not any(table.empty for table in tables.values()) and len(tables["summary"]) == 1
+    assert len(tables["methods"]) == 2 * len(METHODS) and len(tables["layers"]) == 2 * len(METHODS)
+    assert len(tables["sweep"]) == len(found.sweep) and len(tables["curves"]) == 11 * len(found.training_steps)
+    (dense,) = tables["methods"].query("method == 'dense' and at == 'head'").to_dict("records")
+    assert found.methods["dense"].cosine is not None and dense["cosine_mean"] == found.methods["dense"].cosine.mean and dense["rank"] == 32
+    said = text.one(found)
+    assert all(sentence in said for sentence in (headline(found), found.id, *found.notes)) and "nan" not in said.lower()
+    small = report(methods=("parallel",)).tables()
+    assert small["sweep"].empty and small["training"].empty and list(small["sweep"]) == list(tables["sweep"])
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    few = ["--samples", "2", "--tokens", "16", "--seeds", "2", "--no-sweep", "--training-steps", "0", "--layers", "0"]
+    assert (
+        main(["exit", MODEL, "--methods", "dense, parallel_gold", "--rank", "4", "--lambda", "0.5", *few, "--json", "--csv", str(tmp_path)])
+        == 0
+    )
+    printed = json.loads(capsys.readouterr().out)
+    assert list(printed["methods"]) == ["dense", "parallel_gold"] and printed["request"]["sweep"] is False
+    assert printed["methods"]["dense"]["settings"]["rank"] == 4 and printed["methods"]["parallel_gold"]["settings"]["residual"] == 0.5
+    assert {row["layer"] for row in printed["layers"]} == {0, 3}
+    assert {"summary", "methods", "sweep"} <= {file.stem for file in tmp_path.iterdir()}
+    assert main(["exit", MODEL, "--methods", "dense,sparse"]) == 2
+    assert "methods.1 must be" in capsys.readouterr().err

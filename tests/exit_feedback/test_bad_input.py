@@ -1,0 +1,256 @@
+"""What is refused, in one sentence and before it costs anything; heads that are odd and are measured all the same; and memory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load, save
+
+from analyzers import limits
+from analyzers.__main__ import main
+from analyzers.base import request_error
+from analyzers.checkpoints import Access
+from analyzers.errors import (
+    CheckpointNotFound,
+    InvalidCheckpoint,
+    InvalidData,
+    InvalidRequest,
+    LimitExceeded,
+    MantissaError,
+    ModelTooLarge,
+    UnknownArchitecture,
+)
+from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
+from analyzers.exit_feedback.analyze import _Work
+from analyzers.exit_feedback.memory import needed_bytes
+from analyzers.exit_feedback.meter import metered
+from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.language_models.data import instruction_pairs
+from analyzers.language_models.load import open_model
+from tests.exit_feedback.runs import MODEL, SMALL, report
+from tests.language_models.repositories import WEIGHTS, Files, files, written
+
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def changed(tensors: dict[str, torch.Tensor], **config: Any) -> Files:
+    """The files of tiny-fp32 with other tensors, and other values in its config.json."""
+    found = files(**config)
+    return {**found, WEIGHTS: save(load(found[WEIGHTS]) | tensors, {"format": "pt"})}
+
+
+def embedding() -> torch.Tensor:
+    return load(files()[WEIGHTS])[EMBEDDING]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"rank": 0}, "rank must be from 1 to"),
+        ({"rank": -3}, "rank must be from 1 to"),
+        ({"rank": 10**9}, "MANTISSA_EXIT_SIZE"),
+        ({"k": 0}, "k must be from 1 to"),
+        ({"buckets": 0}, "buckets must be from 1 to"),
+        ({"anchors": 0}, "anchors must be at least 1, not 0: without any there is nothing to project on"),
+        ({"anchors": 10**9}, "MANTISSA_EXIT_TOKENS"),
+        ({"residual": -1}, "residual must be at least 0"),
+        ({"residual": float("nan")}, "residual must be"),
+        ({"seeds": 0}, "seeds must be from 1 to"),
+        ({"seeds": 10**6}, "MANTISSA_EXIT_SEEDS"),
+        ({"training_steps": -1}, r"training_steps must be from 0 \(none\) to"),
+        ({"training_steps": 10**9}, "MANTISSA_EXIT_STEPS"),
+        ({"samples": 0}, "samples must be from 1 to"),
+        ({"sequence_length": 7}, "sequence_length must be from 8 to"),
+        ({"tokens": 1}, "tokens must be from 2 to"),
+        ({"methods": ()}, "name at least one of dense, hybrid"),
+        ({"methods": ("dense", "dense")}, "dense is named twice"),
+        ({"methods": ("exact",)}, "methods.0 must be"),
+        ({"layers": "-1"}, 'layers must be auto, all, final, or numbers and ranges such as 0,4-6, not "-1"'),
+        ({"layers": "3-1"}, "The range of layers 3-1 ends before it begins"),
+        ({"layers": "0," * 5000 + "0"}, "layers must be auto"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"data": ""}, "data is empty"),
+        ({"rank": "many"}, "rank must be a whole number"),
+    ],
+)
+def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ExitRequest(**{"model": "m", **asked})
+    with pytest.raises(InvalidRequest, match=said):
+        raise request_error(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"rank": 65}, InvalidRequest, "rank may be at most 64, the model's width, and 65 was asked for"),
+        ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, and 513 was asked for"),
+        ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, of which anchors are taken"),
+        ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),
+        ({"data": "no data"}, InvalidData, "is no data"),
+        ({"data": "nowhere.jsonl"}, CheckpointNotFound, "no folder or file"),
+        ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
+        ({"device": "cuda"}, InvalidRequest, "There is no CUDA device here"),
+    ],
+)
+def test_what_this_model_or_machine_does_not_have(asked: dict[str, Any], error: type[MantissaError], said: str) -> None:
+    if asked == {"device": "cuda"} and torch.cuda.is_available():
+        asked, error, said = {"model": "?"}, MantissaError, "."
+    with pytest.raises(error, match=said) as caught:
+        report(**asked)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("contents", "error", "said"),
+    [
+        (files(architectures=["BertModel"]), UnknownArchitecture, "no causal language model"),
+        (files(model_type="bert"), UnknownArchitecture, "bert"),
+        (files(model_type="mamba"), UnknownArchitecture, "mamba"),
+        (files(model_type="mine", auto_map={"AutoModel": "code.Mine"}), UnknownArchitecture, "needs code"),
+        (files(without=("tokenizer.json",)), InvalidCheckpoint, "no tokenizer"),
+        ({**files(without=(WEIGHTS,)), "pytorch_model.bin": b"PK"}, MantissaError, "."),
+        (changed({EMBEDDING: torch.full((512, 64), torch.nan)}), InvalidCheckpoint, "are not finite"),
+        (changed({}, vocab_size=400), InvalidCheckpoint, "do not belong together"),
+    ],
+    ids=["encoder", "bert", "other family", "code", "no tokenizer", "pickle", "NaN", "misfit"],
+)
+def test_models_that_cannot_be_measured(tmp_path: Path, contents: Files, error: type[MantissaError], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        report(model=written(tmp_path / "model", contents))
+    assert "\n" not in str(caught.value) and str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", "There are no rows"),
+        ('{"instruction": "a", "output": "b"}\n{"instruction": \n', "[Ll]ine 2 of .* is not JSON"),
+        ('{"instruction": "a", "output": " "}\n', "no text for its answer"),
+        ('{"question": "a"}\n', "needed are instruction and output"),
+    ],
+)
+def test_data_that_is_none(tmp_path: Path, lines: str, said: str) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(lines)
+    with pytest.raises(InvalidData, match=said):
+        report(data=str(file))
+
+
+def test_one_sample_of_one_token_is_enough_and_a_long_one_is_cut(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"instruction": "Say yes.", "output": "y"}))
+    few = report(data=str(file), methods=("parallel", "span", "dense"), anchors=1)
+    assert few.inputs.samples == 1 and few.inputs.measured <= 3 and few.inputs.commit is not None and few.inputs.source == "data.jsonl"
+    assert "data.jsonl has 1 sample, fewer than the 4 asked for." in few.notes
+    file.write_text(json.dumps({"instruction": "Count.", "output": "one two three " * 4000}))
+    long = report(data=str(file), methods=("parallel",), sequence_length=40)
+    assert long.inputs.truncated == 1 and len(long.inputs.token_ids[0]) == 40
+    assert "1 of 1 sample was cut off after 40 tokens." in long.notes
+
+
+def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
+    """Rows beyond the tokenizer's vocabulary are part of the head; a head of its own is taken instead of the embeddings."""
+    rows = embedding()
+    padded = torch.cat([rows, 0.01 * torch.randn(88, 64, generator=torch.Generator().manual_seed(0))])
+    wide = report(model=written(tmp_path / "padded", changed({EMBEDDING: padded}, vocab_size=600)))
+    assert (wide.head.vocabulary, wide.head.tokenizer_vocabulary, wide.head.padded, wide.head.tied) == (600, 512, 88, True)
+    assert any("88 rows beyond the 512 tokens of the tokenizer" in note for note in wide.notes)
+    own = changed({HEAD: rows.flip(0).contiguous()}, tie_word_embeddings=False)
+    untied = report(model=written(tmp_path / "untied", own))
+    tied = report(model="sample:tiny-fp32")
+    assert not untied.head.tied and tied.head.tied and tied.head.padded == 0
+    assert untied.exact.loss > tied.exact.loss
+    again = report(model=written(tmp_path / "same", changed({HEAD: rows.clone()}, tie_word_embeddings=False)))
+    assert again.methods["svd"].cosine == tied.methods["svd"].cosine and again.id != tied.id
+
+
+def test_a_head_that_is_all_zero_leaves_no_nan(tmp_path: Path) -> None:
+    """Every logit is 0 and no token has a gradient: nothing to compare, and it is said."""
+    found = report(model=written(tmp_path / "zero", changed({HEAD: torch.zeros(512, 64)}, tie_word_embeddings=False)))
+    json.loads(found.model_dump_json(), parse_constant=pytest.fail)
+    assert found.exact.zero == found.inputs.measured and found.exact.parallel_energy is None
+    assert all(method.cosine is None and method.tokens == 0 for method in found.methods.values())
+    assert found.statement.startswith("No token has an exact gradient: there is nothing to compare.")
+    assert not found.tables()["methods"].empty
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_models_have_their_head_measured_in_float32(dtype: str) -> None:
+    found, exact = report(dtype=dtype), report()
+    assert found.dtype == dtype and any(f"ran in {dtype}" in note for note in found.notes)
+    for name in ("parallel", "svd", "true_rows", "span"):
+        first, second = found.methods[name].cosine, exact.methods[name].cosine
+        assert first is not None and second is not None and first.mean == pytest.approx(second.mean, abs=0.03)
+    assert found.methods["parallel"].parallel_energy == pytest.approx(1, abs=1e-6)
+
+
+def test_a_model_too_large_says_what_it_needs_and_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [10**6])
+    monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
+    with pytest.raises(ModelTooLarge, match=r"needs .* has"):
+        report()
+
+
+def test_more_work_than_is_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products with the head count too: a sweep is more than the same without."""
+    monkeypatch.setattr("analyzers.language_models.load.OpenModel.load", lambda opened: pytest.fail("was loaded"))
+
+    def refused(largest: int, **asked: Any) -> bool:
+        with pytest.raises((LimitExceeded, pytest.fail.Exception)) as caught:
+            list(analyze(ExitRequest(model=MODEL, **{**SMALL, **asked}), Access(), largest=largest))
+        said = str(caught.value)
+        return "fewer seeds, tokens or layers" in said and "MANTISSA_WEB_MODEL_WORK" in said
+
+    assert refused(10**6) and not refused(10**9)
+    with_sweep = next(limit for limit in (2**power for power in range(20, 40)) if not refused(limit, sweep=True, seeds=8))
+    without = next(limit for limit in (2**power for power in range(20, 40)) if not refused(limit))
+    assert with_sweep > without
+
+
+def test_what_is_needed_is_estimated_from_the_outline() -> None:
+    """Everything that measuring allocates beside the model and its run, against what was said before."""
+    request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
+    with open_model(MODEL, Access(), dtype="float32") as opened:
+        work = _Work.of(request, opened, instruction_pairs("builtin", Access(), 12))
+        said = needed_bytes(work.head, work.points, work.swept, len(work.places), 4, narrow=False)
+        for _ in opened.fetch():
+            pass
+        opened.check(work.batch)
+        *_, (states, head) = _drained(work.run(opened.load()))
+        with metered(torch.device("cpu")) as peak:
+            _drained(work.measure(head, states))
+    assert isinstance(work.head, ModelHead)
+    assert 0.2 * said < peak() <= said
+
+
+def _drained(steps: Any) -> list[Any]:
+    """All that a generator yields, and at last what it returns."""
+    found = []
+    while True:
+        try:
+            found.append(next(steps))
+        except StopIteration as end:
+            return [*found, end.value]
+
+
+def test_errors_of_the_command_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["--rank", "0"], "rank must be from 1 to 65,536"),
+        (["--anchors", "0"], "anchors must be at least 1"),
+        (["--rank", "1000"], "rank may be at most 64"),
+        (["--methods", ","], "name at least one of"),
+        (["--layers", "9"], "There is no layer 9"),
+    ):
+        assert main(["exit", MODEL, *words]) == 2
+        printed = capsys.readouterr()
+        assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_every_limit_of_exit_feedback_is_on_the_list() -> None:
+    names = {limit.name for limit in limits.LIMITS if limit.name.startswith("EXIT_")}
+    assert names == {name for name in vars(limits) if name.startswith("EXIT_")} and len(names) == 8
+    assert isinstance(report(methods=("parallel",)), ExitReport)

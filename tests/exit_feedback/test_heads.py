@@ -1,0 +1,267 @@
+"""``head(h)``: the logits of the plain head, exact gradients for its parameters, and one way back for any loss."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, linear
+from torch.utils.checkpoint import checkpoint
+
+from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from tests.exit_feedback.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, N, V, distance, gradients, through
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_the_plain_head_bit_for_bit(method: str, name: str) -> None:
+    case = CASES[name]
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        typed = case.to(dtype)
+        head = typed.head(method)
+        for h in (typed.h, typed.h.view(3, 11, D), typed.h[0], typed.h.mT.contiguous().mT):
+            assert torch.equal(head(h), case.logits(h, typed.weight, typed.bias))
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", ["bias", "all"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_of_weights_and_bias_are_exact(method: str, name: str, loss: str) -> None:
+    case = CASES[name]
+    _, weight, bias = case.exact(LOSSES[loss])
+    head = case.head(method)
+    through(head, case.h, lambda logits: LOSSES[loss](logits, case.targets))
+    found = dict(gradients(head))
+    assert distance(found["weight"], weight) < 1e-6
+    assert bias is None or distance(found["bias"], bias) < 1e-6
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_gradient_of_weights_is_that_of_autograd_to_the_last_bit(method: str) -> None:
+    case = CASES["plain"]
+    weight = case.weight.clone().requires_grad_()
+    torch.autograd.backward(cross_entropy(linear(case.h, weight), case.targets))
+    head = case.head(method)
+    through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+    assert head.weight.grad is not None and torch.equal(head.weight.grad, weight.grad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["exact", "svd", "true_rows"])
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_gradcheck_where_the_signal_is_the_gradient(method: str, name: str) -> None:
+    few = _few(CASES[name])
+    head = few.head(method, HeadSettings(rank=4, k=9))
+    leaves = [few.h.clone().requires_grad_(), *head.parameters()]
+    assert torch.autograd.gradcheck(lambda h, *_: head(h), leaves)
+    targets = torch.tensor([3, IGNORED, 0, 8])
+    for reduction in ("mean", "sum", "none"):
+        assert torch.autograd.gradcheck(lambda h, *_, how=reduction: head.loss(h, targets, chunk=2, reduction=how), leaves)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_gradcheck_of_the_parameters(method: str) -> None:
+    few = _few(CASES["all"])
+    head = few.head(method, HeadSettings(rank=2, k=3, anchors=2))
+    assert torch.autograd.gradcheck(lambda *_: head(few.h), list(head.parameters()))
+    targets = torch.tensor([3, IGNORED, 0, 8])
+    assert torch.autograd.gradcheck(lambda *_: head.loss(few.h, targets, chunk=2), list(head.parameters()))
+
+
+def _few(case: Case) -> Case:
+    """In float64, 4 tokens of width 4 and 9 of the vocabulary."""
+    bias = None if case.bias is None else case.bias[:9].double()
+    return Case(case.h[:4, :4].double(), case.weight[:9, :4].double(), bias, case.targets[:4], case.scale, case.cap)
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_the_signal_alone_is_what_the_way_back_gives(method: str, name: str) -> None:
+    case = CASES[name]
+    head = case.head(method)
+    expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+    logits = head(case.h).detach().requires_grad_()
+    (g,) = torch.autograd.grad(cross_entropy(logits, case.targets), logits)
+    assert torch.equal(head.signal(case.h, g), expected)
+    # a cross-entropy's gold token is where its gradient is largest, so that to be told changes nothing
+    assert torch.equal(head.signal(case.h.view(3, 11, D), g.view(3, 11, V), case.targets.view(3, 11)).view(N, D), expected)
+    for name_, parameter in head.named_parameters():
+        assert parameter.grad is not None, name_  # of the way back above; signal adds none
+    if head.random:
+        assert torch.equal(head.signal(case.h, -g), -expected), "a loss that is maximised: the gold token stays the same"
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_ignored_tokens_get_exactly_zero_whatever_stands_in_them(method: str) -> None:
+    case = CASES["all"]
+    kept = case.targets != IGNORED
+    h = case.h.clone()
+    h[~kept] = torch.tensor([torch.nan, torch.inf, -torch.inf]).repeat(D // 3)
+    expected = case.head(method)
+    if method == "span":  # the anchors are drawn from the tokens that have a gradient: the same, among others
+        signal = through(expected, case.h, lambda logits: cross_entropy(logits, case.targets))[kept]
+    else:
+        signal = through(expected, case.h[kept], lambda logits: cross_entropy(logits, case.targets[kept]))
+    head = case.head(method)
+    found = through(head, h, lambda logits: cross_entropy(logits[kept], case.targets[kept]))
+    assert torch.equal(found[~kept], torch.zeros_like(found[~kept]))
+    torch.testing.assert_close(found[kept], signal, rtol=1e-5, atol=1e-6)
+    by_name = dict(gradients(expected))
+    for name, gradient in gradients(head):
+        torch.testing.assert_close(gradient, by_name[name], rtol=1e-5, atol=1e-7)
+    leaf = h.clone().requires_grad_()
+    head.loss(leaf, case.targets, chunk=7).backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None and torch.equal(leaf.grad[~kept], torch.zeros_like(found[~kept]))
+    for name, gradient in gradients(head):
+        torch.testing.assert_close(gradient, by_name[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_zero_hidden_states_and_zero_weights_give_numbers(method: str) -> None:
+    case = CASES["bias"]
+    h = case.h.clone()
+    h[1:20] = 0
+    head = case.head(method)
+    found = through(head, h, lambda logits: cross_entropy(logits, case.targets))
+    assert found.isfinite().all()
+    if method.startswith("parallel"):
+        assert not found[1:20].any()
+    with torch.no_grad():
+        head.weight.zero_()
+    assert through(head, h, lambda logits: cross_entropy(logits, case.targets)).isfinite().all()
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_tiny_and_huge_hidden_states(method: str) -> None:
+    case = CASES["plain"]
+    for h, weight in ((case.h * 1e-25, case.weight), (case.h * 1e20, case.weight * 1e-20)):  # whose squares are 0 or infinite
+        head = build_head(method, weight, None, SETTINGS)
+        assert through(head, h, lambda logits: cross_entropy(logits, case.targets)).isfinite().all()
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_changes_nothing(method: str, reentrant: bool) -> None:
+    case = CASES["all"]
+    head = case.head(method)
+    expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+    by_name = dict(gradients(head))
+    for way in (
+        lambda h: cross_entropy(head(h), case.targets),
+        lambda h: head.loss(h, case.targets, chunk=9),
+        lambda h: head.loss(h, case.targets, chunk=9, reduction="none").sum() / (case.targets != IGNORED).sum(),
+    ):
+        leaf = case.h.clone().requires_grad_()
+        checkpoint(way, leaf, use_reentrant=reentrant).backward()
+        assert distance(leaf.grad, expected) < 1e-5
+        for name, gradient in gradients(head):
+            assert distance(gradient, by_name[name]) < 1e-5
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(method: str, dtype: torch.dtype) -> None:
+    case = CASES["all"]
+    head = case.head(method)
+    plain = nn.Linear(D, V)
+    plain.load_state_dict(head.state_dict())
+    h, other = case.h.clone().requires_grad_(), case.h.clone().requires_grad_()
+    with torch.autocast("cpu", dtype):
+        cap = case.cap or 0.0
+        logits, expected = head(h), cap * torch.tanh(plain(other) * case.scale / cap)
+        assert torch.equal(logits, expected) and logits.dtype == dtype
+        loss = cross_entropy(logits.float(), case.targets)
+        fused = head.loss(other, case.targets, chunk=8)
+    loss.backward()  # type: ignore[no-untyped-call]
+    exact = case.exact(LOSSES["mean"])
+    assert h.grad is not None and h.grad.dtype == torch.float32
+    step = torch.finfo(dtype).eps
+    for name, gradient in gradients(head):
+        assert gradient.dtype == torch.float32
+        assert distance(gradient, exact[1 if name == "weight" else 2]) < 4 * step
+    with torch.autocast("cpu", dtype):  # the way back keeps its types there too
+        fused.backward()  # type: ignore[no-untyped-call]
+    for name, gradient in gradients(head):
+        assert distance(gradient, exact[1 if name == "weight" else 2]) < 4 * step
+    assert distance(other.grad, through(case.head(method), case.h, lambda logits: cross_entropy(logits, case.targets))) < 20 * step
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_float16_with_loss_scaling_loses_nothing_to_a_small_mean(method: str) -> None:
+    case = CASES["all"]
+    head, expected = case.to(torch.float16).head(method), case.head(method)
+    wanted = through(expected, case.h, lambda logits: cross_entropy(logits, case.targets))
+    tokens = 400  # of each, so that a share of the mean is below the smallest float16
+    h = case.h.half().repeat(tokens, 1).requires_grad_()
+    scale = 2.0**15
+    (head.loss(h, case.targets.repeat(tokens), chunk=1000) * scale).backward()  # type: ignore[no-untyped-call]
+    assert h.grad is not None and h.grad.dtype == torch.float16
+    if method != "span":  # other anchors
+        assert distance(h.grad[:N].double() / scale * tokens, wanted) < 0.02
+    by_name = dict(gradients(expected))
+    for name, gradient in gradients(head):
+        assert gradient.dtype == torch.float16 and distance(gradient.double() / scale, by_name[name]) < 5e-3
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_head_takes_the_place_of_a_linear_layer(method: str) -> None:
+    embedding = nn.Embedding(V, D)
+    head = build_head(method, embedding.weight, None, SETTINGS)
+    assert head.weight is embedding.weight
+    assert set(head.state_dict()) == {"weight"}
+    head.load_state_dict(nn.Linear(D, V, bias=False).state_dict())
+    case = CASES["plain"]
+    twins = [copy.deepcopy(head), pickle.loads(pickle.dumps(head))]
+    for twin in twins:
+        assert torch.equal(
+            through(twin, case.h, lambda logits: cross_entropy(logits, case.targets)),
+            through(head, case.h, lambda logits: cross_entropy(logits, case.targets)),
+        )
+    assert method in type(head).method and f"{D}, {V}" in repr(head)
+
+
+def test_parameters_or_hidden_states_may_be_frozen() -> None:
+    case = CASES["all"]
+    for method in HEADS:
+        head = case.head(method)
+        expected = through(head, case.h, lambda logits: cross_entropy(logits, case.targets))
+        by_name = dict(gradients(head))
+        torch.autograd.backward(cross_entropy(head(case.h), case.targets))
+        torch.autograd.backward(head.loss(case.h, case.targets, chunk=10))
+        for name, gradient in gradients(head):
+            assert distance(gradient, 2 * by_name[name]) < 1e-5
+        head.requires_grad_(False)
+        assert torch.equal(through(head, case.h, lambda logits: cross_entropy(logits, case.targets)), expected)
+        assert not head.loss(case.h, case.targets).requires_grad
+        with torch.inference_mode():
+            assert not head(case.h).requires_grad and head.loss(case.h, case.targets).isfinite()
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_tokens_may_be_none_at_all(method: str) -> None:
+    head = CASES["all"].head(method)
+    h = torch.zeros(0, D, requires_grad=True)
+    torch.autograd.backward(head(h).sum())
+    torch.autograd.backward(head.loss(h, torch.zeros(0, dtype=torch.long), reduction="sum"))
+    assert h.grad is not None and h.grad.shape == (0, D)
+    assert head.weight.grad is not None and not head.weight.grad.any()
+
+
+def test_a_second_derivative_is_refused() -> None:
+    head = CASES["plain"].head("exact")
+    h = CASES["plain"].h.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(head(h).square().sum(), h, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.backward(gradient.sum())
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_gradients_that_are_no_dense_tensors(method: str) -> None:
+    """What a sum gives is one number with strides of 0."""
+    head = CASES["all"].head(method)
+    h = CASES["all"].h
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = through(head, h.view(3, 11, D), lambda logits: logits.sum()).view(N, D)
+    torch.testing.assert_close(found, head.signal(h, torch.ones(N, V)))

@@ -1,0 +1,132 @@
+"""What a head cannot be, or be given, is said in one line."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from tests.exit_feedback.plain_head import CASES, SETTINGS, D, N, V
+
+WEIGHT = torch.zeros(V, D)
+LONG = torch.zeros(N, dtype=torch.long)
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("rank", (0, -1, D + 1, 2.0, True), "rank "),
+        ("k", (0, -3, V + 1, None), "k "),
+        ("anchors", (0, -1, 1.5), "anchors must"),
+        ("buckets", (0, "7"), "buckets must"),
+        ("residual", (float("nan"), float("inf"), None), "residual must"),
+        ("alpha", (float("nan"), -float("inf"), "1"), "alpha must"),
+        ("seed", (0.5, None), "seed must"),
+    ],
+)
+def test_settings(method: str, name: str, values: tuple[Any, ...], message: str) -> None:
+    for value in values:
+        settings = replace(SETTINGS, **{name: value})
+        if name not in HEADS[method].uses:
+            build_head(method, WEIGHT, None, settings)  # what is not read is not judged
+            continue
+        with pytest.raises(InvalidRequest, match=f"^{message}"):
+            build_head(method, WEIGHT, None, settings)
+
+
+def test_the_largest_settings_that_fit() -> None:
+    for method in HEADS:
+        build_head(method, WEIGHT, None, HeadSettings(rank=D, k=V, anchors=10**9, buckets=1))
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "message"),
+    [
+        (torch.zeros(V), None, "must be a matrix"),
+        (torch.zeros(0, D), None, "must be a matrix"),
+        (torch.zeros(V, 0), None, "must be a matrix"),
+        (torch.zeros(V, D, dtype=torch.long), None, "must be a matrix"),
+        (torch.zeros(V, D).to(torch.float8_e4m3fn), None, "must be a matrix"),
+        (torch.zeros(V, D, dtype=torch.complex64), None, "must be a matrix"),
+        (WEIGHT, torch.zeros(V + 1), "bias must be"),
+        (WEIGHT, torch.zeros(V, dtype=torch.float64), "bias must be"),
+    ],
+)
+def test_weights(weight: torch.Tensor, bias: torch.Tensor | None, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        build_head("exact", weight, bias)
+
+
+def test_other_methods_scales_and_caps() -> None:
+    with pytest.raises(InvalidRequest, match="no method 'exakt': choose from exact, dense"):
+        build_head("exakt", WEIGHT)
+    for scale in (0.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidRequest, match="scale of the logits"):
+            build_head("exact", WEIGHT, logit_scale=scale)
+    for cap in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidRequest, match="softcap"):
+            build_head("exact", WEIGHT, softcap=cap)
+
+
+@pytest.mark.parametrize(
+    ("h", "targets", "options", "message"),
+    [
+        (torch.zeros(N, D + 1), LONG, {}, "12 wide"),
+        (torch.zeros(N, D, dtype=torch.long), LONG, {}, "must be floating"),
+        (torch.tensor(1.0), LONG, {}, "12 wide"),
+        (torch.zeros(N, D, dtype=torch.bfloat16), LONG, {}, "bfloat16 and the head torch.float32"),
+        (torch.zeros(N, D), LONG[:-1], {}, "Targets must be whole numbers of shape (33,)"),
+        (torch.zeros(N, D), LONG.float(), {}, "Targets must be whole numbers"),
+        (torch.zeros(N, D), LONG.bool(), {}, "Targets must be whole numbers"),
+        (torch.zeros(N, D), LONG + V, {}, "Target 101 is outside the vocabulary of 101"),
+        (torch.zeros(N, D), LONG - 1, {}, "Target -1 is outside"),
+        (torch.zeros(N, D), LONG - 100, {"ignore_index": -1}, "Target -100 is outside"),
+        (torch.zeros(N, D), LONG, {"chunk": 0}, "chunk must be"),
+        (torch.zeros(N, D), LONG, {"chunk": 2.5}, "chunk must be"),
+        (torch.zeros(N, D), LONG, {"reduction": "median"}, "reduction must be"),
+        (torch.zeros(N, D), LONG, {"weight": torch.ones(D)}, "Class weights"),
+    ],
+)
+def test_losses(h: torch.Tensor, targets: torch.Tensor, options: dict[str, Any], message: str) -> None:
+    for method in HEADS:
+        head = CASES["bias"].head(method)
+        with pytest.raises(InvalidRequest, match=re.escape(message)):
+            head.loss(h, targets, **options)
+
+
+def test_signals() -> None:
+    head = CASES["bias"].head("parallel")
+    h = torch.zeros(N, D)
+    for g, targets, message in (
+        (torch.zeros(N, V - 1), None, "must end in 101"),
+        (torch.zeros(V), None, "must end in 101"),
+        (torch.zeros(N, V, dtype=torch.long), None, "gradient of the logits"),
+        (torch.zeros(N, V), LONG[1:], "Targets must have shape"),
+        (torch.zeros(N, V), LONG + V, "outside the vocabulary"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            head.signal(h, g, targets)
+    with pytest.raises(InvalidRequest, match="12 wide"):
+        head(torch.zeros(N, D + 1))
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_what_is_no_number_stays_none_and_breaks_nothing(method: str) -> None:
+    """An overflow under loss scaling: the step is left out, and the next one works."""
+    case = CASES["all"]
+    head = case.head(method)
+    for bad in (torch.nan, torch.inf):
+        h = case.h.clone()
+        h[1] = bad
+        h.requires_grad_()
+        torch.autograd.backward(head.loss(h, case.targets, chunk=8))
+        assert h.grad is not None and not h.grad[1].isfinite().all()
+    g = torch.full((N, V), torch.nan)
+    assert not head.signal(case.h, g, case.targets).isfinite().any()
+    head.zero_grad()
+    torch.autograd.backward(head.loss(case.h, case.targets))
+    assert head.weight.grad is not None and head.weight.grad.isfinite().all()

@@ -1,0 +1,131 @@
+"""The end of a model of every family: its head, its tail, and the way back through it."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.exit_feedback.states import Places, hidden_states
+from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.prompts import IGNORED, Batch
+from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build
+
+TOKENS = torch.randint(3, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(1))
+SCALED = {
+    "cohere": Architecture("cohere", {}, {"logit_scale": 0.25}),
+    "granite": Architecture("granite", {}, {"logits_scaling": 3.0, "embedding_multiplier": 2.0, "residual_multiplier": 0.5}),
+    "phi, with a bias": ARCHITECTURES["phi"],
+    "llama, tied": Architecture("llama", {}, {"tie_word_embeddings": True}),
+}
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *SCALED])
+def test_head_and_tail_are_those_of_the_model(name: str) -> None:
+    """From what the last layer gives to the logits, and the gradient back to there, against the model's own."""
+    model = build((ARCHITECTURES | SCALED)[name], dtype=torch.float32)
+    head = ModelHead.of(model)
+    head.check(model, TOKENS[:1])
+    inner, whole = _last_layer(model)
+    rows = inner.detach().flatten(0, 1)
+    logits = whole.flatten(0, 1)
+    torch.testing.assert_close(head.logits(head.tail(rows)), logits.detach(), rtol=1e-4, atol=1e-5)
+
+    targets = torch.randint(VOCABULARY, (len(rows),), generator=torch.Generator().manual_seed(2))
+    (expected,) = torch.autograd.grad(nn.functional.cross_entropy(logits, targets, reduction="sum"), inner)
+    hidden = head.tail(rows).detach().requires_grad_()
+    (signal,) = torch.autograd.grad(nn.functional.cross_entropy(head.logits(hidden), targets, reduction="sum"), hidden)
+    (found, twice) = head.before(rows, [signal, 2 * signal])
+    torch.testing.assert_close(found, expected.flatten(0, 1), rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
+    torch.testing.assert_close(twice, 2 * found)
+
+
+def test_what_is_known_of_a_head() -> None:
+    assert (
+        ModelHead.of(build(SCALED["llama, tied"])).tied and not ModelHead.of(build(ARCHITECTURES["llama"], tie_word_embeddings=False)).tied
+    )
+    assert ModelHead.of(build(SCALED["phi, with a bias"])).bias is not None
+    assert ModelHead.of(build(ARCHITECTURES["gemma2"])).cap == 3.0
+    assert ModelHead.of(build(SCALED["cohere"])).scale == 0.25 and ModelHead.of(build(SCALED["granite"])).scale == pytest.approx(1 / 3)
+    assert (
+        len(ModelHead.of(build(ARCHITECTURES["opt"])).norms) == 2 and len(ModelHead.of(build(ARCHITECTURES["opt, norms after"])).norms) == 0
+    )
+
+
+def test_another_head_than_the_models_is_refused() -> None:
+    """A family that does something to its logits of which nothing is known is named, not measured wrongly."""
+    model = build(ARCHITECTURES["llama"], dtype=torch.float32)
+    cast(Any, model).lm_head.register_forward_hook(lambda module, given, result: result * 1.1)
+    with pytest.raises(UnknownArchitecture, match='type "llama" come from their last layer to logits is not known'):
+        ModelHead.of(model).check(model, TOKENS[:1])
+    cast(Any, model).lm_head = nn.Sequential(cast(Any, model).lm_head)
+    with pytest.raises(UnknownArchitecture, match="no head that is one linear map"):
+        ModelHead.of(model)
+    cast(Any, model).lm_head = cast(Any, model).lm_head[0]
+    del cast(Any, model).get_decoder().norm
+    with pytest.raises(UnknownArchitecture, match="have their final norm is not known"):
+        ModelHead.of(model)
+
+
+def test_damaged_weights_are_named() -> None:
+    model = build(ARCHITECTURES["llama"], dtype=torch.float32)
+    with torch.no_grad():
+        cast(Any, model).lm_head.weight[3] = torch.nan
+    with pytest.raises(InvalidCheckpoint, match="logits are not finite when it runs in float32"):
+        ModelHead.of(model).check(model, TOKENS[:1])
+    with torch.no_grad():
+        cast(Any, model).lm_head.weight[3] = 0
+        next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
+    batch = _batch()
+    with pytest.raises(InvalidCheckpoint, match="Layer 0 gives numbers that are not finite"):
+        hidden_states(model, batch, Places.of(batch, 100, 0), (0, 1))
+
+
+def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
+    model = build(ARCHITECTURES["gpt2"], dtype=torch.float32)
+    batch = _batch()
+    places = Places.of(batch, 100, 0)
+    assert places.samples.tolist() == [0, 0, 0, 1] and places.positions.tolist() == [4, 5, 6, 1]
+    assert places.targets.tolist() == [TOKENS[0, 5], TOKENS[0, 6], TOKENS[0, 7], TOKENS[1, 2]]
+    found = hidden_states(model, batch, places, (0, LAYERS - 1))
+    with torch.no_grad():
+        expected = cast(Any, model)(input_ids=TOKENS, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(found[0], expected[1][places.samples, places.positions])
+    head = ModelHead.of(model)
+    torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][places.samples, places.positions])
+
+
+def test_tokens_are_drawn_where_there_are_too_many() -> None:
+    batch = _batch()
+    first, again, other = (Places.of(batch, 2, seed) for seed in (0, 0, 1))
+    every = {(0, 4), (0, 5), (0, 6), (1, 1)}
+    for places in (first, other):
+        drawn = list(zip(places.samples.tolist(), places.positions.tolist(), strict=True))
+        assert len(drawn) == 2 and set(drawn) < every and drawn == sorted(drawn)
+    assert first.positions.tolist() == again.positions.tolist() and first.samples.tolist() == again.samples.tolist()
+
+
+def _batch() -> Batch:
+    labels = torch.full_like(TOKENS, IGNORED)
+    labels[0, 5:8] = TOKENS[0, 5:8]
+    labels[1, 2] = TOKENS[1, 2]
+    return Batch(TOKENS, labels, (9, 9))
+
+
+def _last_layer(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """What the model's last layer gives, as a leaf, and the logits that follow from it."""
+    kept: list[Tensor] = []
+
+    def cut(module: nn.Module, given: Any, result: Any) -> Any:
+        leaf = (result[0] if isinstance(result, tuple) else result).detach().requires_grad_()
+        kept.append(leaf)
+        return (leaf, *result[1:]) if isinstance(result, tuple) else leaf
+
+    hook = decoder_layers(model)[-1].register_forward_hook(cut)
+    try:
+        logits = cast(Any, model)(input_ids=TOKENS, use_cache=False).logits
+    finally:
+        hook.remove()
+    return kept[0], logits

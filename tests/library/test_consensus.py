@@ -1,0 +1,51 @@
+"""The consensus of labels, beside one counted the slow way, and the rules that a reader would expect of it."""
+
+from itertools import product
+
+import pytest
+
+from analyzers import limits
+from components.library.consensus import Opinion, kind_of, verdict
+
+
+def opinion(precision: str, provenance: str = "login", author: bool = False, flags: int = 0) -> Opinion:
+    return Opinion(precision, provenance, author, flags)
+
+
+def test_nothing_is_known_without_labels() -> None:
+    assert verdict([]) == (None, False, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("opinions", "precision", "disputed", "contributors"),
+    [
+        ([opinion("bf16")], "bf16", False, 1),
+        ([opinion("bf16"), opinion("bf16")], "bf16", False, 2),
+        ([opinion("bf16"), opinion("bf16-mixed"), opinion("bf16-mixed")], "bf16-mixed", False, 3),
+        ([opinion("bf16"), opinion("bf16-mixed")], "bf16", False, 2),
+        ([opinion("bf16"), opinion("bf16"), opinion("fp16")], "bf16", True, 2),
+        ([opinion("bf16"), opinion("fp16")], None, True, 0),
+        ([opinion("bf16"), opinion("fp16", author=True)], "fp16", True, 1),
+        ([opinion("bf16"), opinion("fp16", flags=limits.FLAGS)], "bf16", False, 1),
+        ([opinion("bf16", flags=limits.FLAGS)], None, False, 0),
+        ([opinion("bf16", "seed"), *[opinion("fp16", "local")] * 9], "bf16", False, 1),
+        ([opinion("fp16", "local"), opinion("fp16", "local")], "fp16", False, 2),
+    ],
+)
+def test_what_most_contributors_say(opinions: list[Opinion], precision: str | None, disputed: bool, contributors: int) -> None:
+    for turned in (opinions, opinions[::-1]):
+        found = verdict(turned)
+        assert (found.precision, found.disputed, found.contributors) == (precision, disputed, contributors)
+
+
+def test_as_counted_by_hand() -> None:
+    for names in product(("bf16", "bf16-mixed", "fp16", "fp32"), repeat=4):
+        found = verdict([opinion(name) for name in names])
+        kinds = [kind_of(name) for name in names]
+        most = max(kinds.count(kind) for kind in kinds)
+        leading = {kind for kind in kinds if kinds.count(kind) == most}
+        assert found.disputed == (len(set(kinds)) > 1)
+        assert (found.precision is None) == (len(leading) > 1)
+        if found.precision is not None:
+            assert kind_of(found.precision) in leading and found.contributors == most
+        assert {vote.precision: vote.contributors for vote in found.votes} == {name: names.count(name) for name in names}

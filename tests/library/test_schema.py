@@ -1,0 +1,151 @@
+"""What the library takes: hostile texts stay text or are refused, nobody passes for somebody else."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from analyzers import limits
+from analyzers.errors import InvalidRequest, MantissaError
+from components.library import PRECISIONS, Identity, Label
+from components.library.checks import after, checked_link, now, one_line
+from components.library.schema import Flag
+
+ANN = Identity.login("ann", ("google",))
+CREATED = "2026-11-21T23:58:43.123456Z"
+SECRET = "hf_" + "canary" * 5
+
+
+def label(**changes: Any) -> Label:
+    asked: dict[str, Any] = {"who": ANN, "model": "org/name", "precision": "bf16", "link": "https://example.org/p", "quote": ""}
+    return Label.of(**(asked | {"created": CREATED} | changes))
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "[x](javascript:alert(1))", "=HYPERLINK(1)", "'; DROP TABLE labels; --", "مرحبا", "🙂"]
+)
+def test_a_text_that_can_be_seen_is_kept_as_it_is(text: str) -> None:
+    assert label(quote=one_line(text, 100, "quote")).evidence_quote == text
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a\u202eb", "a<U+202E>b"),
+        ("a\x00b", "a<U+0000>b"),
+        ("a\x1b[2Jb", "a<U+001B>[2Jb"),
+        ("a\n\t b\u2028c", "a b c"),
+        ("a\u200bb", "a<U+200B>b"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out(text: str, kept: str) -> None:
+    assert label(quote=one_line(text, 100, "quote")).evidence_quote == kept
+
+
+@pytest.mark.parametrize("text", ["x" * 1_000_000, "\u202e" * 1_900])
+def test_a_text_that_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="the limit is 2,000") as caught:
+        one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "quote")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        *("javascript:alert(1)", "data:text/html,x", "ftp://example.org/", "file:///etc/passwd", "https:/example.org", "//example.org"),
+        *("https://", "https://user:pw@example.org/", "https://user@example.org", "https://exa mple.org", 'https://example.org/"onload="x'),
+        *(
+            "https://example.org/<b>",
+            "https://example.org/\u202egpj.exe",
+            "https://ex\u0430mple.org/",
+            "https://example.org:99999/",
+            "http://[::1",
+        ),
+        "https://example.org/" + "x" * 500,
+        f"https://example.org/?token={SECRET}",
+    ],
+)
+def test_what_is_no_harmless_link_is_refused(link: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        checked_link(link)
+    assert SECRET not in str(caught.value) and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("link", ["https://arxiv.org/abs/2205.01068", "http://example.org:8080/a?b=c&d=%20#e", "https://[2001:db8::1]/x"])
+def test_links_are_kept_as_they_are(link: str) -> None:
+    assert checked_link(link) == link
+
+
+def test_a_label_needs_evidence_and_a_known_precision() -> None:
+    with pytest.raises(ValidationError, match="needs evidence"):
+        label(link="")
+    with pytest.raises(ValidationError, match="precision must be one of"):
+        label(precision="int3")
+    assert {label(precision=precision).precision for precision in PRECISIONS} == set(PRECISIONS)
+
+
+@pytest.mark.parametrize("model", ["sample:tiny-bf16", "./x", "/etc/passwd", "org/name@main", "a/b/c", " org/name", "", "org/na\u200bme"])
+def test_a_label_is_of_a_repository_of_the_hub(model: str) -> None:
+    with pytest.raises(MantissaError):
+        label(model=model)
+
+
+def test_an_access_token_is_never_kept() -> None:
+    for changes in ({"quote": f"see {SECRET}"}, {"link": f"https://example.org/{SECRET}"}):
+        with pytest.raises(InvalidRequest, match="access token") as caught:
+            label(**changes)
+        assert SECRET not in str(caught.value)
+
+
+def test_the_id_says_what_the_label_says() -> None:
+    one = label()
+    assert one.id == label(created=now()).id
+    assert len({one.id, label(precision="fp16").id, label(quote="x").id, label(replaces="0" * 64).id, label(model="org/other").id}) == 5
+    for changed in ({"precision": "fp16"}, {"contributor": "bob"}, {"evidence_link": "https://example.org/q"}, {"model": "org/other"}):
+        with pytest.raises(ValidationError, match="id is not that of the content"):
+            Label.model_validate(one.model_dump() | changed)
+    flag = Flag.of(ANN, one.id, "wrong precision", "", created=CREATED)
+    with pytest.raises(ValidationError, match="id is not that of the content"):
+        Flag.model_validate(flag.model_dump() | {"contributor": "bob"})
+
+
+@pytest.mark.parametrize(
+    ("name", "provenance"),
+    [
+        *(
+            ("ann", "local"),
+            ("local-xyz", "local"),
+            ("local-0123456789ab0", "local"),
+            ("", "login"),
+            ("ann b", "login"),
+            ("ann\n", "login"),
+        ),
+        *(("<b>ann</b>", "login"), ("ann\u202e", "login"), ("\u0430nn", "login"), ("a" * 97, "login"), ("ann", "owner")),
+    ],
+)
+def test_names_cannot_be_forged(name: str, provenance: str) -> None:
+    with pytest.raises(ValidationError):
+        Label.model_validate(label().model_dump() | {"contributor": name, "provenance": provenance})
+
+
+def test_the_mark_of_an_author_comes_from_a_login() -> None:
+    assert label(model="google/t5").author and label(model="Ann/mine").author and not label().author
+    assert not label(model="gpt2").author
+    visitor = Identity.local("secret")
+    assert visitor.name.startswith("local-") and "secret" not in visitor.name and visitor.shown.endswith("(no login)")
+    assert not label(who=visitor, model=f"{visitor.name}/mine").author
+    with pytest.raises(ValidationError, match="only a login"):
+        Label.model_validate(label(who=visitor).model_dump() | {"author": True})
+    with pytest.raises(InvalidRequest):
+        Identity.login("no body")
+
+
+@pytest.mark.parametrize("created", ["2026-11-21", "9999-01-01T00:00:00.000000Z", "2026-13-01T00:00:00.000000Z", "yesterday", ""])
+def test_a_time_is_one_and_not_to_come(created: str) -> None:
+    with pytest.raises(ValidationError):
+        label(created=created)
+
+
+def test_a_label_is_never_older_than_the_one_it_replaces() -> None:
+    assert after("2026-11-21T23:58:43.123456Z", "2026-11-21T23:58:43.999999Z") == "2026-11-21T23:58:44.000000Z"
+    assert after("2026-11-22T00:00:00.000000Z", "2026-11-21T23:58:43.999999Z") == "2026-11-22T00:00:00.000000Z"

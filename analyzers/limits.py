@@ -192,6 +192,7 @@ RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report t
 LIBRARY_FILE_BYTES = _limit(
     "LIBRARY_FILE_BYTES", 256_000_000, "bytes", "Larger files of the library's dataset are put aside unread; its own have under a quarter."
 )
+LIBRARY_FILE_ROWS = _limit("LIBRARY_FILE_ROWS", 1_000_000, "rows", "Rows of a file of the library's dataset that are looked at.")
 LIBRARY_SHARD_BYTES = _limit(
     "LIBRARY_SHARD_BYTES", 16_000_000, "bytes", "Files of the library's dataset are merged up to this size: they are read into memory."
 )

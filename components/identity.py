@@ -61,11 +61,10 @@ def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
 def _elsewhere(headers: Mapping[str, str]) -> bool:
     """Whether a browser says that a page of another site sent this; programs say nothing of the kind.
 
-    Sec-Fetch-Site cannot be set by a page. Where it is missing the origin has to be this host, or that of the Space: no other header says
-    what a visitor's browser has been asked for, since another page could have set it.
+    What a page's script cannot set counts: Sec-Fetch-Site, or from browsers without it Origin beside the host that was asked.
     """
     if site := headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
-    origin = urlsplit(headers.get("origin") or "")
-    hosts = {headers.get("host") or "", *os.environ.get("SPACE_HOST", "").split(",")}
-    return bool(headers.get("origin")) and (not origin.netloc or origin.netloc not in hosts)
+    origin = headers.get("origin")
+    ours = [headers.get("host", ""), *os.environ.get("SPACE_HOST", "").split(",")]
+    return bool(origin) and urlsplit(origin or "").netloc not in {host.strip() for host in ours if host.strip()}

@@ -15,6 +15,7 @@ _LINE_BYTES = 16 * limits.PAIR_CHARACTERS
 _LINES = 1_000_000
 _FOOTER_BYTES = 10_000_000
 _BATCH_ROWS = 64
+_BATCH_BYTES = 32 << 20
 
 
 def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -86,25 +87,44 @@ def _parsed(content: bytes, where: str) -> Any:
 
 
 def _parquet(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    from pyarrow import ArrowException, parquet
+    from pyarrow import ArrowException, parquet, types
 
     footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
     if footer > min(file.size, _FOOTER_BYTES):
         raise InvalidData(f"{quoted(file.path)} is no Parquet file, or has a footer of {footer:,} bytes.")
     number = 0
     try:
-        table = parquet.ParquetFile(_Seekable(file), thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=_FOOTER_BYTES)
-        wanted = [name for name in table.schema_arrow.names if name in columns]
+        options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
+        metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
+        fields = metadata.schema.to_arrow_schema()
+        wanted = [name for name in fields.names if name in columns]
+        texts = [name for name in wanted if types.is_string(fields.field(name).type)]
+        table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
         for group in range(table.num_row_groups if wanted else 0):
             _check_size(table.metadata.row_group(group), wanted, file.path)
             for batch in table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False):
-                for row in batch.to_pylist():
+                for row in _rows(batch):
                     number += 1
                     yield f"row {number} of {quoted(file.path)}", row
     except (ArrowException, OSError, ValueError):
         raise InvalidData(f"{quoted(file.path)} is no Parquet file that can be read (after {number:,} rows).") from None
     if not wanted:  # whoever asked says what there is instead
-        yield f"row 1 of {quoted(file.path)}", dict.fromkeys(table.schema_arrow.names, "")
+        yield f"row 1 of {quoted(file.path)}", dict.fromkeys(fields.names, "")
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch; one by one where a few texts of a dictionary, each read once, stand in so many rows that they would not fit."""
+    from pyarrow import compute, types
+
+    size = 0
+    for column in (each for each in batch.columns if types.is_dictionary(each.type)):
+        lengths = compute.binary_length(column.dictionary).take(column.indices)
+        size += compute.sum(lengths).as_py() or 0
+    if size <= _BATCH_BYTES:
+        yield from batch.to_pylist()
+        return
+    for number in range(batch.num_rows):
+        yield batch.slice(number, 1).to_pylist()[0]
 
 
 def _check_size(group: Any, wanted: Collection[str], path: str) -> None:

@@ -93,9 +93,9 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
         if value := getattr(query, field):
             conditions.append(f"instr(' ' || {column} || ' ', ?)")
             values.append(f" {value} ")
-    for word in query.text.lower().split()[:10]:
-        conditions.append(f"instr({wanted.search}, ?)")
-        values.append(word)
+    if sought := query.text.lower().split()[:10]:  # in one condition: each is a pass over all rows
+        conditions.append(" AND ".join(f"instr({wanted.search}, ?)" for _ in sought))
+        values.extend(sought)
     clauses = [f"+number IN (SELECT number FROM {wanted.table} WHERE {condition})" for condition in conditions]  # noqa: S608
     if query.disputed is not None and wanted.table != "results":
         among = "IN" if query.disputed else "NOT IN"

@@ -112,7 +112,9 @@ def take(table: Table, file: RangeFile) -> Iterator[Taken]:
     try:
         if file.size > limits.LIBRARY_FILE_BYTES:
             raise LimitExceeded(f"The file has {file.size:,} bytes, more than MANTISSA_LIBRARY_FILE_BYTES.")
-        for _, row in read_rows(file, FIELDS[table]):
+        for number, (_, row) in enumerate(read_rows(file, FIELDS[table])):
+            if number == limits.LIBRARY_FILE_ROWS:
+                raise LimitExceeded(f"The file has more than {number:,} rows (MANTISSA_LIBRARY_FILE_ROWS).")
             try:
                 nbytes += _one(table, row, part)
             except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

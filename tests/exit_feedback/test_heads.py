@@ -254,6 +254,8 @@ def test_a_second_derivative_is_refused() -> None:
     (gradient,) = torch.autograd.grad(head(h).square().sum(), h, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         torch.autograd.backward(gradient.sum())
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(head.loss(h, CASES["plain"].targets), h, create_graph=True)
 
 
 @pytest.mark.parametrize("method", HEADS)

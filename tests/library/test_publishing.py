@@ -1,6 +1,8 @@
 """Publishing to a dataset on the local Hub, through the real client, and coming back from it: whatever the Hub does, nothing is lost."""
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -21,6 +23,7 @@ from components.library.schema import Flag
 from tests.components.reports import report
 from tests.hub import Fault, LocalHub
 
+ROOT = Path(__file__).parents[2]
 DATASET = "org/library"
 TOKEN = "hf_" + "canaryCANARY" * 3
 LINK = "https://example.org/paper"
@@ -308,6 +311,28 @@ def test_a_file_of_a_hundred_thousand_rows_is_taken_in_parts(hub: LocalHub, monk
     rows = [Label.of(ANN, f"org/m{number}", "bf16", LINK, "", created="2026-11-01T00:00:00.000000Z").model_dump() for number in range(10)]
     parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
     assert [len(part.labels) for part in parts] == [3, 3, 3, 1]
+    monkeypatch.setattr(limits, "LIBRARY_FILE_ROWS", 4)
+    parts = list(take("labels", Bytes("labels/x.parquet", to_parquet("labels", rows))))
+    assert [(len(part.labels), part.refused) for part in parts] == [(3, 0), (1, 1)]
+
+
+def test_one_long_text_in_many_rows_is_not_held_many_times() -> None:
+    """What takes 3 kB in the file would take 4 GB if 64 rows were taken at once."""
+    code = """
+import io, resource
+import pyarrow
+from pyarrow import parquet
+from components.library.rows import Bytes, take
+reports = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 128, pyarrow.int32()), pyarrow.array(["x" * 20_000_000]))
+packed = io.BytesIO()
+parquet.write_table(pyarrow.table({"report": reports}), packed, compression="zstd")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+parts = list(take("results", Bytes("results/x.parquet", packed.getvalue())))
+print(sum(part.refused for part in parts), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    refused, kilobytes = map(int, found.stdout.split())
+    assert refused == 128 and kilobytes < 400_000
 
 
 def test_small_files_are_merged_and_nothing_is_lost(hub: LocalHub, opened: Callable[..., Library], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
@@ -185,9 +184,13 @@ class _Fused(torch.autograd.Function):
         return losses.sum() if run.reduction == "sum" else losses.sum() / run.total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Scales the sums, or computes them. What was saved is asked for only then: under checkpointing asking computes it anew."""
+        """Scales the sums, or computes them. What was saved is asked for only then: under checkpointing asking computes it anew.
+
+        With a graph of its own (create_graph) it raises: a second derivative would lack all that h and W did to these sums.
+        """
+        if torch.is_grad_enabled():
+            raise RuntimeError("head.loss has no second derivative (create_graph): use a plain linear head where you need one.")
         run: _Run = ctx.run
         sums: _Gradients | None = ctx.sums
         ctx.sums = None

@@ -29,9 +29,10 @@ endif
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
-# In two processes, each with whole files: what a file prepares is prepared once.
+# In two processes, each with whole files: what a file prepares is prepared once. One thread of torch's for each: more of them than cores
+# wait for each other.
 test: lint chromium $(kernels_stamp)
-	$(python) -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(python) -m pytest -n 2 --dist loadfile
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks

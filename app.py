@@ -12,13 +12,16 @@ import gradio as gr
 
 from analyzers import limits, numerics
 from analyzers.errors import MantissaError
-from components import archive, library_api, model_jobs, theme
-from components.api import add_endpoints
+from components.api import endpoints
+from components.api import library as library_api
 from components.library import open_library
+from components.look import theme
 from components.pages import conflict, home, methods, precision, sparsity
 from components.pages import exit as exit_page
 from components.pages import library as library_page
-from components.routes import exports, middleware, routes
+from components.running import model_jobs
+from components.site import archive
+from components.site.routes import exports, middleware, routes
 
 # Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
 _DELETE_CACHE = (3600, 6 * 3600)
@@ -31,7 +34,7 @@ def build() -> gr.Blocks:
     app: gr.Blocks
     with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
-        add_endpoints()
+        endpoints.add_endpoints()
         library_api.add_endpoints()
     with app.route("Sparsity", "/sparsity") as page:
         sparsity.build(page)

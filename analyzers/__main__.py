@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
+from analyzers.numerics import leave_out_linear_algebra
 from analyzers.terminal import printable
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = _module(_COMMANDS[options.command][0])
         if signal.getsignal(signal.SIGINT) is _leave:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        if __name__ == "__main__":
+            leave_out_linear_algebra()
         status: int = command.run(options)
         return status
     except MantissaError as error:

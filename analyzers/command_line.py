@@ -136,7 +136,7 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
 
             write_csv(reports, Path(options.csv))
         if options.html is not None:
-            from components.export import write_html
+            from components.results.export import write_html
 
             write_html(reports, Path(options.html))
     except OSError as error:
@@ -157,7 +157,7 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
         raise InvalidRequest(f"The answer cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
     if options.contribute:
-        from components.archive import contribute
+        from components.site.archive import contribute
 
         print(f"contributed: {printable(contribute(reports, _dataset()))}", file=sys.stderr)
 

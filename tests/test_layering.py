@@ -35,8 +35,8 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
-    ("analyzers.command_line", "components.export"),
-    ("analyzers.command_line", "components.archive"),
+    ("analyzers.command_line", "components.results.export"),
+    ("analyzers.command_line", "components.site.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
 }
 
@@ -228,9 +228,9 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     ("module", "source", "message"),
     [
         ("analyzers.base", "import components.pages", "never back"),
-        ("components.links", "import app", "never back"),
-        ("components.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.command_line", "from components import export", "allowed only inside a function"),
+        ("components.forms.links", "import app", "never back"),
+        ("components.forms.links", "def f():\n    from tests import hub", "never back"),
+        ("analyzers.command_line", "from components.results import export", "allowed only inside a function"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -262,7 +262,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     ],
 )
 def test_a_breach_is_found(module: str, source: str, message: str) -> None:
-    names = ["app", "components.export", "components.pages", "analyzers.base", "analyzers.update_sparsity", "analyzers.scan"]
+    names = ["app", "components.results.export", "components.pages", "analyzers.base", "analyzers.update_sparsity", "analyzers.scan"]
     others = dict.fromkeys(names, "")
     breaches = violations({**others, module: source})
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
@@ -286,7 +286,7 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
         ("components.plots.dtype_detection", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.command_line", "def f():\n    from components import export"),
+        ("analyzers.command_line", "def f():\n    from components.results import export"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.tables", "def f():\n    import pandas"),
@@ -300,5 +300,5 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
     ],
 )
 def test_what_is_allowed_passes(module: str, source: str) -> None:
-    others = dict.fromkeys(["components.export", "components.pages", "analyzers.base", "analyzers.errors", "analyzers.limits"], "")
+    others = dict.fromkeys(["components.results.export", "components.pages", "analyzers.base", "analyzers.errors", "analyzers.limits"], "")
     assert violations({**others, module: source}) == []

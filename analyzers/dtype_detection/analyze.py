@@ -122,8 +122,10 @@ class Inspection:
             counted = count(span, chunks)
             return counted, share_counts(counted.histogram) if quick else None
 
-        partial, reading = found.partial, perf_counter()
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
+        if isinstance(self._checkpoint.repository, LocalRepository):  # from the Hub the first bytes travel meanwhile
+            loops_for(self._plan.nbytes)
+        partial, reading = found.partial, perf_counter()
         with closing(stream(self._checkpoint, found.spans, work)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, align, distinct_heads, parse_reference, stream_aligned
+from analyzers.checkpoints import Access, Checkpoint, LocalRepository, align, distinct_heads, parse_reference, stream_aligned
 from analyzers.errors import LimitExceeded
 from analyzers.numerics import PairCounts, PairTables, loops_for
 from analyzers.numerics.device import Device, choose_device
@@ -91,8 +91,10 @@ class _Comparison:
         compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact, loops=lambda: loops_for(plan.nbytes))
         collector = Collector(self._alignment, plan, tuned)
         found = _Found(collector, PairTables(), [])
-        reading = perf_counter()
         yield self._progress(0, "reading weights")
+        if all(isinstance(side.repository, LocalRepository) for side in self._sides):  # from the Hub the first bytes travel meanwhile
+            loops_for(plan.nbytes)
+        reading = perf_counter()
         with closing(stream_aligned(self._sides, self._alignment, plan.spans, compare, names=self._names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:

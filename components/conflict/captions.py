@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.names import data_name, unit, units
+from components.text import numbers
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

@@ -7,10 +7,10 @@ from components.conflict import captions, tables
 from components.conflict.headline import headline
 from components.conflict.layer_table import LAYERS
 from components.conflict.sample_table import SAMPLES
-from components.markup import caption, notes
-from components.names import model_name
 from components.plots import gradient_conflict as plots
-from components.standalone import Page, article, card, figure, folded, report_page
+from components.results.standalone import Page, article, card, figure, folded, report_page
+from components.text.markup import caption, notes
+from components.text.names import model_name
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

@@ -5,10 +5,10 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits
-from components import model_fields
 from components.conflict.form import PAIRS
-from components.model_fields import Fields, build_attention, build_number, build_text
-from components.wiring import QUIET
+from components.forms import model_fields
+from components.forms.model_fields import Fields, build_attention, build_number, build_text
+from components.running.wiring import QUIET
 
 _SCORES = [("gate", "gate"), ("up", "up"), ("|up|", "abs-up"), ("gate x up", "product"), ("|gate x up|", "abs-product")]
 

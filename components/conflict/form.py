@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from components.conflict.pairs import lines, pasted
-from components.links import Query, pinned, validated
-from components.model_form import BUILTIN as BUILTIN
-from components.model_form import DATASET as DATASET
-from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option
-from components.typed_numbers import fraction, whole
+from components.forms.links import Query, pinned, validated
+from components.forms.model_form import BUILTIN as BUILTIN
+from components.forms.model_form import DATASET as DATASET
+from components.forms.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option
+from components.forms.typed_numbers import fraction, whole
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict import ConflictReport, ConflictRequest

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.names import data_name, unit, units
-from components.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, number, tiles
-from components.markup import tag
-from components.names import model_name
-from components.plain_text import html
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, number, tiles
+from components.text.markup import tag
+from components.text.names import model_name
+from components.text.plain_text import html
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

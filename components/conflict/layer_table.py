@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.headline import left_open
 from components.conflict.names import sides
-from components.data_table import Column, DataTable, Line
+from components.results.data_table import Column, DataTable, Line
+from components.text import numbers
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

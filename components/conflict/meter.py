@@ -1,8 +1,8 @@
 """Progress of gradient conflict: the layers that are measured already, and their rates."""
 
 from analyzers.base import Progress
-from components import numbers
-from components.progress import Meter
+from components.running.progress import Meter
+from components.text import numbers
 
 _MOST = 48
 

@@ -3,8 +3,8 @@
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from components.names import source_name
-from components.plain_text import shown
+from components.text.names import source_name
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

@@ -7,9 +7,9 @@ from components.conflict.form import command, permalink
 from components.conflict.headline import headline, summary
 from components.conflict.layer_table import LAYERS
 from components.conflict.sample_table import SAMPLES
-from components.markup import notes
 from components.plots import gradient_conflict as plots
-from components.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.result_tabs import Layout, Tab, html, plot, rows, said
+from components.text.markup import notes
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.names import excerpts
-from components.data_table import Column, DataTable, Line
-from components.plain_text import shown
+from components.results.data_table import Column, DataTable, Line
+from components.text import numbers
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport

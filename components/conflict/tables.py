@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.headline import points
 from components.conflict.names import sides
-from components.markup import table
+from components.text import numbers
+from components.text.markup import table
 
 if TYPE_CHECKING:
     from analyzers.base import Interval

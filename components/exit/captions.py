@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.exit.headline import too_few, within_noise
 from components.exit.names import NULL, data_name, give_or_take
+from components.text import numbers
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport, OverSeeds

@@ -7,11 +7,11 @@ from components.exit import captions, legends, tables
 from components.exit.headline import headline
 from components.exit.names import several_layers, was_swept
 from components.exit.sweep_table import SWEEP
-from components.legend import legend
-from components.markup import caption, notes
-from components.names import model_name
 from components.plots import exit_feedback as plots
-from components.standalone import Page, article, card, figure, folded, report_page
+from components.results.standalone import Page, article, card, figure, folded, report_page
+from components.text.legend import legend
+from components.text.markup import caption, notes
+from components.text.names import model_name
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport

@@ -5,9 +5,9 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits
-from components import model_fields
 from components.exit.names import METHODS
-from components.model_fields import Fields, build_number, build_text
+from components.forms import model_fields
+from components.forms.model_fields import Fields, build_number, build_text
 
 
 def build_fields(examples: list[str]) -> Fields:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.errors import InvalidRequest
 from components.exit.names import METHODS
-from components.links import SHOWN, Query, pinned, validated
-from components.model_form import BUILTIN as BUILTIN
-from components.model_form import DATASET as DATASET
-from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, model_link, one_model, option
-from components.typed_numbers import fraction, whole
+from components.forms.links import SHOWN, Query, pinned, validated
+from components.forms.model_form import BUILTIN as BUILTIN
+from components.forms.model_form import DATASET as DATASET
+from components.forms.model_form import changed, dataset, dataset_at, filled, flags, last_texts, model_link, one_model, option
+from components.forms.typed_numbers import fraction, whole
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback import ExitReport, ExitRequest

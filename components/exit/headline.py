@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.exit.names import CEILINGS, EXACT, FROZEN, RANDOM, cosine, data_name, give_or_take, settings, spread
-from components.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
-from components.names import model_name
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.names import model_name
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import Cost, CostRow, ExitReport, OverSeeds

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from components.exit.names import NULL, styles
-from components.legend import legend
+from components.text.legend import legend
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from analyzers.base import Progress
 from components.exit.names import cosine
-from components.plain_text import html
-from components.progress import Meter
+from components.running.progress import Meter
+from components.text.plain_text import html
 
 
 class SignalMeter(Meter):

@@ -2,7 +2,7 @@
 
 from analyzers import limits
 from components.exit.names import METHODS
-from components.markup import table
+from components.text.markup import table
 
 _MEASURED = """
 <h2 id="exit">Exit feedback: what is measured</h2>

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from components import numbers
-from components.names import source_name
+from components.text import numbers
+from components.text.names import source_name
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import Distribution, ExitReport

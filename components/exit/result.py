@@ -7,10 +7,10 @@ from components.exit.form import command, permalink
 from components.exit.headline import headline, summary
 from components.exit.names import several_layers, was_swept
 from components.exit.sweep_table import SWEEP
-from components.legend import legend
-from components.markup import caption, notes
 from components.plots import exit_feedback as plots
-from components.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.result_tabs import Layout, Tab, html, plot, rows, said
+from components.text.legend import legend
+from components.text.markup import caption, notes
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.exit.names import EXACT, NULL, cosine, mean, settings, spread
-from components.markup import table
+from components.text import numbers
+from components.text.markup import table
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport

@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from analyzers.base import request_error
 from analyzers.errors import InvalidRequest, MantissaError
-from components import archive
-from components.identity import NO_LIBRARY
-from components.jobs import sentence
+from components.forms.options import typed
 from components.library import Query
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
-from components.options import typed
-from components.runs import failed
+from components.running.jobs import sentence
+from components.running.runs import failed
+from components.site import archive
+from components.site.identity import NO_LIBRARY
 
 PER_PAGE = 25
 ANY = ""

@@ -9,13 +9,13 @@ import gradio as gr
 from analyzers.checkpoints import Access, parse_reference
 from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import AccessDenied, InvalidRequest
-from components import archive
-from components.controls import build_busy
-from components.identity import LOG_IN, NO_LIBRARY, has_login, identity
+from components.forms.controls import build_busy
+from components.forms.picker import build_picker, wire_search
 from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Library, Saved
-from components.markup import tag
-from components.picker import build_picker, wire_search
-from components.plain_text import html
+from components.site import archive
+from components.site.identity import LOG_IN, NO_LIBRARY, has_login, identity
+from components.text.markup import tag
+from components.text.plain_text import html
 
 _ABOUT = (
     "Say in which precision a model was trained, and where that is written: a link to a paper, a model card, a configuration, a forum "

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from components import addresses, numbers
 from components.library import Consensus, Label, LabelRow, Library
-from components.markup import cited, head, tag
-from components.numbers import day
-from components.plain_text import html
+from components.site import addresses
+from components.text import numbers
+from components.text.markup import cited, head, tag
+from components.text.numbers import day
+from components.text.plain_text import html
 
 _QUOTE = 2_000
 _SHORT = 90

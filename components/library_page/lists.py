@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from components import addresses, numbers
 from components.library import Library, ModelRow, Query, ResultRow
 from components.library_page.labels import contributor, evidence, state
-from components.markup import tag
-from components.numbers import day
-from components.plain_text import html
+from components.site import addresses
+from components.text import numbers
+from components.text.markup import tag
+from components.text.numbers import day
+from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
 RISKS = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}

@@ -2,12 +2,12 @@
 
 import gradio as gr
 
-from components import archive
-from components.exports import FORMS, KINDS
 from components.library import Counts, LibraryState
-from components.markup import notes
-from components.numbers import count, plural
-from components.plain_text import html
+from components.site import archive
+from components.site.exports import FORMS, KINDS
+from components.text.markup import notes
+from components.text.numbers import count, plural
+from components.text.plain_text import html
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
 # The address of the file is that of this page, behind whatever prefix a proxy adds.

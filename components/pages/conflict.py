@@ -6,7 +6,7 @@ from components.conflict.fields import build_fields
 from components.conflict.form import DATASET, Form, form
 from components.conflict.meter import LayerMeter
 from components.conflict.result import RESULT
-from components.model_page import ModelPage
+from components.running.model_page import ModelPage
 
 # What each example's button says, and what it asks for. The last is the published setting: `analyzers.gradient_conflict.published`.
 EXAMPLES = {

@@ -6,7 +6,7 @@ from components.exit.fields import build_fields
 from components.exit.form import Form, form
 from components.exit.meter import SignalMeter
 from components.exit.result import RESULT
-from components.model_page import ModelPage
+from components.running.model_page import ModelPage
 
 # What each example's button says, and what it asks for.
 EXAMPLES = {

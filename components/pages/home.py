@@ -6,18 +6,18 @@ from typing import Any
 import gradio as gr
 
 from analyzers.errors import MantissaError
-from components.controls import Controls, build_busy, build_buttons, build_examples, build_status
-from components.links import Query
-from components.navigation import build_navigation
-from components.options import options, reading_of, typed
+from components.forms.controls import Controls, build_busy, build_buttons, build_examples, build_status
+from components.forms.links import Query
+from components.forms.options import options, reading_of, typed
+from components.forms.picker import build_picker, wire_search
+from components.look.navigation import build_navigation
 from components.passport.form import Form, form
 from components.passport.result import RESULT
 from components.passport.runs import PassportRuns
 from components.passport.several import build_several
-from components.picker import build_picker, wire_search
-from components.result_tabs import build_result
-from components.runs import failed
-from components.wiring import QUIET, wire_address, wire_links, wire_runs
+from components.results.result_tabs import build_result
+from components.running.runs import failed
+from components.running.wiring import QUIET, wire_address, wire_links, wire_runs
 
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
 # What each example's button says, and what it asks for.

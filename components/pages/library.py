@@ -4,18 +4,18 @@ from typing import Any
 
 import gradio as gr
 
-from components import archive
-from components.identity import identity
-from components.jobs import sentence
+from components.forms.options import typed
 from components.library_page.browse import CLICKS, build_browse
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
 from components.library_page.labels import model_labels
 from components.library_page.taking import PANDAS, build_taking, counted
-from components.navigation import build_navigation
-from components.options import typed
-from components.plain_text import html
-from components.runs import failed
-from components.wiring import QUIET
+from components.look.navigation import build_navigation
+from components.running.jobs import sentence
+from components.running.runs import failed
+from components.running.wiring import QUIET
+from components.site import archive
+from components.site.identity import identity
+from components.text.plain_text import html
 
 _TITLE = """<header class="m-title"><h1>What were models trained in, and who says so?</h1>
 <p>Labels with their evidence, and the results of every analysis of a public checkpoint made here: one open dataset. Search it, take it

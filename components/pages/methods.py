@@ -6,12 +6,12 @@ from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
 from components.conflict import methods as conflict
 from components.exit import methods as signals
-from components.markup import table
-from components.navigation import build_navigation
+from components.look.navigation import build_navigation
 from components.passport import methods as passport
 from components.plots.classifier import reliability
 from components.precision import methods as precision
 from components.sparsity import methods as sparsity
+from components.text.markup import table
 
 _TITLE = """<header class="m-title"><h1>How does Mantissa know?</h1>
 <p>Every definition, its odds of being wrong, its source, and every limit. Reading it costs nothing.</p></header>"""

@@ -4,11 +4,11 @@ from typing import Any
 
 import gradio as gr
 
-from components.model_page import ModelPage
 from components.precision.fields import build_fields
 from components.precision.form import Form, form
 from components.precision.meter import VariantMeter
 from components.precision.result import RESULT
+from components.running.model_page import ModelPage
 
 _SHORT: dict[str, Any] = {"sequences": "2", "sequence_length": "128"}
 _FP16 = ("bf16", "fp16", "fp16_autocast", "fp16_max_precision")

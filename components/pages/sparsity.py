@@ -7,16 +7,16 @@ import gradio as gr
 
 from analyzers.errors import MantissaError
 from analyzers.update_sparsity.report import DEFAULT_ETA
-from components.controls import Controls, build_busy, build_buttons, build_examples, build_status
-from components.links import Query
-from components.navigation import build_navigation
-from components.options import options, reading_of, typed
-from components.result_tabs import build_result
-from components.runs import Runs, failed
+from components.forms.controls import Controls, build_busy, build_buttons, build_examples, build_status
+from components.forms.links import Query
+from components.forms.options import options, reading_of, typed
+from components.look.navigation import build_navigation
+from components.results.result_tabs import build_result
+from components.running.runs import Runs, failed
+from components.running.wiring import wire_address, wire_links, wire_runs
 from components.sparsity.form import Form, form
 from components.sparsity.pickers import MOST, Pickers, build_pickers
 from components.sparsity.result import RESULT
-from components.wiring import wire_address, wire_links, wire_runs
 
 # What each example's button says: base and tuned checkpoints.
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from components import numbers
 from components.passport.form import permalink
 from components.passport.outcomes import Outcome, reports_of
 from components.passport.tiles import answers
-from components.plain_text import html, prose
+from components.text import numbers
+from components.text.plain_text import html, prose
 
 _HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
 # From here on columns hold numbers.

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from analyzers.dtype_detection import DtypeReport
-from components import numbers, standalone
-from components.markup import table
 from components.passport.comparison import comparison
 from components.passport.evidence import evidence
 from components.passport.outcomes import Outcome
 from components.passport.tiles import passport
-from components.plain_text import html, shown
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models, place
+from components.results import standalone
+from components.text import numbers
+from components.text.markup import table
+from components.text.plain_text import html, shown
 
 _AMONG = "Among models of known training precision"
 

@@ -1,10 +1,10 @@
 """What stands behind the tiles, in HTML tables: the questions put to the bits, magnitudes, shares, notes."""
 
 from analyzers.dtype_detection import DtypeReport
-from components import numbers
-from components.markup import notes, table
 from components.passport.representable import representable
-from components.plain_text import powers, shown
+from components.text import numbers
+from components.text.markup import notes, table
+from components.text.plain_text import powers, shown
 
 _BUFFERS_SHOWN = 20
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.downloads import Files, file_name, tables_zip, write_files
 from components.passport.document import document
 from components.passport.outcomes import Outcome
+from components.results.downloads import Files, file_name, tables_zip, write_files
 
 
 def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.links import Query, Reading, command_line, link, pinned, reading, references, revised, validated
+from components.forms.links import Query, Reading, command_line, link, pinned, reading, references, revised, validated
 from components.passport.outcomes import Outcome
 
 

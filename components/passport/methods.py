@@ -11,9 +11,9 @@ from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROO
 from analyzers.dtype_detection.labels import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
-from components import numbers
-from components.markup import table
-from components.plain_text import powers
+from components.text import numbers
+from components.text.markup import table
+from components.text.plain_text import powers
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from analyzers.base import Interval
 from analyzers.dtype_detection import DtypeReport
-from components import numbers
-from components.plain_text import html
+from components.text import numbers
+from components.text.plain_text import html
 
 _FORMATS = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "fp8_e4m3": "fp8 e4m3", "fp8_e5m2": "fp8 e5m2"}
 _OTHERS = {"zero": "zero", "fp16_underflow": "nonzero, but zero in fp16", "fp16_subnormal": "subnormal in fp16"}

@@ -11,7 +11,7 @@ from components.passport.tensor_table import TENSORS, about_tensors
 from components.passport.tiles import passport, summary
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models, place
-from components.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.result_tabs import Layout, Tab, html, plot, rows, said
 
 _ABOUT_SPECTRUM = (
     "How many of the values read have which size. A value left of fp16's smallest normal loses digits in fp16, "

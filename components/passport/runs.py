@@ -8,13 +8,13 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeRequest
-from components.archive import STORED
-from components.controls import Controls
-from components.jobs import job, sentence
+from components.forms.controls import Controls
 from components.passport.form import Form
 from components.passport.several import Batch, Several, opened
-from components.progress import Meter
-from components.runs import Result, Runs, Updates, failed, status
+from components.running.jobs import job, sentence
+from components.running.progress import Meter
+from components.running.runs import Result, Runs, Updates, failed, status
+from components.site.archive import STORED
 
 
 class PassportRuns(Runs):

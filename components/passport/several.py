@@ -7,14 +7,14 @@ from typing import Any
 import gradio as gr
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from components import numbers
-from components.markup import caption
 from components.passport.comparison import comparison
 from components.passport.files import write_several
 from components.passport.form import command_of_several, permalink_of_several
 from components.passport.outcomes import Outcome, kept, reports_of
 from components.plots.among_models import among_models
-from components.share import Share, build_share, downloads
+from components.results.share import Share, build_share, downloads
+from components.text import numbers
+from components.text.markup import caption
 
 _ABOUT = "Numbered stars are these models, by their rows above; each point is a model whose training precision is known. "
 _NOWHERE = "None of these models could be read, so none has a place here. "

@@ -5,10 +5,10 @@ from typing import Any
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.report import TensorRow
-from components import numbers
-from components.data_table import Column, DataTable, Line
-from components.names import tensor_name
-from components.plain_text import html, shown
+from components.results.data_table import Column, DataTable, Line
+from components.text import numbers
+from components.text.names import tensor_name
+from components.text.plain_text import html, shown
 
 _COLUMNS = (
     Column("Name", 318, False),

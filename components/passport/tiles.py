@@ -5,11 +5,11 @@ from a checkpoint or from a label is escaped here.
 """
 
 from analyzers.dtype_detection import DtypeReport
-from components import numbers
-from components.headline import about_sample, card, tiles
-from components.markup import head, tag, tile
 from components.passport.trained_in import trained_in, training_answer
-from components.plain_text import html, prose
+from components.text import numbers
+from components.text.headline import about_sample, card, tiles
+from components.text.markup import head, tag, tile
+from components.text.plain_text import html, prose
 
 FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 _PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}

@@ -1,10 +1,11 @@
 """The third tile of the passport, "Trained in": what the library's labels say, which beats inference, or else what the weights suggest."""
 
 from analyzers.dtype_detection import DtypeReport
-from components import addresses, archive, numbers
 from components.library import Consensus
-from components.markup import cited, tag, tile
-from components.plain_text import html, prose
+from components.site import addresses, archive
+from components.text import numbers
+from components.text.markup import cited, tag, tile
+from components.text.plain_text import html, prose
 
 _LIKELY = 0.75
 _DISPUTED = "Labels disagree"

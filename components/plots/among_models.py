@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labels import labelled_extremes
 from analyzers.dtype_detection.rule import PUBLISHED, rule
-from components import numbers, plain_text
 from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, text
+from components.text import numbers, plain_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.plots import style
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

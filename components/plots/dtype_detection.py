@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.numerics import BF16, FP8_E4M3, FP16
-from components import numbers
 from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, text, threshold
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers, plain_text
+from components.text import numbers, plain_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

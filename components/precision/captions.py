@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
-from components import numbers
-from components.plain_text import shown
 from components.precision.names import data_name, layer_name, within_layer
+from components.text import numbers
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from components.legend import legend
-from components.markup import caption, notes
-from components.names import model_name
 from components.plots import precision_variants as plots
 from components.precision import captions, tables
 from components.precision.headline import headline
 from components.precision.tensor_table import TENSORS, left_out
-from components.standalone import Page, article, card, figure, folded, report_page
+from components.results.standalone import Page, article, card, figure, folded, report_page
+from components.text.legend import legend
+from components.text.markup import caption, notes
+from components.text.names import model_name
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport

@@ -5,8 +5,8 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits
-from components import model_fields
-from components.model_fields import Fields, build_attention, build_number, build_text
+from components.forms import model_fields
+from components.forms.model_fields import Fields, build_attention, build_number, build_text
 from components.precision.form import PRETRAINED, RANDOM, TEXT
 from components.precision.names import DEFAULT, PRESETS
 

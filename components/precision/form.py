@@ -6,12 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from components.links import SHOWN, Query, pinned, validated
-from components.model_form import BUILTIN as BUILTIN
-from components.model_form import DATASET as DATASET
-from components.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option, ticked
+from components.forms.links import SHOWN, Query, pinned, validated
+from components.forms.model_form import BUILTIN as BUILTIN
+from components.forms.model_form import DATASET as DATASET
+from components.forms.model_form import (
+    changed,
+    dataset,
+    dataset_at,
+    filled,
+    flags,
+    last_texts,
+    linked,
+    model_link,
+    one_model,
+    option,
+    ticked,
+)
+from components.forms.typed_numbers import whole
 from components.precision.names import DEFAULT
-from components.typed_numbers import whole
 
 if TYPE_CHECKING:
     from analyzers.precision_variants import PrecisionReport, PrecisionRequest

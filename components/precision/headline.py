@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from components import numbers
-from components.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
-from components.markup import tag
-from components.names import model_name
 from components.precision.names import data_name, layer_name, within_layer
+from components.text import numbers
+from components.text.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.markup import tag
+from components.text.names import model_name
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant

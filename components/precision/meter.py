@@ -3,9 +3,9 @@
 import time
 
 from analyzers.base import Progress
-from components import numbers
-from components.plain_text import html
-from components.progress import Meter
+from components.running.progress import Meter
+from components.text import numbers
+from components.text.plain_text import html
 
 
 class VariantMeter(Meter):

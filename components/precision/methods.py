@@ -1,8 +1,8 @@
 """The methods page, what concerns precision variants: every definition, its limits and its source."""
 
 from analyzers import limits
-from components.markup import table
 from components.precision.names import PRESETS
+from components.text.markup import table
 
 _COMPARED = """
 <h2 id="precision">Precision variants: what is compared</h2>

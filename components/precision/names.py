@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from components.names import source_name
+from components.text.names import source_name
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from components.legend import legend
-from components.markup import caption, notes
 from components.plots import precision_variants as plots
 from components.precision import captions, tables
 from components.precision.form import command, permalink
 from components.precision.headline import headline, summary
 from components.precision.tensor_table import TENSORS, left_out
-from components.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.result_tabs import Layout, Tab, html, plot, rows, said
+from components.text.legend import legend
+from components.text.markup import caption, notes
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from components import numbers
-from components.markup import table
 from components.precision.names import short_layer, within_layer
+from components.text import numbers
+from components.text.markup import table
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import Overflow, PrecisionReport, Variant

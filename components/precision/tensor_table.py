@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from components import numbers
-from components.data_table import Column, DataTable, Line
-from components.plain_text import shown
 from components.precision.names import KINDS, short_layer
+from components.results.data_table import Column, DataTable, Line
+from components.text import numbers
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport, TensorError

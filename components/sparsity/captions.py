@@ -1,7 +1,7 @@
 """What the figures show, in a sentence each."""
 
 from analyzers.update_sparsity.report import SparsityReport
-from components import numbers
+from components.text import numbers
 
 HEAT_MAP = (
     "Sparsity of each layer and role, in percent: the share of weights that are in bf16 what they were. Embeddings and whatever else "

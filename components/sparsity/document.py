@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from analyzers.update_sparsity.published import placed
 from analyzers.update_sparsity.report import SparsityReport
-from components import numbers
-from components.markup import caption, notes, table
-from components.plain_text import shown
 from components.plots import update_sparsity as plots
+from components.results.standalone import Page, article, card, figure, folded, report_page
 from components.sparsity import captions, tables
 from components.sparsity.headline import headline
 from components.sparsity.matching import matching
 from components.sparsity.names import base_name, tuned_names
 from components.sparsity.spectral_table import SPECTRAL
-from components.standalone import Page, article, card, figure, folded, report_page
+from components.text import numbers
+from components.text.markup import caption, notes, table
+from components.text.plain_text import shown
 
 
 def document(reports: Sequence[SparsityReport]) -> Page:

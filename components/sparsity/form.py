@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
-from components.links import SHOWN, Query, Reading, command_line, link, pinned, reading, references, validated
+from components.forms.links import SHOWN, Query, Reading, command_line, link, pinned, reading, references, validated
 
 # What a link may bring: one reference more than is allowed, so that too many are refused and not cut.
 _LONGEST = limits.REFERENCE_LENGTH + 1

@@ -1,11 +1,11 @@
 """The headline: one number with what it means, and under it the four tiles. In HTML; whatever comes from a checkpoint is escaped here."""
 
 from analyzers.update_sparsity.report import SparsityReport
-from components import numbers
-from components.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
-from components.markup import head
-from components.plain_text import html, shown
 from components.sparsity.names import base_name, read_whole, tuned_names
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
+from components.text.markup import head
+from components.text.plain_text import html, shown
 
 # What a list of `Unmatched.counts` holds, where it leaves something out of the comparison.
 _LEFT_OUT = {

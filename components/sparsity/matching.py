@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from analyzers.update_sparsity.report import NamedTensor, SparsityReport
-from components import numbers
-from components.markup import table
-from components.plain_text import html
+from components.text import numbers
+from components.text.markup import table
+from components.text.plain_text import html
 
 # Rows of a table on the page; the downloads have all that the report has.
 _LISTED = 200

@@ -5,7 +5,7 @@ from analyzers.update_sparsity.magnitudes import TOPS
 from analyzers.update_sparsity.published import SOURCE
 from analyzers.update_sparsity.report import DEFAULT_ETA
 from analyzers.update_sparsity.spectral import LEADING, MASK_SHARE
-from components import numbers
+from components.text import numbers
 
 _CHANGED = f"""
 <h2 id="sparsity">Update sparsity: changed or not</h2>

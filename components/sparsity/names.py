@@ -1,7 +1,7 @@
 """What checkpoints are called on the page, as asked for, so that revisions are told apart; and whether they were read whole."""
 
 from analyzers.update_sparsity.report import SparsityReport
-from components.plain_text import shown
+from components.text.plain_text import shown
 
 _SHORT = 34
 

@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from analyzers import limits
-from components.options import typed
-from components.picker import build_picker, wire_search
-from components.wiring import QUIET
+from components.forms.options import typed
+from components.forms.picker import build_picker, wire_search
+from components.running.wiring import QUIET
 
 # Pickers for tuned checkpoints. The last takes what is beyond them, for every one of them takes several.
 MOST = min(12, limits.TRAJECTORY)

@@ -2,15 +2,15 @@
 
 from analyzers.update_sparsity.published import placed
 from analyzers.update_sparsity.report import SparsityReport
-from components.markup import notes
 from components.plots import update_sparsity as plots
-from components.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.result_tabs import Layout, Tab, html, plot, rows, said
 from components.sparsity import captions, tables
 from components.sparsity.form import command, permalink
 from components.sparsity.headline import headline, summary
 from components.sparsity.matching import matching
 from components.sparsity.spectral_table import SPECTRAL
 from components.sparsity.tensor_table import TENSORS, about_tensors
+from components.text.markup import notes
 
 
 def _among(report: SparsityReport) -> str:

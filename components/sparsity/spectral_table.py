@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.update_sparsity.report import SparsityReport, Spectrum
-from components import numbers
-from components.data_table import Column, DataTable, Line
-from components.plain_text import shown
+from components.results.data_table import Column, DataTable, Line
+from components.text import numbers
+from components.text.plain_text import shown
 
 _MEASURES = (
     "Stable rank",

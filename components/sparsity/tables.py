@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from analyzers.update_sparsity.published import SOURCE, published
 from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Summary
-from components import numbers
-from components.markup import table
-from components.names import commit
-from components.plain_text import shown
 from components.sparsity.names import read_whole, short, tuned_names
+from components.text import numbers
+from components.text.markup import table
+from components.text.names import commit
+from components.text.plain_text import shown
 
 _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 

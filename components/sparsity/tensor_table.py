@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.update_sparsity.report import SparsityReport, TensorRow
-from components import numbers
-from components.data_table import Column, DataTable, Line
-from components.names import tensor_name
-from components.plain_text import html, shown
+from components.results.data_table import Column, DataTable, Line
 from components.sparsity.names import read_whole
+from components.text import numbers
+from components.text.names import tensor_name
+from components.text.plain_text import html, shown
 
 _COLUMNS = (
     Column("Name", 318, False),

@@ -68,7 +68,8 @@ def run(arguments: Sequence[str], *, variables: Mapping[str, str] | None = None,
     variables: put into its environment; folder: its working directory. Peak memory is the kernel's count for that
     process alone. It starts from this process's own, which is therefore kept small: nothing large is held here.
     """
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # else all is parsed at each start
+    environ = {**kept, "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", **(variables or {})}
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, *arguments], env=environ, cwd=folder or ROOT, stdout=output, stderr=messages)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from components import archive
 from components.library import Library
+from components.site import archive
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Progress
-from components.api import inspect, inspect_many, paced, sparsity
+from components.api.endpoints import inspect, inspect_many, paced, sparsity
 
 
 @pytest.mark.parametrize(

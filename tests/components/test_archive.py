@@ -11,9 +11,10 @@ from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import HubError
 from analyzers.language_models.samples import sample_folder
 from analyzers.update_sparsity import SparsityRequest
-from components import archive, jobs
-from components.archive import STORED
 from components.library import Library, Query
+from components.running import jobs
+from components.site import archive
+from components.site.archive import STORED
 from tests.components.reports import report
 from tests.components.sparsity_reports import sparsity_report
 from tests.hub import Fault, LocalHub

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from components.badges import FP16, KINDS, PASSED, TRAINED, Part, etag, parts, svg
 from components.library import Identity, Library
+from components.site.badges import FP16, KINDS, PASSED, TRAINED, Part, etag, parts, svg
 from tests.components.reports import HOSTILE, report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob")

@@ -13,13 +13,13 @@ import pytest
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.downloads import Downloads
-from components.links import Reading
+from components.forms.links import Reading
 from components.passport.comparison import comparison
 from components.passport.document import document
 from components.passport.files import write_several
 from components.passport.form import Form, command_of_several, form, models, permalink_of_several
 from components.passport.outcomes import Outcome, kept
+from components.results.downloads import Downloads
 from tests.components.reports import HOSTILE, hostile_report, report
 
 

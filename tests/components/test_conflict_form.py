@@ -13,13 +13,13 @@ from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
 from analyzers.gradient_conflict.command import add_options
-from components.api import conflict
+from components.api.endpoints import conflict
 from components.conflict.form import DATASET, PAIRS, Form, command, form, permalink
 from components.conflict.pairs import lines, pasted
-from components.jobs import job
-from components.model_fields import form_of
-from components.model_form import LINKED_CHARACTERS, values
+from components.forms.model_fields import form_of
+from components.forms.model_form import LINKED_CHARACTERS, values
 from components.pages.conflict import EXAMPLES, PAGE
+from components.running.jobs import job
 from tests.components.conflict_reports import conflict_report
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.reports import COMMIT, of_model

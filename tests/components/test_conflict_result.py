@@ -13,15 +13,15 @@ from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
-from components import progress
 from components.conflict import captions, methods, tables
 from components.conflict.headline import headline, summary
 from components.conflict.layer_table import LAYERS
 from components.conflict.meter import LayerMeter
 from components.conflict.names import excerpts
 from components.conflict.sample_table import SAMPLES
-from components.downloads import tables_zip
-from components.export import document
+from components.results.downloads import tables_zip
+from components.results.export import document
+from components.running import progress
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE, of_model

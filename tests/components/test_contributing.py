@@ -7,8 +7,8 @@ import pytest
 
 from analyzers.__main__ import main
 from analyzers.language_models.samples import sample_folder
-from components import archive
 from components.library import Library
+from components.site import archive
 from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "visitorVISITOR" * 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.dtype_detection import DtypeReport
-from components.downloads import Downloads, file_name, tables_zip
+from components.results.downloads import Downloads, file_name, tables_zip
 from tests.components.reports import hostile_report, report
 
 

@@ -3,9 +3,9 @@
 from html.parser import HTMLParser
 from urllib.parse import parse_qs, urlsplit
 
-from components import archive
-from components.embed import HERE, badge, element, frame
 from components.library import Library
+from components.site import archive
+from components.site.embed import HERE, badge, element, frame
 from tests.components.reports import HOSTILE, report
 from tests.components.sparsity_reports import sparsity_report
 

@@ -13,14 +13,14 @@ from analyzers import exit_feedback, limits
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest, report, training
 from analyzers.exit_feedback.command import add_options
-from components import jobs, model_jobs
-from components.api import exit as endpoint
+from components.api.endpoints import exit as endpoint
 from components.exit import names
 from components.exit.form import DATASET, DEFAULT, Form, command, form, permalink
-from components.jobs import job
-from components.model_fields import form_of
-from components.model_form import values
+from components.forms.model_fields import form_of
+from components.forms.model_form import values
 from components.pages.exit import EXAMPLES, PAGE
+from components.running import jobs, model_jobs
+from components.running.jobs import job
 from tests.components.exit_reports import at_a_glance
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.reports import COMMIT, of_model

@@ -9,15 +9,15 @@ import pytest
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.report import OverSeeds
-from components import addresses
-from components.downloads import tables_zip
 from components.exit import captions, legends, tables
 from components.exit.headline import headline, summary
 from components.exit.meter import SignalMeter
 from components.exit.sweep_table import SWEEP
-from components.export import document
 from components.pages.methods import methods_html
-from components.plain_text import powers
+from components.results.downloads import tables_zip
+from components.results.export import document
+from components.site import addresses
+from components.text.plain_text import powers
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE

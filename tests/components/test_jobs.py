@@ -10,11 +10,11 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
-from components import jobs
-from components.links import Reading
+from components.forms.links import Reading
+from components.forms.picker import UNREACHABLE, Suggestions, choices
 from components.passport.form import Form
-from components.picker import UNREACHABLE, Suggestions, choices
-from components.progress import Meter
+from components.running import jobs
+from components.running.progress import Meter
 from components.sparsity.form import Form as Pair
 
 

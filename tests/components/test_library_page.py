@@ -7,13 +7,13 @@ import gradio as gr
 import pytest
 
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidReference, InvalidRequest
-from components.identity import COOKIE, LOG_IN, identity
 from components.library import FLAG_REASONS, Identity, Library, Query
 from components.library_page.browse import PER_PAGE, query_of
 from components.library_page.contributing import add_label, thanks, who_you_are
 from components.library_page.labels import model_labels
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.library_page.taking import counted
+from components.site.identity import COOKIE, LOG_IN, identity
 from tests.components.reports import HOSTILE, report
 from tests.hub import LocalHub
 

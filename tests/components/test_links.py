@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.links import Reading, revised
+from components.forms.links import Reading, revised
 from components.passport.form import Form, command, form, permalink
 from tests.components.reports import HOSTILE, report
 

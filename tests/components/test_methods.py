@@ -10,8 +10,8 @@ from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.limits import LIMITS
 from components.pages.methods import methods_html
-from components.plain_text import powers
 from components.plots.classifier import reliability
+from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold
 TRUTH = [row.precision for row in FOUND]

@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidReference, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
-from components import jobs, model_jobs
+from components.running import jobs, model_jobs
 from tests.components.conflict_reports import PAIRS
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,8 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     package = tmp_path / "spaces.py"
     package.write_text("def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n")
     program = (
-        "import sys; from components import model_jobs as jobs; print(jobs._lend and jobs._lend('request', 42), 'spaces' in sys.modules)"
+        "import sys; from components.running import model_jobs as jobs; "
+        "print(jobs._lend and jobs._lend('request', 42), 'spaces' in sys.modules)"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
     variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})

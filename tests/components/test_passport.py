@@ -5,11 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from components.export import document
-from components.markup import table
+from components.look.theme import DARK, LIGHT
 from components.passport.evidence import evidence
 from components.passport.tiles import passport, summary
-from components.theme import DARK, LIGHT
+from components.results.export import document
+from components.text.markup import table
 from tests.components.reports import HOSTILE, hostile_report, report
 
 

@@ -12,9 +12,9 @@ from components.passport.evidence import evidence
 from components.passport.outcomes import Outcome
 from components.passport.tensor_table import TENSORS
 from components.passport.tiles import passport
-from components.plain_text import html, powers, shown
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
+from components.text.plain_text import html, powers, shown
 from tests.components.reports import report
 
 BIDI = "org/\u202egnp.exe\u2066\u200b"

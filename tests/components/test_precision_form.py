@@ -15,14 +15,14 @@ from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
-from components import jobs, model_jobs
-from components.api import precision
-from components.jobs import job
-from components.model_fields import form_of
-from components.model_form import LINKED_CHARACTERS, values
+from components.api.endpoints import precision
+from components.forms.model_fields import form_of
+from components.forms.model_form import LINKED_CHARACTERS, values
 from components.pages.precision import EXAMPLES, PAGE
 from components.precision import names
 from components.precision.form import DATASET, RANDOM, TEXT, Form, command, form, permalink
+from components.running import jobs, model_jobs
+from components.running.jobs import job
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.precision_reports import precision_report
 from tests.components.reports import COMMIT, of_model

@@ -10,9 +10,6 @@ import pytest
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.precision_variants import PrecisionReport, VariantProgress
-from components.downloads import tables_zip
-from components.export import document
-from components.legend import legend
 from components.pages.methods import methods_html
 from components.plots.marks import marked
 from components.precision import captions, tables
@@ -20,6 +17,9 @@ from components.precision.headline import headline, summary
 from components.precision.meter import VariantMeter
 from components.precision.names import PRESETS
 from components.precision.tensor_table import TENSORS, left_out
+from components.results.downloads import tables_zip
+from components.results.export import document
+from components.text.legend import legend
 from tests.components.markup import rows_of, text_of
 from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
 from tests.components.reports import HOSTILE, of_model

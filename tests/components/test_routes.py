@@ -14,10 +14,10 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from analyzers.errors import LibraryUnavailable
-from components import archive
-from components.identity import COOKIE
 from components.library import Identity, Library
-from components.routes import exports, middleware, routes
+from components.site import archive
+from components.site.identity import COOKIE
+from components.site.routes import exports, middleware, routes
 from tests.components.reports import HOSTILE, hostile_report, report
 
 ID = "a" * 64

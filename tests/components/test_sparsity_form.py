@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
-from components.links import Reading
+from components.forms.links import Reading
 from components.sparsity.form import Form, command, form, permalink
 from components.sparsity.pickers import MOST
 from tests.components.sparsity_reports import COMMIT, sparsity_report, trajectory

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from analyzers.update_sparsity.published import published
-from components.downloads import file_name, tables_zip
-from components.export import document
+from components.results.downloads import file_name, tables_zip
+from components.results.export import document
 from components.sparsity import tables
 from components.sparsity.headline import headline, summary
 from components.sparsity.matching import matching

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from components import numbers
 from components.exit.names import FROZEN, cosine, mean, spread
 from components.plots.exit_feedback.lines import line
 from components.plots.style import layout
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from components import numbers
 from components.exit.names import EXACT
 from components.plots.mark_rows import mark_rows
 from components.plots.style import exactly
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from components import numbers
 from components.conflict.names import sides
 from components.plots.gradient_conflict.lines import legend, line, said_between
 from components.plots.style import exactly, layout
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from components import numbers
 from components.plots.style import COLOURS, DASHES, MARKERS
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter

@@ -3,10 +3,10 @@
 import math
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.conflict.names import excerpts
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
 from components.plots.style import COLOURS, LIMIT, exactly, layout, text
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.plots.marks import LogAxis, marked
 from components.plots.style import exactly, layout, text
 from components.precision.names import layer_name
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

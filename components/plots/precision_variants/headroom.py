@@ -3,10 +3,10 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from components import numbers
 from components.plots.marks import marked
 from components.plots.style import GROUND, LIMIT, layout, text
 from components.precision.names import layer_name, short_layer
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from components import numbers
 from components.plots.mark_rows import mark_rows
 from components.plots.style import exactly
 from components.precision.tables import kinds
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

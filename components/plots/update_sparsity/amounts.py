@@ -4,8 +4,8 @@ import math
 from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
-from components import numbers
 from components.plots.style import COLOURS, exactly, layout, threshold
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure

@@ -4,9 +4,9 @@ import math
 from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import SparsityReport
-from components import numbers
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only
 from components.plots.style import COLOURS, exactly, layout, text
+from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

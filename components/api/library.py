@@ -1,0 +1,193 @@
+"""The library for programs and agents: what is known about models, who says so, and a way to add to it. Nothing here reads weights."""
+
+import json
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+from pydantic import ValidationError
+
+from analyzers.base import request_error
+from analyzers.errors import InvalidRequest
+from components.api.arguments import flag_of, number_of, text_of
+from components.library import FLAG_REASONS, PRECISIONS, Library, Query
+from components.library_page.contributing import add_label as add
+from components.running.jobs import sentence
+from components.site import addresses, archive
+from components.site.identity import NO_LIBRARY, identity
+
+_PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
+FIND_MODELS = (
+    "Search the models that are labelled or have stored results, one row each: what each was trained in by its labels (precision, "
+    "contributors, disputed), what it is stored as, what its values provably passed through, whether its weights fit fp16, and the id of "
+    f"its stored passport. Reads what is stored; computes nothing. {_PAGED}"
+)
+FIND_LABELS = (
+    "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). "
+    f"current: leave out labels that their contributor has replaced. {_PAGED}"
+)
+FIND_RESULTS = (
+    f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
+)
+CONSENSUS = (
+    "What the labels of one model (org/name) say together: the precision most contributors name (null for none, or a tie), whether they "
+    "disagree, every current label with its evidence, contributor and state, and those replaced since."
+)
+STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis that made it."
+ADD = (
+    "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; one is required. "
+    f"precision: one of {', '.join(PRECISIONS)}. Stands under the caller's login where the app has one; the answer says whether it is "
+    '"saved here" or "published".'
+)
+FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+
+
+def find_models(
+    text: str = "",
+    precision: str = "",
+    storage: str = "",
+    passed_through: str = "",
+    trained_in: str = "",
+    fp16_risk: str = "",
+    disputed: bool | None = None,
+    sort: str = "updated",
+    descending: bool = True,
+    page: int = 1,
+) -> dict[str, Any]:
+    """See `FIND_MODELS`."""
+    fields = {"storage": storage, "passed_through": passed_through, "trained_in": trained_in, "fp16_risk": fp16_risk}
+    return _listed("models", text, sort, descending, page, disputed=disputed, precision=precision, **fields)
+
+
+def find_labels(
+    text: str = "",
+    model: str = "",
+    precision: str = "",
+    contributor: str = "",
+    current: bool = True,
+    disputed: bool | None = None,
+    sort: str = "created",
+    descending: bool = True,
+    page: int = 1,
+) -> dict[str, Any]:
+    """See `FIND_LABELS`."""
+    fields = {"model": model, "precision": precision, "contributor": contributor}
+    return _listed("labels", text, sort, descending, page, disputed=disputed, current=current, **fields)
+
+
+def find_results(
+    text: str = "",
+    model: str = "",
+    analyzer: str = "",
+    storage: str = "",
+    passed_through: str = "",
+    trained_in: str = "",
+    fp16_risk: str = "",
+    contributor: str = "",
+    sort: str = "created",
+    descending: bool = True,
+    page: int = 1,
+) -> dict[str, Any]:
+    """See `FIND_RESULTS`."""
+    fields = {"model": model, "analyzer": analyzer, "storage": storage, "passed_through": passed_through}
+    fields |= {"trained_in": trained_in, "fp16_risk": fp16_risk, "contributor": contributor}
+    return _listed("results", text, sort, descending, page, **fields)
+
+
+def consensus(model: str = "") -> dict[str, Any]:
+    """See `CONSENSUS`."""
+    try:
+        name = text_of("model", model).strip()
+        ours = _library()
+        answer: dict[str, Any] = ours.consensus(name).model_dump(mode="json")
+        answer["replaced"] = [row.model_dump(mode="json") for row in ours.history(name) if not row.current]
+        return answer | {"badge": addresses.badge(name)}
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def stored_result(id: str = "") -> dict[str, Any]:
+    """See `STORED`."""
+    try:
+        found = _library().result(text_of("id", id)[:64])
+        if found is None:
+            raise InvalidRequest("There is no stored result of this id here.")
+        answer: dict[str, Any] = json.loads(found)
+        return answer
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def add_label(
+    request: gr.Request,
+    profile: gr.OAuthProfile | None,
+    model: str = "",
+    precision: str = "",
+    evidence: str = "",
+    quote: str = "",
+) -> dict[str, Any]:
+    """See `ADD`."""
+    try:
+        texts = [text_of(*each) for each in (("model", model), ("precision", precision), ("evidence", evidence), ("quote", quote))]
+        saved: dict[str, Any] = add(identity(profile, request), *texts).model_dump(mode="json")
+        return saved
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def flag_label(
+    request: gr.Request, profile: gr.OAuthProfile | None, label: str = "", reason: str = FLAG_REASONS[0], text: str = ""
+) -> dict[str, Any]:
+    """See `FLAG`."""
+    try:
+        named = text_of("label", label), text_of("reason", reason)
+        saved = _library().add_flag(*named, identity(profile, request), text_of("text", text))
+        answer: dict[str, Any] = saved.model_dump(mode="json")
+        return answer
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def add_endpoints() -> None:
+    """Register them. Call inside the Blocks."""
+    endpoints = (
+        (find_models, FIND_MODELS),
+        (find_labels, FIND_LABELS),
+        (find_results, FIND_RESULTS),
+        (consensus, CONSENSUS),
+        (stored_result, STORED),
+        (add_label, ADD),
+        (flag_label, FLAG),
+    )
+    for function, description in endpoints:
+        api(function, api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
+
+
+def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:
+    """A page of the list called ``kind``. Raises gr.Error."""
+    try:
+        asked: dict[str, Any] = {}
+        for name, value in fields.items():
+            if name == "disputed":
+                asked[name] = None if value is None else flag_of(name, value, False)
+            else:
+                asked[name] = flag_of(name, value, True) if name == "current" else text_of(name, value)
+        number = number_of("page", page) or "1"
+        if not (number.isascii() and number.isdigit() and len(number) <= 7):
+            raise InvalidRequest("page must be a whole number from 1 up.")
+        asked |= {"sort": text_of("sort", sort), "descending": flag_of("descending", descending, True)}
+        query = Query(text=text_of("text", text).strip(), page=int(number), **asked)
+        found: Any = getattr(_library(), kind)(query)
+        answer: dict[str, Any] = found.model_dump(mode="json")
+        return answer
+    except ValidationError as error:
+        raise gr.Error(str(request_error(error)), print_exception=False) from None
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def _library() -> Library:
+    ours = archive.library()
+    if ours is None:
+        raise InvalidRequest(NO_LIBRARY)
+    return ours

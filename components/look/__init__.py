@@ -1,0 +1,1 @@
+"""How every page looks: theme, style sheets, the bar at the top."""

@@ -1,0 +1,106 @@
+"""Reports as files a visitor can take along: JSON, a zip of CSV tables, and the self-contained page.
+
+The files lie in Gradio's own temporary folder, from which it serves them, in one folder per run. Only the ``DOWNLOADS``
+folders used last are kept, so that visitors cannot fill the disk.
+"""
+
+import io
+import re
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from analyzers import limits
+from analyzers.base import Report
+from analyzers.tables import safe_text
+from components.results.export import document
+
+_NAME_LENGTH = 80
+_BETWEEN = "-to-"
+
+
+class Files(NamedTuple):
+    """Paths of the files of one run."""
+
+    json: str
+    csv: str
+    html: str
+
+
+class Downloads:
+    """The folders of the latest runs below ``root``. Safe to use from several threads. Raises OSError when the disk refuses."""
+
+    def __init__(self, root: Path, keep: int = limits.DOWNLOADS) -> None:
+        self._root = root
+        self._keep = keep
+        self._folders: dict[Path, None] = {}
+        self._lock = threading.Lock()
+
+    def folder(self) -> Path:
+        """A new folder; the one unused for longest goes when there are too many."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="mantissa-", dir=self._root))
+        with self._lock:
+            self._folders[folder] = None
+            outdated = list(self._folders)[: len(self._folders) - self._keep]
+            for old in outdated:
+                del self._folders[old]
+        for old in outdated:
+            shutil.rmtree(old, ignore_errors=True)
+        return folder
+
+    def used(self, folder: Path) -> None:
+        """Count ``folder`` as the one used last. No effect on a folder that is gone."""
+        with self._lock:
+            if folder in self._folders:
+                del self._folders[folder]
+                self._folders[folder] = None
+
+    def write(self, report: Report) -> Files:
+        """Write the files of one report, into a folder of their own."""
+        name = file_name([*report.subject().values()], report.analyzer)
+        return write_files(self.folder(), name, report.model_dump_json(indent=2), tables_zip([report]), document([report]))
+
+
+def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) -> Files:
+    """Write JSON, zip and page under ``name`` into ``folder``. Raises OSError when the disk refuses."""
+    files = Files(str(folder / f"{name}.json"), str(folder / f"{name}-tables.zip"), str(folder / f"{name}.html"))
+    Path(files.json).write_text(text + "\n", encoding="utf-8")
+    Path(files.csv).write_bytes(tables)
+    Path(files.html).write_text(page, encoding="utf-8")
+    return files
+
+
+def file_name(refs: Sequence[str], analyzer: str) -> str:
+    """A file name made of references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
+    longest = (_NAME_LENGTH - len(_BETWEEN) * (len(refs) - 1)) // len(refs)
+    plain = (re.sub(r"[^A-Za-z0-9._-]+", "-", ref).strip(".-_")[:longest].strip(".-_") for ref in refs)
+    return f"{_BETWEEN.join(filter(None, plain)) or 'report'}-{analyzer}"
+
+
+def tables_zip(reports: Sequence[Report], failed: Sequence[tuple[str, str]] = ()) -> bytes:
+    """Every table of the reports as CSV, in one zip; no cell of text can be taken for a formula.
+
+    Several reports share each table, with what each is about in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
+    """
+    import pandas
+
+    gathered: dict[str, list[pandas.DataFrame]] = {}
+    for report in reports:
+        for name, frame in report.tables().items():
+            if len(reports) > 1 and name != "summary":
+                for column, value in reversed(report.subject().items()):
+                    frame.insert(0, column, value)
+            gathered.setdefault(name, []).append(frame)
+    if failed:
+        gathered["errors"] = [pandas.DataFrame(failed, columns=["model", "error"])]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, frames in gathered.items():
+            filled = [frame for frame in frames if not frame.empty] or frames[:1]
+            archive.writestr(f"{name}.csv", safe_text(pandas.concat(filled, ignore_index=True)).to_csv(index=False))
+    return packed.getvalue()

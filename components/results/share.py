@@ -1,0 +1,56 @@
+"""What a visitor takes along: a link, the command line, and the files. The same under one model and under several."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from analyzers.base import Report
+from components.results.downloads import Downloads, Files
+from components.site.embed import Embed, build_embed
+
+downloads = Downloads(Path(get_upload_folder()))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The parts that a finished run fills."""
+
+    link: gr.Textbox
+    command: gr.Textbox
+    json: gr.DownloadButton
+    csv: gr.DownloadButton
+    html: gr.DownloadButton
+    embed: Embed | None = None
+
+    def components(self) -> list[Any]:
+        """All of them, as the outputs of an event."""
+        own = [self.link, self.command, self.json, self.csv, self.html]
+        return own + (self.embed.components() if self.embed is not None else [])
+
+    def show(self, link: str, command: str, files: Files, report: Report | None = None) -> dict[Any, Any]:
+        """Updates that fill them. report: what is embedded; None where these are for several."""
+        embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
+        return {
+            self.link: link,
+            self.command: command,
+            self.json: gr.update(value=files.json),
+            self.csv: gr.update(value=files.csv),
+            self.html: gr.update(value=files.html),
+            **embedded,
+        }
+
+
+def build_share(prefix: str, embeds: bool = True) -> Share:
+    """Lay them out, with element ids that begin with ``prefix``. embeds: with the code that embeds one result. Call inside a tab."""
+    with gr.Column(elem_classes="m-share"):
+        link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
+        line = gr.Textbox(label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command")
+        with gr.Row(elem_classes="m-downloads"):
+            json = gr.DownloadButton("JSON", size="md", elem_id=f"{prefix}-json")
+            csv = gr.DownloadButton("Tables (CSV)", size="md", elem_id=f"{prefix}-csv")
+            html = gr.DownloadButton("Page (HTML)", size="md", elem_id=f"{prefix}-html")
+        embed = build_embed(prefix) if embeds else None
+    return Share(link, line, json, csv, html, embed)

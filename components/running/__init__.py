@@ -1,0 +1,1 @@
+"""What happens between the button and the result: the work, its progress, stopping it."""

@@ -1,0 +1,66 @@
+"""Progress as the page shows it: what is being done, how far, how long still."""
+
+import time
+
+from analyzers.base import Progress
+from components.text import numbers
+from components.text.plain_text import html
+
+_EVERY_SECONDS = 0.15
+# An estimate from the first moments jumps about; it is shown from here on.
+_SETTLED_SECONDS = 1.0
+
+
+class Meter:
+    """Turns progress into HTML, often enough to look alive and seldom enough not to flood a slow connection."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._unit = ""
+        self._shown = 0.0
+
+    @staticmethod
+    def waiting() -> str:
+        """What stands there until the first progress arrives: the wait for a free place is part of it."""
+        return _card("Starting", "", None)
+
+    @staticmethod
+    def is_progress(html: str | None) -> bool:
+        """Whether ``html`` is a meter's, and not an outcome."""
+        return "<progress" in (html or "")
+
+    def show(self, progress: Progress) -> str:
+        """The HTML for ``progress``; empty when the last one is still fresh."""
+        now = time.monotonic()
+        if progress.unit != self._unit:  # what comes takes as long as it takes, however long what came before took
+            self._unit, self._started = progress.unit, now
+        if now - self._shown < _EVERY_SECONDS:
+            return ""
+        self._shown = now
+        how_far = self._how_far(progress, now - self._started)
+        return _card(progress.note or "Reading", how_far, _share(progress), self.found(progress))
+
+    def found(self, progress: Progress) -> str:
+        """What is known already, in HTML below the bar: nothing, unless an analyzer's own meter has something to say."""
+        return ""
+
+    def _how_far(self, progress: Progress, seconds: float) -> str:
+        share = _share(progress)
+        if share is None:
+            return ""
+        show = numbers.size if progress.unit == "bytes" else numbers.count
+        unit = "" if progress.unit == "bytes" else f" {progress.unit}"
+        text = f"{share:.0%}, {show(progress.done)} of {show(progress.total)}{unit}"
+        if seconds < _SETTLED_SECONDS or not 0 < share < 1:
+            return text
+        return f"{text}, about {numbers.duration(seconds / share - seconds)} left"
+
+
+def _share(progress: Progress) -> float | None:
+    return min(1.0, progress.done / progress.total) if progress.total > 0 else None
+
+
+def _card(note: str, how_far: str, share: float | None, below: str = "") -> str:
+    value = "" if share is None else f' value="{share:.4f}"'
+    text = f'<p><span role="status" aria-live="polite">{html(note[:1].upper() + note[1:])}</span><small>{html(how_far)}</small></p>'
+    return f'<div class="m-status">{text}<progress max="1"{value} aria-label="Progress"></progress>{below}</div>'

@@ -1,0 +1,94 @@
+"""Badges: what the library knows about a model's precision, as a small SVG for a README. Drawn from what is stored; nothing is computed.
+
+Three parts: the precision it was trained in (a label before an inference), what its values passed through, and whether they fit fp16.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from components.text.plain_text import html, shown
+
+if TYPE_CHECKING:
+    from components.library import ModelRow
+
+UNKNOWN = "unknown"
+TRAINED, PASSED, FP16 = "trained", "passed", "fp16"
+KINDS = (TRAINED, PASSED, FP16)
+_LONGEST = 40
+_HEIGHT = 20
+_PADDING = 6
+# White text on each of these has a contrast of at least 4.5:1.
+_GREY, _NAME = "#62656d", "#3c3f46"
+_LABEL, _PROOF, _INFERRED, _BAD = "#2f4ac0", "#0b7a55", "#855600", "#b42318"
+_RISKS = {"fits": ("weights fit", _PROOF), "caution": ("fits with losses", _INFERRED), "overflow": ("weights overflow", _BAD)}
+_NOT_PROVEN = {"native": "nothing narrower", "undecided": UNKNOWN, "": UNKNOWN}
+
+
+class Part(NamedTuple):
+    """A question, its answer, and the answer's colour. Plain text of any kind."""
+
+    name: str
+    value: str
+    colour: str = _GREY
+
+
+def parts(row: "ModelRow | None", kinds: Sequence[str] = KINDS) -> list[Part]:
+    """What is known from the newest stored passport and from the labels, for each of ``kinds``; "unknown" where nothing is."""
+    made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row)}
+    return [made[kind] for kind in KINDS if kind in kinds]
+
+
+def svg(badge: Sequence[Part], about: str) -> str:
+    """The badge. about: the model, for a screen reader; whatever the texts hold, they are text in the drawing."""
+    drawn, left = [], 0.0
+    for part in badge:
+        for text, colour in ((part.name, _NAME), (part.value, part.colour)):
+            line = shown(text, _LONGEST)
+            wide = _width(line)
+            drawn.append(
+                f'<rect x="{left:.0f}" width="{wide + 2 * _PADDING:.0f}" height="{_HEIGHT}" fill="{colour}"/>'
+                f'<text x="{left + _PADDING:.0f}" y="14" textLength="{wide:.0f}">{html(line, _LONGEST)}</text>'
+            )
+            left += wide + 2 * _PADDING
+    said = html(f"{about}: " + ", ".join(f"{part.name} {part.value}" for part in badge), 400)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left:.0f}" height="{_HEIGHT}" role="img" aria-label="{said}">'
+        f"<title>{said}</title>"
+        f'<clipPath id="r"><rect width="{left:.0f}" height="{_HEIGHT}" rx="3"/></clipPath><g clip-path="url(#r)" fill="#fff" '
+        f'font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{"".join(drawn)}</g></svg>'
+    )
+
+
+def etag(drawing: str) -> str:
+    """The entity tag of a drawing, in its quotes."""
+    return f'"{hashlib.sha256(drawing.encode()).hexdigest()[:20]}"'
+
+
+def _trained(row: "ModelRow | None") -> Part:
+    if row is not None and row.precision:
+        return Part("trained in", f"{row.precision}, disputed" if row.disputed else row.precision, _LABEL)
+    if row is not None and row.disputed:
+        return Part("trained in", "labels disagree", _INFERRED)
+    trained = row.trained_in if row is not None else ""
+    if row is not None and row.model.startswith("sample:"):  # trained here: known
+        return Part("trained in", trained, _LABEL)
+    if trained in ("", "undecided"):
+        return Part("trained in", UNKNOWN)
+    return Part("trained in", f"{trained}, inferred", _INFERRED)
+
+
+def _passed(row: "ModelRow | None") -> Part:
+    through = row.passed_through if row is not None else ""
+    if through in _NOT_PROVEN:
+        return Part("passed through", _NOT_PROVEN[through], _GREY)
+    return Part("passed through", through.replace("_", " "), _PROOF)
+
+
+def _fp16(row: "ModelRow | None") -> Part:
+    return Part("fp16", *_RISKS.get(row.fp16_risk if row is not None else "", (UNKNOWN, _GREY)))
+
+
+def _width(text: str) -> float:
+    """Roughly how many pixels wide ``text`` is in 11 pixels of Verdana; the drawing is then fitted to it."""
+    return sum(4.0 if c in "iljtf.,: '|-" else 9.5 if c in "mwMW—…" else 6.9 for c in text)

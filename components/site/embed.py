@@ -1,0 +1,82 @@
+"""A result on somebody else's page: the code for a frame, for Gradio's own element, and for a badge in a README."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from analyzers.base import Report
+from components.site import addresses, archive
+from components.text.plain_text import shown
+
+# Stands for the address of this app, which only the browser knows: behind a proxy the server has another.
+HERE = "{here}"
+WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """The parts that a finished run fills. page: the link to the stored result."""
+
+    page: gr.Textbox
+    frame: gr.Textbox
+    element: gr.Textbox
+    badge: gr.Textbox
+
+    def components(self) -> list[Any]:
+        """All of them, as the outputs of an event."""
+        return self.codes()
+
+    def codes(self) -> list[Any]:
+        """Those that name this app's address."""
+        return [self.page, self.frame, self.element, self.badge]
+
+    def show(self, report: Report) -> dict[Any, Any]:
+        """Updates that fill them."""
+        kept = archive.is_kept(report)
+        model = next(iter(report.subject().values()))
+        return {
+            self.page: gr.update(value=HERE + addresses.stored(report.id) if kept else "", visible=kept),
+            self.frame: frame(report, kept),
+            self.element: gr.update(value=element(report), visible=report.analyzer == "dtype"),
+            self.badge: gr.update(value=badge(model), visible=report.analyzer == "dtype"),
+        }
+
+
+def frame(report: Report, kept: bool) -> str:
+    """The HTML of a frame with the result: the stored one, which is there at once, or the page that makes it."""
+    address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.again(report)}&embed=1"
+    title = shown(f"Mantissa: {', '.join(report.subject().values())}", 120)
+    return (
+        f'<iframe src="{HERE}{escape(address)}" title="{escape(title)}" width="100%" height="720" loading="lazy" '
+        'style="border: 1px solid #e4e4e1; border-radius: 14px"></iframe>'
+    )
+
+
+def element(report: Report) -> str:
+    """The HTML of Gradio's element, which becomes part of the page around it."""
+    query = f"{addresses.again(report)}&embed=1"
+    return (
+        f'<script type="module" src="{HERE}gradio.js"></script>\n'
+        f'<gradio-app src="{HERE}" data-query="{escape(query)}" initial_height="720px"></gradio-app>'
+    )
+
+
+def badge(model: str) -> str:
+    """The Markdown of the model's badge, which leads to its passport."""
+    return f"[![Mantissa: precision]({HERE}{addresses.badge(model)})]({HERE}{addresses.passport(model)})"
+
+
+def build_embed(prefix: str) -> Embed:
+    """Lay it out, folded. Call inside the tab of what is shared."""
+    with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
+        page = _code("Link to the stored result, with its title for others to show", f"{prefix}-stored", 1)
+        made = _code("As a frame", f"{prefix}-frame", 3)
+        held = _code("As Gradio's element", f"{prefix}-element", 4)
+        drawn = _code("Badge, for a README", f"{prefix}-badge", 2)
+    return Embed(page, made, held, drawn)
+
+
+def _code(label: str, name: str, lines: int) -> gr.Textbox:
+    return gr.Textbox(label=label, interactive=False, lines=lines, max_lines=lines, buttons=["copy"], elem_id=name)

@@ -1,0 +1,70 @@
+"""Who contributes: the login where the app has one, else a browser by the secret in its cookie. Never what somebody typed."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import gradio as gr
+from gradio.utils import get_space
+
+from analyzers.errors import InvalidRequest
+from components.library import Identity
+from components.site import archive
+
+COOKIE = "mantissa"
+# Without a login a name is worth what its cookie is worth: the library counts such labels apart.
+_LONGEST = 200
+_OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
+LOG_IN = "Log in with Hugging Face first: a label stands under the name of the one who gave it."
+NO_LIBRARY = "The library cannot be opened here, so nothing can be contributed: the log of the app says why."
+
+
+def has_login() -> bool:
+    """Whether this app lets people log in: a Space with ``hf_oauth: true``. Elsewhere Gradio's login is a mock that anybody can forge."""
+    return get_space() is not None and all(os.environ.get(name) for name in _OAUTH)
+
+
+def new_secret() -> str:
+    """What a browser without a login is told apart by."""
+    return secrets.token_urlsafe(24)
+
+
+def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
+    """Who sent ``request``. profile: of their login, as Gradio read it from the session.
+
+    Raises InvalidRequest where a login is needed and missing, for a request that another site made in somebody's browser, and where there
+    is no library.
+    """
+    ours = archive.library()
+    if ours is None:
+        raise InvalidRequest(NO_LIBRARY)
+    headers = getattr(request, "headers", None) or {}
+    if _elsewhere(headers):
+        raise InvalidRequest("This request was made by a page of another site: contribute on the library's own page.")
+    if profile is not None:
+        return Identity.login(str(profile.get("preferred_username") or ""), organisations(profile))
+    if has_login():
+        raise InvalidRequest(LOG_IN)
+    cookies = getattr(request, "cookies", None) or {}
+    return ours.local_identity(str(cookies.get(COOKIE, ""))[:_LONGEST])
+
+
+def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the organisations that a login may have told of."""
+    told = profile.get("orgs")
+    listed = [each for each in told if isinstance(each, Mapping)] if isinstance(told, list) else []
+    return tuple(str(each["preferred_username"]) for each in listed if each.get("preferred_username"))
+
+
+def _elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that a page of another site sent this; programs say nothing of the kind.
+
+    What a page's script cannot set counts: Sec-Fetch-Site, or from browsers without it Origin beside the host that was asked.
+    """
+    if site := headers.get("sec-fetch-site"):
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    ours = [headers.get("host", ""), *os.environ.get("SPACE_HOST", "").split(",")]
+    return bool(origin) and urlsplit(origin or "").netloc not in {host.strip() for host in ours if host.strip()}

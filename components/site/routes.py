@@ -1,0 +1,187 @@
+"""Addresses that are not Gradio's: badges, stored results, and the library as files. They are served before its own, and compute nothing.
+
+/badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from analyzers.checkpoints import parse_reference
+from analyzers.errors import InvalidReference, MantissaError
+from components.running.jobs import sentence
+from components.site import archive, badges
+from components.site.exports import FORMS, KINDS, TYPES, Exports
+from components.site.identity import COOKIE, new_secret
+from components.site.result_page import missing_page, result_page
+
+_ID = re.compile(r"[0-9a-f]{64}")
+# A badge follows a new label within minutes; a proxy between may keep it as long.
+_BADGE_CACHE = "public, max-age=300"
+# A stored report never changes.
+_RESULT_CACHE = "public, max-age=3600"
+_FOREVER = "public, max-age=31536000, immutable"
+# Results may be framed by anybody. Nothing may run but our own, nothing be sent.
+_POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
+# Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
+_OWN_FRAMES = "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
+_OURS = ("/badge/", "/result/", "/library/")
+exports = Exports()
+
+
+def routes() -> list[Route]:
+    """For the app that Gradio makes, to be looked at before its own."""
+    plots = f"/plotly-{plots_version()}.js"
+    return [
+        Route("/badge/{model:path}.svg", badge),
+        Route("/result/{id}.json", result_json),
+        Route("/result/{id}", result),
+        Route("/library/{kind}.{form}", export),
+        Route(plots, plots_script),
+        Route("/gradio.js", component_script),
+    ]
+
+
+def badge(request: Request) -> Response:
+    """The badge of a model; "unknown" where nothing is known, and 404 where it can be no model."""
+    named = request.path_params["model"]
+    try:
+        reference = parse_reference(named, local=False)
+    except InvalidReference:
+        return PlainTextResponse("This is no model id: write /badge/ORG/NAME.svg.", 404)
+    asked = request.query_params.get("show", "").split(",")
+    kinds = [kind for kind in badges.KINDS if kind in asked] or badges.KINDS
+    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    ours = archive.library()
+    row = ours.model(name) if ours is not None else None
+    return _cached(request, badges.svg(badges.parts(row, kinds), name), "image/svg+xml", _BADGE_CACHE)
+
+
+def result(request: Request) -> Response:
+    """A stored report as a page; ``?embed=1``: the result alone."""
+    found = _stored(request.path_params["id"])
+    if found is None:
+        return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
+    analyzer, made, stored = found
+    try:
+        report = archive.read(analyzer, stored)
+    except ValueError:  # of another version of this program: its JSON is still there
+        return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
+    page = result_page(report, made, f"../plotly-{plots_version()}.js", request.query_params.get("embed") == "1")
+    return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
+
+
+def result_json(request: Request) -> Response:
+    """A stored report, byte for byte as it was stored."""
+    found = _stored(request.path_params["id"])
+    if found is None:
+        return PlainTextResponse("There is no stored result of this id here.", 404)
+    answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
+    answer.headers["ETag"] = f'"{request.path_params["id"]}"'
+    answer.headers["Cache-Control"] = _RESULT_CACHE
+    answer.headers["Access-Control-Allow-Origin"] = "*"
+    return answer
+
+
+def export(request: Request) -> Response:
+    """Labels, results or models as one file. A path that is none of these is somebody else's: 404."""
+    kind, form = request.path_params["kind"], request.path_params["form"]
+    ours = archive.library()
+    if kind not in KINDS or form not in FORMS or ours is None:
+        return PlainTextResponse("There is no such file here.", 404)
+    path = exports.path(ours, kind, form)
+    return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})
+
+
+def plots_script(request: Request) -> Response:
+    """The script that draws the figures of `result`."""
+    from plotly.offline import get_plotlyjs
+
+    return Response(get_plotlyjs(), media_type="text/javascript", headers={"Cache-Control": _FOREVER})
+
+
+def component_script(request: Request) -> Response:
+    """What defines ``<gradio-app>``, of the version that is running here, for pages of other sites."""
+    import gradio
+
+    source = (Path(gradio.__file__).parent / "templates/frontend/gradio.js").read_text(encoding="utf-8")
+    return Response(source, media_type="text/javascript", headers={"Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"})
+
+
+@cache
+def plots_version() -> str:
+    """Of Plotly, which is part of its script's address."""
+    import plotly
+
+    return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
+
+
+class Guard:
+    """What answers carry beside their contents: on our own addresses an error is a sentence, a browser gets the secret that it is told
+    apart by where there is no login, and the library's page stays out of strangers' frames.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        ours, page = path.startswith(_OURS), path == "/library"
+        secret = new_secret() if page and COOKIE not in Request(scope).cookies else ""
+        begun = False
+
+        async def guarded(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                if ours:
+                    headers["X-Content-Type-Options"] = "nosniff"
+                if page:
+                    headers["Content-Security-Policy"] = _OWN_FRAMES
+                if secret:
+                    safe = "; Secure" if scope["scheme"] == "https" else ""
+                    headers.append("Set-Cookie", f"{COOKIE}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, guarded)
+        except MantissaError as error:
+            if begun:
+                raise
+            await PlainTextResponse(sentence(error), 503)(scope, receive, guarded)
+
+
+def middleware() -> list[Middleware]:
+    """For the app that Gradio makes."""
+    return [Middleware(Guard)]
+
+
+def _stored(identifier: str) -> tuple[str, str, bytes] | None:
+    ours = archive.library()
+    row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
+    stored = ours.result(identifier) if ours is not None and row is not None else None
+    return (row.result.analyzer, row.result.created, stored) if row is not None and stored is not None else None
+
+
+def _cached(request: Request, drawing: str, kind: str, cache_control: str) -> Response:
+    tag = badges.etag(drawing)
+    answer = _not_modified(request, tag) or Response(drawing, media_type=kind)
+    answer.headers["ETag"] = tag
+    answer.headers["Cache-Control"] = cache_control
+    return answer
+
+
+def _not_modified(request: Request, tag: str) -> Response | None:
+    known = request.headers.get("if-none-match", "")
+    return Response(status_code=304) if tag in [each.strip().removeprefix("W/") for each in known.split(",")] else None

@@ -1,0 +1,1 @@
+"""Numbers, words and pieces of HTML as people read them. All that comes from outside is escaped here."""

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from analyzers.checkpoints import quoted
 from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.language_models.ffn import decoder_layers, text_config
+from analyzers.language_models.head import LogitMap
 
 # Where families keep the norm behind their last layer, and what may follow it.
-_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm")
+_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm")
 _BEHIND = "project_out"
 _CLOSE = {torch.float32: 1e-3, torch.float64: 1e-9}
 _CLOSE_NARROW = 0.1
@@ -47,12 +48,12 @@ class ModelHead:
         if found is None:
             raise UnknownArchitecture(f"Where models of the type {kind} have their final norm is not known.")
         norms = tuple(each for each in (getattr(decoder, found), getattr(decoder, _BEHIND, None)) if each is not None)
-        scaling = float(getattr(config, "logits_scaling", None) or 1.0)
+        finish = LogitMap.of(model)
         return cls(
             weight=head.weight,
             bias=head.bias,
-            scale=float(getattr(config, "logit_scale", None) or 1.0) / scaling,
-            cap=getattr(config, "final_logit_softcapping", None),
+            scale=finish.factor / finish.divisor,
+            cap=finish.cap,
             norms=norms,
             tied=head.weight is whole.get_input_embeddings().weight,
         )

@@ -5,7 +5,7 @@ query, key and value, that are computed in one product. Experts are not modules 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,15 @@ def _grouped(config: Any) -> dict[str, Rows]:
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
     return {"q": slice(0, queries), "k": slice(queries, queries + keys), "v": slice(queries + keys, queries + 2 * keys)}
+
+
+def _one_key(config: Any) -> dict[str, Rows]:
+    """All queries, one key, one value; or, where all heads have their own, head by head."""
+    if not config.multi_query:
+        return _by_head(config)
+    width = config.hidden_size
+    size = width // config.num_attention_heads
+    return {"q": slice(0, width), "k": slice(width, width + size), "v": slice(width + size, width + 2 * size)}
 
 
 def _by_head(config: Any) -> dict[str, Rows]:
@@ -74,13 +83,17 @@ class AttentionNames:
 class Family:
     """Names of a family. experts: a module with all experts of a layer; shared: an FFN beside them that every token goes through.
 
-    A layer of such a family that has no experts has the ``ffn``.
+    A layer of such a family that has no experts has the ``ffn``. multiplied, divided, bounded: settings by which what the head gives is
+    multiplied or divided, and the cap that bounds it, where the family has such (`head.LogitMap`).
     """
 
     ffn: FFNNames
     attention: AttentionNames
     experts: str | None = None
     shared: FFNNames | None = None
+    multiplied: str | None = None
+    divided: str | None = None
+    bounded: str | None = None
 
 
 def _fused(where: str, name: str, output: str, rows: Callable[[Any], Mapping[str, Rows]]) -> AttentionNames:
@@ -88,18 +101,29 @@ def _fused(where: str, name: str, output: str, rows: Callable[[Any], Mapping[str
 
 
 _GATED = FFNNames("up_proj", "down_proj", "act_fn", "gate_proj")
-_LLAMA = Family(_GATED, AttentionNames())
-_SHARED = FFNNames("up_proj", "down_proj", "act_fn", "gate_proj", where="mlp.shared_expert")
+_PLAIN = FFNNames("up_proj", "down_proj", "act_fn")
+_HALVES = FFNNames("gate_up_proj", "down_proj", "activation_fn", "gate_up_proj")
 _DENSE = FFNNames("dense_h_to_4h", "dense_4h_to_h", "act")
+_LLAMA = Family(_GATED, AttentionNames())
+_GEMMA = replace(_LLAMA, bounded="final_logit_softcapping")
+_GRANITE = replace(_LLAMA, divided="logits_scaling")
+_EXPERTS = replace(_LLAMA, experts="mlp.experts")
 
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3", "smollm3"), _LLAMA),
-    "phi3": Family(
-        FFNNames("gate_up_proj", "down_proj", "activation_fn", "gate_up_proj"), _fused("self_attn", "qkv_proj", "o_proj", _grouped)
-    ),
+    **dict.fromkeys(("llama", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "gemma", "olmo", "olmo2", "olmo3"), _LLAMA),
+    **dict.fromkeys(("smollm3", "stablelm", "exaone4", "ernie4_5", "seed_oss", "hunyuan_v1_dense", "helium", "cwm"), _LLAMA),
+    **dict.fromkeys(("gemma2", "gemma3_text", "vaultgemma"), _GEMMA),
+    **dict.fromkeys(("cohere", "cohere2"), replace(_LLAMA, multiplied="logit_scale")),
+    "hyperclovax": replace(_LLAMA, multiplied="logits_scaling"),
+    "granite": _GRANITE,
+    **dict.fromkeys(("nemotron", "arcee", "jais2", "apertus"), Family(_PLAIN, AttentionNames())),
+    **dict.fromkeys(("glm", "glm4"), Family(_HALVES, AttentionNames())),
+    "phi3": Family(_HALVES, _fused("self_attn", "qkv_proj", "o_proj", _grouped)),
     "phi": Family(FFNNames("fc1", "fc2", "activation_fn"), AttentionNames(o="dense")),
     "starcoder2": Family(FFNNames("c_fc", "c_proj", "act"), AttentionNames()),
     "gpt2": Family(FFNNames("c_fc", "c_proj", "act"), _fused("attn", "c_attn", "c_proj", _thirds)),
+    "gpt_bigcode": Family(FFNNames("c_fc", "c_proj", "act"), _fused("attn", "c_attn", "c_proj", _one_key)),
+    "gpt_neo": Family(FFNNames("c_fc", "c_proj", "act"), AttentionNames("attn.attention", o="out_proj")),
     "gptj": Family(FFNNames("fc_in", "fc_out", "act"), AttentionNames("attn", o="out_proj")),
     "gpt_neox": Family(_DENSE, _fused("attention", "query_key_value", "dense", _by_head)),
     "opt": Family(FFNNames("fc1", "fc2", "activation_fn", where=""), AttentionNames(o="out_proj")),
@@ -107,5 +131,16 @@ FAMILIES: dict[str, Family] = {
         FFNNames("dense_h_to_4h", "dense_4h_to_h", "gelu_impl"), _fused("self_attention", "query_key_value", "dense", _by_head)
     ),
     "falcon": Family(_DENSE, _fused("self_attention", "query_key_value", "dense", _falcon)),
-    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), Family(_GATED, AttentionNames(), "mlp.experts", _SHARED)),
+    "mpt": Family(FFNNames("up_proj", "down_proj", "act", where="ffn"), _fused("attn", "Wqkv", "out_proj", _thirds)),
+    **dict.fromkeys(("mixtral", "qwen3_moe", "gpt_oss", "olmoe", "flex_olmo", "phimoe", "minimax_m2"), _EXPERTS),
+    "qwen2_moe": replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_expert")),
+    **dict.fromkeys(
+        ("glm4_moe", "dots1", "ernie4_5_moe", "exaone_moe"), replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_experts"))
+    ),
+    "granitemoe": replace(_GRANITE, experts="block_sparse_moe.experts"),
+    "granitemoeshared": replace(
+        _GRANITE,
+        experts="block_sparse_moe.experts",
+        shared=FFNNames("input_linear", "output_linear", "activation", "input_linear", where="shared_mlp"),
+    ),
 }

@@ -54,13 +54,13 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
     Raises UnknownArchitecture, naming the model type, for a family that is not known.
     """
-    family = _family(model)
+    family = family_of(model)
     return tuple(ffn for layer, block in enumerate(decoder_layers(model)) for ffn in _ffns(layer, block, family))
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
     """The attention projections of every layer, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
-    names, config = _family(model).attention, text_config(model)
+    names, config = family_of(model).attention, text_config(model)
     return tuple(
         Attention(layer, _projections(block, names, config), block.get_submodule(names.where))
         for layer, block in enumerate(decoder_layers(model))
@@ -75,7 +75,7 @@ def text_config(model: nn.Module) -> Any:
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
     """The decoder's layers, in order."""
     decoder = cast(Any, model).get_decoder()
-    return cast(nn.ModuleList, decoder.layers if hasattr(decoder, "layers") else decoder.h)
+    return cast(nn.ModuleList, next(getattr(decoder, name) for name in ("layers", "h", "blocks") if hasattr(decoder, name)))
 
 
 def unknown_family(kind: str) -> UnknownArchitecture:
@@ -83,7 +83,8 @@ def unknown_family(kind: str) -> UnknownArchitecture:
     return UnknownArchitecture(f"Where models of the type {quoted(kind)} have their neurons is not known; known are {', '.join(FAMILIES)}.")
 
 
-def _family(model: nn.Module) -> Family:
+def family_of(model: nn.Module) -> Family:
+    """The names of its family. Raises UnknownArchitecture, naming the model type, for one that is not known."""
     kind = str(text_config(model).model_type)
     if kind not in FAMILIES:
         raise unknown_family(kind)

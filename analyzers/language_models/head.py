@@ -1,18 +1,43 @@
 """The head of a language model: losses of samples and the gradient that enters the decoder, a few answer tokens at a time."""
 
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from analyzers.language_models.ffn import text_config
+from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
 
 # One piece of the logits: all of them at once would be the largest tensor of the run. With fewer rows the head's weights would be read
 # over and over.
 _BYTES = 16 << 20
 _ROWS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LogitMap:
+    """From what a model's head gives to its logits: z = cap tanh(y / cap), y = factor / divisor times what it gives; without a cap, y."""
+
+    factor: float = 1.0
+    divisor: float = 1.0
+    cap: float | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Self:
+        """Of a model or its outline, from the settings that its family has. Raises UnknownArchitecture for one that is not known."""
+        config, family = text_config(model), family_of(model)
+        factor, divisor = (1.0 if name is None else float(getattr(config, name)) for name in (family.multiplied, family.divided))
+        return cls(factor, divisor, None if family.bounded is None else getattr(config, family.bounded))
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """(.., V) to the same, by the operations of the model itself, so that not one bit differs."""
+        if self.factor != 1:
+            given = given * self.factor
+        if self.divisor != 1:
+            given = given / self.divisor
+        return given if self.cap is None else torch.tanh(given / self.cap) * self.cap
 
 
 def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: Literal["mean", "sum"]) -> tuple[Tensor, Tensor]:
@@ -31,11 +56,12 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
     losses = torch.zeros(len(hidden), dtype=kind, device=hidden.device)
     gradient = torch.zeros_like(hidden)
     piece = _piece(model, kind)
+    head, finish = cast(Any, model).get_output_embeddings(), LogitMap.of(model)
     for first in range(0, len(targets), piece):
         here = slice(first, first + piece)
         rows = hidden[samples[here], positions[here]].detach().requires_grad_()
         with torch.enable_grad():
-            logits = _logits(model, rows).to(kind)
+            logits = finish(head(rows)).to(kind)
             weighted = cross_entropy(logits, targets[here].to(logits.device), reduction="none").to(rows.device) * weights[samples[here]]
             gradient[samples[here], positions[here]] = torch.autograd.grad(weighted.sum(), rows)[0]
         losses.index_add_(0, samples[here], weighted.detach())
@@ -51,10 +77,3 @@ def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:
 def _piece(model: nn.Module, kind: torch.dtype) -> int:
     """Rows of logits at a time."""
     return max(_ROWS, _BYTES // (kind.itemsize * int(text_config(model).vocab_size)))
-
-
-def _logits(model: nn.Module, hidden: Tensor) -> Tensor:
-    """(n, d) to (n, V), as the model itself does it."""
-    logits: Tensor = cast(Any, model).get_output_embeddings()(hidden)
-    cap = getattr(text_config(model), "final_logit_softcapping", None)
-    return logits if cap is None else cap * torch.tanh(logits / cap)

@@ -40,7 +40,7 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length:
     config, ffns = text_config(model), ffn_layers(model)
     narrow = dtype.itemsize < torch.float32.itemsize
     layers = 1 + max(ffn.layer for ffn in ffns)
-    chosen = cast(int, getattr(config, "num_experts_per_tok", 1))
+    chosen = cast(int, getattr(config, "num_experts_per_tok", 1) or 1)
     widths = [_EXPERT * chosen * ffn.width if ffn.expert == 0 else _FFN * ffn.width for ffn in ffns if not ffn.expert]
     hidden = ffns[0].hidden
     scores = config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)

@@ -9,7 +9,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.precision_variants.variants import Settings
 
 # Families that choose a class of attention as they are built, so that it cannot be changed afterwards.
-_BUILT_IN = ("gptj", "falcon", "bloom")
+_BUILT_IN = ("gptj", "gpt_neo", "falcon", "bloom")
 
 
 def implementation(name: str, settings: Settings, opened: OpenModel) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers.language_models.ffn import text_config
+from analyzers.language_models.head import LogitMap
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.arithmetic import arithmetic
 from analyzers.precision_variants.headroom import Peaks
@@ -115,8 +116,7 @@ class Run:
                 self._rows = self._final.detach().requires_grad_()
                 with self._parts.autocast():
                     logits = self._parts.logits(self._rows)
-                cap = getattr(text_config(self.anatomy.model), "final_logit_softcapping", None)
-                self.logits = logits if cap is None else torch.tanh(logits / cap) * cap
+                self.logits = LogitMap.of(self.anatomy.model)(logits)
             self._targets = self._targets.to(self.logits.device)
             self.log_p = log_probabilities(self.logits, self._targets)
         for leaf in self._embedding_leaves:
@@ -265,9 +265,13 @@ class Run:
 
 
 def _gradients(output: Tensor, wanted: Sequence[Any], gradient: Tensor, again: bool = False) -> list[Tensor]:
-    """Of what is wanted; zeros where nothing depends on it. again: the way back is needed once more."""
+    """Of what is wanted; zeros where nothing depends on it, a single one for an edge of the graph. again: it is gone once more."""
     found = torch.autograd.grad(output, cast(Any, wanted), gradient.to(output.device, output.dtype), retain_graph=again, allow_unused=True)
-    return [torch.zeros_like(each) if arrived is None else arrived for each, arrived in zip(wanted, found, strict=True)]
+
+    def zero(of: Any) -> Tensor:
+        return torch.zeros_like(of) if isinstance(of, Tensor) else gradient.new_zeros(())
+
+    return [zero(each) if arrived is None else arrived for each, arrived in zip(wanted, found, strict=True)]
 
 
 def _add(held: dict[str, Tensor], name: str, gradient: Tensor) -> None:

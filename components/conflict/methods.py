@@ -58,9 +58,11 @@ a share of the sum of |score|; the others are 0, forward and backward, in the la
 the interval of the difference is that of the paired jackknife. The published run is of Llama-2-7b with k = 12.5 % by gate in the last of
 its 32 layers on 50 samples of Alpaca: the layers below it see the same forward pass and another gradient.</p>
 <h2 id="conflict-limits">What is run</h2>
-<p>Models with safetensors weights and a causal language modelling head of a known family: Llama, Qwen, Mistral, Gemma, OLMo, Phi-3, GPT-2,
-GPT-NeoX, OPT, BLOOM, Falcon, StarCoder2, and mixtures of experts (Mixtral, Qwen-MoE, gpt-oss). Code of a repository is never run. What a
-model needs and what this machine has is compared before anything is loaded. Texts are laid out by the tokenizer's chat template where it
+<p>Models with safetensors weights and a causal language modelling head of a known family: Llama, Qwen, Mistral, Gemma, OLMo, Phi, GPT-2,
+GPT-Neo, GPT-J, GPT-NeoX, OPT, BLOOM, Falcon, MPT, StarCoder, StableLM, SmolLM, Cohere, Granite, GLM-4, Nemotron, EXAONE, ERNIE, Seed-OSS,
+HunYuan and others with layers like theirs, and mixtures of experts (Mixtral, Qwen-MoE, OLMoE, Phi-MoE, Granite-MoE, GLM-4-MoE, MiniMax-M2,
+gpt-oss); another is named, with all that are known. Code of a repository is never run. What a model needs and what this machine has is
+compared before anything is loaded. Texts are laid out by the tokenizer's chat template where it
 has one; samples are padded on the right, and padding is dropped before anything is multiplied. At most {limits.CONFLICT_SAMPLES} samples
 of {limits.CONFLICT_TOKENS:,} tokens; from the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU
 1,000 times as many. The exact tokens are in the JSON, so that anyone can compute it again.</p>

@@ -20,6 +20,11 @@ COMMON = {
     "num_key_value_heads": KEY_HEADS, "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
 }  # fmt: skip
 OLDER = {"n_embd": HIDDEN, "n_inner": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}
+GROUPS = {
+    "n_routed_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH, "n_group": 1, "topk_group": 1,
+    "n_shared_experts": 1, "num_shared_experts": 1, "first_k_dense_replace": 0, "mlp_layer_types": ["sparse"] * LAYERS, "head_dim": HEAD,
+}  # fmt: skip
+SCALED = {"logits_scaling": 3.0, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.4}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH, "decoder_sparse_step": 1}
 
 Cut = Callable[[Tensor], Tensor]  # from a weight to the rows (units, width) of one block
@@ -96,12 +101,15 @@ def heads(block: str) -> Cut:
     return of_heads("qkv".index(block))
 
 
+PLAIN = plain("mlp.up_proj", "mlp.down_proj")
 DENSE = plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
-HALVES = {
-    "gate": ("mlp.experts.gate_up_proj", part(0, 2)),
-    "up": ("mlp.experts.gate_up_proj", part(1, 2)),
-    "down": ("mlp.experts.down_proj", columns),
-}
+
+
+def halves(where: str = "mlp.experts.", both: str = "gate_up_proj", down: str = "down_proj") -> dict[str, tuple[str, Cut]]:
+    return {"gate": (where + both, part(0, 2)), "up": (where + both, part(1, 2)), "down": (where + down, columns)}
+
+
+HALVES = halves()
 TURNS: dict[str, tuple[str, Cut]] = {
     "gate": ("mlp.experts.gate_up_proj", lambda weight: weight.T[0::2]),
     "up": ("mlp.experts.gate_up_proj", lambda weight: weight.T[1::2]),
@@ -130,12 +138,31 @@ ARCHITECTURES = {
     "olmo2": llama("olmo2"),
     "olmo3": llama("olmo3", sliding_window=5),
     "smollm3": llama("smollm3"),
+    "ministral": llama("ministral", head_dim=HEAD, sliding_window=5),
+    "ministral3": llama("ministral3", head_dim=HEAD),
+    "stablelm": llama("stablelm", use_parallel_residual=True, use_qkv_bias=True),
+    "exaone4": llama("exaone4", sliding_window=5),
+    "ernie4_5": llama("ernie4_5", head_dim=HEAD),
+    "seed_oss": llama("seed_oss", head_dim=HEAD),
+    "hunyuan_v1_dense": llama("hunyuan_v1_dense", head_dim=HEAD),
+    "helium": llama("helium", head_dim=HEAD),
+    "cwm": llama("cwm", head_dim=HEAD, sliding_window=5),
+    "vaultgemma": llama("vaultgemma", head_dim=HEAD, sliding_window=5, query_pre_attn_scalar=HEAD, final_logit_softcapping=3.0),
+    "cohere": llama("cohere", logit_scale=0.25),
+    "cohere, norms of queries": llama("cohere", logit_scale=2.0, use_qk_norm=True),
+    "cohere2": llama("cohere2", logit_scale=0.25, sliding_window=5),
+    "granite": llama("granite", **SCALED),
+    "hyperclovax": llama("hyperclovax", **SCALED),
+    "nemotron": Architecture("nemotron", {**PLAIN, **separate()}, {"head_dim": HEAD}),
+    "arcee": Architecture("arcee", {**PLAIN, **separate()}, {"head_dim": HEAD}),
+    "jais2": Architecture("jais2", {**PLAIN, **separate()}, {"head_dim": HEAD}),
+    "apertus": Architecture("apertus", {**PLAIN, **separate()}),
+    "glm": Architecture("glm", {**halves("mlp."), **separate()}, {"head_dim": HEAD}),
+    "glm4": Architecture("glm4", {**halves("mlp."), **separate()}, {"head_dim": HEAD}),
     "phi3": Architecture(
         "phi3",
         {
-            "gate": ("mlp.gate_up_proj", part(0, 2)),
-            "up": ("mlp.gate_up_proj", part(1, 2)),
-            "down": ("mlp.down_proj", columns),
+            **halves("mlp."),
             **fused("self_attn.", "qkv_proj", "o_proj", lambda block: lambda weight: weight[FUSED_QKV[block]]),
         },
     ),
@@ -150,6 +177,27 @@ ARCHITECTURES = {
             "o": ("attn.c_proj", columns),
         },
         OLDER,
+        "transformer.h",
+    ),
+    "gpt_bigcode": Architecture(
+        "gpt_bigcode", {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj", after_heads)}, OLDER, "transformer.h"
+    ),
+    "gpt_bigcode, a key for each head": Architecture(
+        "gpt_bigcode",
+        {**plain("mlp.c_fc", "mlp.c_proj"), **fused("attn.", "c_attn", "c_proj", heads)},
+        {**OLDER, "multi_query": False},
+        "transformer.h",
+    ),
+    "mpt": Architecture(
+        "mpt",
+        {**plain("ffn.up_proj", "ffn.down_proj"), **fused("attn.", "Wqkv", "out_proj", lambda block: part("qkv".index(block), 3))},
+        {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS},
+        "transformer.blocks",
+    ),
+    "gpt_neo": Architecture(
+        "gpt_neo",
+        {**plain("mlp.c_fc", "mlp.c_proj"), **separate("attn.attention.", "out_proj")},
+        {"num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global", "local"], 1]], "window_size": 5},
         "transformer.h",
     ),
     "gptj": Architecture(
@@ -199,6 +247,33 @@ ARCHITECTURES = {
         "qwen2_moe", {**gated("mlp.shared_expert."), **separate()}, {**EXPERTS, "shared_expert_intermediate_size": 40}, experts=HALVES
     ),
     "qwen3_moe": Architecture("qwen3_moe", separate(), {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
+    "olmoe": Architecture("olmoe", separate(), EXPERTS, experts=HALVES),
+    "flex_olmo": Architecture("flex_olmo", separate(), EXPERTS, experts=HALVES),
+    "phimoe": Architecture("phimoe", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2}, experts=HALVES),
+    "minimax_m2": Architecture(
+        "minimax_m2", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD}, experts=HALVES
+    ),
+    "glm4_moe": Architecture("glm4_moe", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "dots1": Architecture("dots1", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "exaone_moe": Architecture("exaone_moe", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "ernie4_5_moe": Architecture(
+        "ernie4_5_moe",
+        {**gated("mlp.shared_experts."), **separate()},
+        {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": WIDTH, "moe_layer_start_index": 0, "moe_num_shared_experts": 1},
+        experts=HALVES,
+    ),
+    "granitemoe": Architecture(
+        "granitemoe",
+        separate(),
+        {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2},
+        experts=halves("block_sparse_moe.experts."),
+    ),
+    "granitemoeshared": Architecture(
+        "granitemoeshared",
+        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40},
+        experts=halves("block_sparse_moe.experts."),
+    ),
     "gpt_oss": Architecture(
         "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
     ),

@@ -260,7 +260,7 @@ def test_losses_that_are_not_finite_are_refused() -> None:
 
 
 def test_an_unknown_family_is_named() -> None:
-    model = build(Architecture("gpt_bigcode", {}, {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}))
+    model = build(Architecture("codegen", {}, {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}))
     for find in (ffn_layers, attention_projections):
-        with pytest.raises(UnknownArchitecture, match=r'type "gpt_bigcode" .* known are llama, '):
+        with pytest.raises(UnknownArchitecture, match=r'type "codegen" .* known are llama, '):
             find(model)

@@ -86,7 +86,7 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture, WITHOUT_HEAD + '"LlamaModel"'),
         (lambda: files(model_type="bert", architectures=["BertForMaskedLM"]), UnknownArchitecture, WITHOUT_HEAD + '"BertForMaskedLM"'),
         (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
-        (lambda: files(model_type="gpt_bigcode", architectures=None), UnknownArchitecture, 'type "gpt_bigcode" have their neurons'),
+        (lambda: files(model_type="codegen", architectures=None), UnknownArchitecture, 'type "codegen" have their neurons'),
         (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
         *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
           for kind in ("dbrx", "llama4", "xlnet")),
@@ -204,14 +204,14 @@ def test_nothing_in_a_repository_chooses_code_or_other_files(tmp_path: Path) -> 
         assert encode(opened.tokenizer, builtin_pairs()[:1], 64)[0].token_ids[0] == 0
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "gemma2", "cohere", "granitemoeshared", "mpt", "glm4_moe"])
 def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
     model: Any = build(ARCHITECTURES[name], dtype=torch.float32, vocab_size=512)
     model.save_pretrained(tmp_path / "model", max_shard_size="40KB")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(sample_folder("tiny-fp32") / file, tmp_path / "model" / file)
     with open_model(str(tmp_path / "model"), Access(local=True)) as opened:
-        assert opened.attention == ("eager" if name == "gemma2" else "sdpa")
+        assert opened.attention == ("eager" if name in ("gemma2", "mpt") else "sdpa")
         found: Any = loaded(opened)
         batch = batch_of(opened)
         torch.testing.assert_close(found(batch.token_ids).logits, model(batch.token_ids).logits, rtol=1e-4, atol=1e-4)

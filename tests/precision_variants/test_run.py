@@ -19,7 +19,8 @@ TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manua
 
 
 # With sdpa attention, but for the families that have none.
-ATTENTION = {name: "eager" if name in ("gemma2", "gpt_oss", "gptj", "bloom") else "sdpa" for name in ARCHITECTURES}
+EAGER = ("gemma2", "vaultgemma", "gpt_oss", "gptj", "gpt_neo", "bloom", "mpt")
+ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURES}
 
 
 def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
@@ -38,7 +39,7 @@ def whole(model: nn.Module, dtype: torch.dtype) -> dict[tuple[str, str], Tensor]
         parameter.data = parameter.data.to(dtype)
     model.requires_grad_(True)
     decoder: Any = cast(Any, model).get_decoder()
-    layers = decoder.layers if hasattr(decoder, "layers") else decoder.h
+    layers = next(getattr(decoder, name) for name in ("layers", "h", "blocks") if hasattr(decoder, name))
     kept: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., None]:

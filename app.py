@@ -46,8 +46,8 @@ def build() -> gr.Blocks:
         exit_page.build(page)
     with app.route("Library", "/library") as page:
         library_page.build(page)
-    with app.route("Methods", "/methods"):
-        methods.build()
+    with app.route("Methods", "/methods") as page:
+        methods.build(page)
     app.queue(max_size=limits.QUEUE, default_concurrency_limit=limits.JOBS)
     return app
 

@@ -216,4 +216,8 @@ LIBRARY_ATTEMPTS = _limit(
 LIBRARY_WAIT_SECONDS = _limit(
     "LIBRARY_WAIT_SECONDS", 600, "seconds", "Longest wait that the library's publisher accepts from Retry-After and back-off at a time."
 )
+REFIT_SECONDS = _limit(
+    "REFIT_SECONDS", 300, "seconds", "Shortest time between two fits of the classifier on the library's labels: each takes ten seconds."
+)
+FIT_SECONDS = _limit("FIT_SECONDS", 600, "seconds", "Longest fit of the classifier on the library's labels, in a process of its own.")
 LIBRARY_BUSY_SECONDS = _limit("LIBRARY_BUSY_SECONDS", 30, "seconds", "Longest wait for another process that writes to the same library.")

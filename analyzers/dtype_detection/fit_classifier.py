@@ -2,7 +2,7 @@
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json:
 coefficients, what they were fitted on, and how good they are on families left out. It takes about ten seconds, and the
-same input gives the same bytes on the same machine and versions. Needs scikit-learn (tests/requirements.txt).
+same input gives the same bytes on the same machine and versions.
 """
 
 import argparse

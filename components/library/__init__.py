@@ -8,6 +8,7 @@ from components.library.library import Counts, Library, LibraryState, Saved
 from components.library.models import ModelRow
 from components.library.place import data_folder, is_ephemeral
 from components.library.query import Page, Query
+from components.library.refit import Fitting
 from components.library.results import ResultRow
 from components.library.schema import FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
@@ -16,6 +17,7 @@ __all__ = [
     "PRECISIONS",
     "Consensus",
     "Counts",
+    "Fitting",
     "Flag",
     "Identity",
     "Label",

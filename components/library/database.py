@@ -151,6 +151,14 @@ class Database:
                 connection.rollback()
                 raise
 
+    def version(self) -> str:
+        """A text that changes when something is added."""
+        with self.read() as connection:
+            row = connection.execute(
+                "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results)"
+            ).fetchone()
+        return ".".join(str(number or 0) for number in row)
+
     def close(self) -> None:
         """Close the file. Idempotent."""
         with self._lock:

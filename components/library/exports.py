@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
+from analyzers.tables import all_safe, safe
 from components.library import labels, models, results
 from components.library.database import Database
 from components.library.rows import LABEL_FIELDS, RESULT_FACTS, schema_of
@@ -94,7 +95,7 @@ def _batches(database: Database, kind: Kind) -> Iterator[list[dict[str, Any]]]:
 
 def _flat(kind: Kind, row: Any) -> dict[str, Any]:
     if kind == "models":
-        return models.model_row(row).model_dump()
+        return models.facts(row)
     record, *standing, published = row
     state = {"state": "published" if published else "saved here", "commit": published}
     found: dict[str, Any] = json.loads(record)
@@ -114,16 +115,20 @@ def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]
 
 
 def _write_csv(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
-    import pandas
-
-    from analyzers.tables import safe_text
-
-    columns = list(_FIELDS[kind])
+    kinds = _FIELDS[kind]
     with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(",".join(columns) + "\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(kinds)
         for batch in batches:
-            plain = [{name: " ".join(cell) if isinstance(cell, tuple | list) else cell for name, cell in row.items()} for row in batch]
-            safe_text(pandas.DataFrame(plain, columns=columns)).to_csv(file, index=False, header=False)
+            writer.writerows(zip(*(_cells([row[name] for row in batch], kinds[name]) for name in kinds), strict=True))
+
+
+def _cells(values: list[Any], kind: Any) -> list[Any]:
+    """A column of a CSV file, where no text is a formula."""
+    if kind not in (str, list):
+        return values
+    texts = values if kind is str else [" ".join(each) for each in values]
+    return texts if all_safe(texts) else [safe(text) for text in texts]
 
 
 def _write_jsonl(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:

@@ -21,7 +21,7 @@ from components.library.exports import Form, Kind, export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
 from components.library.query import List, Page, Query, paged, select
-from components.library.refit import last_fit, refit
+from components.library.refit import Fitting, Refit
 from components.library.reports import kept
 from components.library.results import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
@@ -85,6 +85,7 @@ class Library:
         self._folder = folder
         self._database = database
         self._publisher = publisher
+        self._refit = Refit(database, folder)
         self._ephemeral = ephemeral
 
     @classmethod
@@ -115,9 +116,10 @@ class Library:
         return cls(folder, database, publisher, bool(ephemeral))
 
     def close(self) -> None:
-        """Stop publishing and close the file. Idempotent. What is not published yet is when the library is next opened."""
+        """Stop publishing and fitting, and close the file. Idempotent. What is not published yet is when the library is next opened."""
         if self._publisher is not None:
             self._publisher.close()
+        self._refit.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -288,11 +290,7 @@ class Library:
 
     def version(self) -> str:
         """A text that changes when something is added: for whoever keeps what was made of it."""
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results)"
-            ).fetchone()
-        return ".".join(str(number or 0) for number in row)
+        return self._database.version()
 
     def export(self, folder: Path, kind: Kind, form: Form) -> Path:
         """Write all labels (replaced ones too), results (without their reports) or models as one file into ``folder``.
@@ -308,13 +306,18 @@ class Library:
     def refit(self) -> Fit:
         """The classifier fitted on `training_set`, with its accuracy on families left out; kept until that changes.
 
-        Takes about ten seconds of computing where it did. Raises InvalidRequest where labels and extremes are too few, OSError.
+        Takes about ten seconds, in a process of its own, where it did. Raises InvalidRequest where labels and extremes are too few,
+        LimitExceeded, LibraryUnavailable where one is going on, OSError.
         """
-        return refit(self._database, self._folder)
+        return self._refit.fit()
 
-    def last_fit(self) -> Fit | None:
-        """What `refit` found last, at once; None where nobody asked for it yet."""
-        return last_fit(self._folder)
+    def fitting(self) -> Fitting:
+        """What `refit` found last, and whether it still holds, at once."""
+        return self._refit.standing()
+
+    def refit_soon(self) -> None:
+        """Let `refit` run in the background where something was added since, at most once in REFIT_SECONDS."""
+        self._refit.start()
 
     def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Any]) -> Any:
         page, count, of_page, of_count = select(wanted, query, columns)

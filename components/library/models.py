@@ -45,7 +45,12 @@ class ModelRow(Data):
 
 def model_row(row: Any) -> ModelRow:
     """A row of `COLUMNS`."""
-    return ModelRow(**dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9])})
+    return ModelRow.model_construct(**facts(row))
+
+
+def facts(row: Any) -> dict[str, Any]:
+    """The fields of a row of `COLUMNS`."""
+    return dict(zip(ModelRow.model_fields, row, strict=True)) | {"disputed": bool(row[9])}
 
 
 def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:

@@ -1,48 +1,166 @@
-"""The classifier of the training precision, fitted again on the labels of the library."""
+"""The classifier of the training precision, fitted again on the labels of the library.
+
+A fit is ten seconds of computing, in which this process would answer nobody: it runs in one of its own, as the command that also fits
+the classifier that ships.
+"""
 
 import hashlib
-import json
+import logging
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from analyzers.dtype_detection.classifier import Fit
+import analyzers
+from analyzers import limits
+from analyzers.base import Data
+from analyzers.dtype_detection.classifier import Fit, fitted
+from analyzers.dtype_detection.examples import examples
+from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
+from components.library.checks import now
 from components.library.database import Database
 from components.library.exports import training_set
+from components.library.lock import FolderLock
 
 _KEPT = "classifier.json"
 _LABELS = "library-labels.csv"
-_fitting = threading.Lock()
+_FOUND = ".classifier.fitted.json"
+_JOIN_SECONDS = 10
+_log = logging.getLogger("mantissa")
 
 
-def refit(database: Database, folder: Path) -> Fit:
-    """Fit on the training set as it is now, and keep what was found in ``folder`` until it changes. See `Library.refit`."""
-    from analyzers.dtype_detection.fit_classifier import fit_all
+class Fitting(Data):
+    """How the classifier of the library stands.
 
-    with _fitting:
-        path = folder / _LABELS
-        training_set(database, path)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        kept = _read(folder)
-        if kept is not None and kept[0] == digest:
-            return kept[1]
-        found = fit_all(path)
-        unfinished = folder / f".{_KEPT}.unfinished"
-        unfinished.write_text(json.dumps({"labels": digest, "fit": found.model_dump(mode="json")}), encoding="utf-8")
-        unfinished.replace(folder / _KEPT)
-        return found
+    fit: the last, None where there was none; fitted: when it was looked whether it still holds, UTC. outdated: something was added to the
+    library since. running: it is looked at, or fitted, just now. problem: why the last fit failed, as a sentence.
+    """
+
+    fit: Fit | None
+    fitted: str
+    outdated: bool
+    running: bool
+    problem: str
 
 
-def last_fit(folder: Path) -> Fit | None:
-    """What `refit` found last in ``folder``; None where it was never called there."""
-    kept = _read(folder)
-    return None if kept is None else kept[1]
+class _Kept(Data):
+    """What is on the disk. version: of the library; labels: SHA-256 of its training set."""
+
+    version: str
+    labels: str
+    fitted: str
+    fit: Fit
 
 
-def _read(folder: Path) -> tuple[str, Fit] | None:
-    try:
-        kept = json.loads((folder / _KEPT).read_text(encoding="utf-8"))
-        return kept["labels"], Fit.model_validate(kept["fit"])
-    except (OSError, ValueError, LookupError, TypeError, ValidationError):  # of another version, or none
-        return None
+class Refit:
+    """Fits in ``folder``, one at a time over all processes that use it."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database = database
+        self._folder = folder
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._problem = ""
+
+    def standing(self) -> Fitting:
+        """How it stands, at once."""
+        kept = self._read()
+        with self._lock() as lock:
+            running = not lock.take() or (self._thread is not None and self._thread.is_alive())
+        return Fitting(
+            fit=kept.fit if kept else None,
+            fitted=kept.fitted if kept else "",
+            outdated=kept is None or kept.version != self._database.version(),
+            running=running,
+            problem=self._problem,
+        )
+
+    def start(self) -> None:
+        """Fit in the background what is outdated, if that was not tried within REFIT_SECONDS and is not going on."""
+        found = self.standing()
+        if found.outdated and not found.running and not self._recent():
+            self._thread = threading.Thread(target=self._run, name="library-refit", daemon=True)
+            self._thread.start()
+
+    def fit(self) -> Fit:
+        """Fit on the training set as it is, unless the last fit is of the same. See `Library.refit`."""
+        with self._lock() as lock:
+            if not lock.take():
+                raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
+            seen, path = self._database.version(), self._folder / _LABELS
+            training_set(self._database, path)
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            kept = self._read()
+            if kept is not None and kept.labels == digest:
+                found = kept.fit
+            else:  # the classifier that ships is that of the labels that ship
+                found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
+            self._write(_Kept(version=seen, labels=digest, fitted=now(), fit=found))
+            return found
+
+    def close(self) -> None:
+        """End a fit under way. Idempotent."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self.fit()
+            self._problem = ""
+        except MantissaError as error:
+            self._problem = str(error)
+        except Exception as error:
+            self._problem = "Something went wrong on our side while the classifier was fitted; it is tried again."
+            _log.error("the fit on the library's labels: unexpected %s", type(error).__name__)
+
+    def _computed(self, labels: Path) -> Fit:
+        """What the command makes of ``labels``. Raises InvalidRequest with what it says, LimitExceeded."""
+        out = self._folder / _FOUND
+        command = [sys.executable, "-m", "analyzers.dtype_detection.fit_classifier"]
+        command += ["--labels", str(labels.absolute()), "--out", str(out.absolute())]
+        root = Path(analyzers.__file__).parents[1]
+        with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:  # noqa: S603 - ours
+            self._process = process
+            try:
+                if self._closed:
+                    process.kill()
+                _, said = process.communicate(timeout=limits.FIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise LimitExceeded(
+                    f"Fitting on the library's labels took more than {limits.FIT_SECONDS:,} seconds (MANTISSA_FIT_SECONDS)."
+                ) from None
+            finally:
+                process.kill()
+                self._process = None
+        if process.returncode == 2:
+            raise InvalidRequest(said.decode(errors="replace").strip().splitlines()[-1])
+        if process.returncode:
+            raise LibraryUnavailable("The classifier could not be fitted on the library's labels: its process ended early.")
+        return Fit.model_validate_json(out.read_bytes())
+
+    def _recent(self) -> bool:
+        try:
+            return 0 <= time.time() - (self._folder / _LABELS).stat().st_mtime < limits.REFIT_SECONDS
+        except OSError:
+            return False
+
+    def _lock(self) -> FolderLock:
+        return FolderLock(self._folder / "refit.lock")
+
+    def _read(self) -> _Kept | None:
+        try:
+            return _Kept.model_validate_json((self._folder / _KEPT).read_bytes())
+        except (OSError, ValidationError):  # of another version, or none
+            return None
+
+    def _write(self, kept: _Kept) -> None:
+        unfinished = self._folder / f".{_KEPT}.unfinished"
+        unfinished.write_text(kept.model_dump_json(), encoding="utf-8")
+        unfinished.replace(self._folder / _KEPT)

@@ -4,22 +4,28 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
+from analyzers.errors import MantissaError
 from components.conflict import methods as conflict
 from components.exit import methods as signals
 from components.look.navigation import build_navigation
 from components.passport import methods as passport
 from components.plots.classifier import reliability
 from components.precision import methods as precision
+from components.running.jobs import sentence
+from components.running.runs import failed
+from components.running.wiring import QUIET
+from components.site import archive
 from components.sparsity import methods as sparsity
 from components.text.markup import table
 
 _TITLE = """<header class="m-title"><h1>How does Mantissa know?</h1>
 <p>Every definition, its odds of being wrong, its source, and every limit. Reading it costs nothing.</p></header>"""
 
+_LOOK_SECONDS = 1.0
 _CONTENTS = """
 <nav class="m-contents" aria-label="Contents"><ul>
 <li><b>Passport</b>: <a href="#questions">four questions</a>, <a href="#lineage">passed through</a>, <a href="#extremes">magnitudes</a>,
-<a href="#fp16">safe in fp16?</a>, <a href="#training">trained in</a></li>
+<a href="#fp16">safe in fp16?</a>, <a href="#training">trained in</a>, <a href="#library-fit">with the library's labels</a></li>
 <li><b>Sparsity</b>: <a href="#sparsity">changed or not</a>, <a href="#probe">the probe</a>, <a href="#swallowed">swallowed updates</a>,
 <a href="#amounts">how much</a>, <a href="#matching">what is compared</a>, <a href="#trajectory">several checkpoints</a>,
 <a href="#spectral">matrices taken apart</a></li>
@@ -47,14 +53,36 @@ Formats (MX) 1.0</a></li>
 """
 
 
-def build() -> None:
-    """Lay out the page. Call inside its route."""
+def build(page: gr.Blocks) -> None:
+    """Lay out the page and wire it. Call inside ``page``."""
     build_navigation("Methods")
     gr.HTML(_TITLE, elem_classes="m-plain")
     above, below = methods_html()
     gr.HTML(above, elem_classes="m-plain")
     gr.Plot(reliability(fitted().evaluation), show_label=False, label="Reliability of the classifier", elem_classes="m-figure")
+    library = gr.HTML(elem_classes="m-plain", elem_id="m-library-fit")
     gr.HTML(below, elem_classes="m-plain")
+    ticking = gr.Timer(_LOOK_SECONDS, active=False)
+    page.load(_opened, None, [library, ticking], queue=False, **QUIET)
+    ticking.tick(_looked, None, [library, ticking], queue=False, **QUIET)
+
+
+def _opened() -> tuple[str, gr.Timer]:
+    """What the library's labels make of the classifier; if there are new ones it is fitted, and looked at again until that is done."""
+    ours = archive.library()
+    if ours is not None:
+        ours.refit_soon()
+    return _looked()
+
+
+def _looked() -> tuple[str, gr.Timer]:
+    ours = archive.library()
+    try:
+        found, labels = (ours.fitting(), ours.counts().current) if ours is not None else (None, 0)
+    except MantissaError as error:
+        return failed(sentence(error)), gr.Timer(active=False)
+    text = f'<div class="m-prose">{passport.with_library(found, labels)}</div>'
+    return text, gr.Timer(active=found is not None and found.running)
 
 
 def methods_html() -> tuple[str, str]:

@@ -3,9 +3,9 @@
 import json
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analyzers import numerics
+from analyzers import limits, numerics
 from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROOF_DISTINCT, PROOF_LOG10, PROOF_RUNS, TESTS, Test
 from analyzers.dtype_detection.labels import labels
@@ -13,7 +13,10 @@ from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
 from components.text import numbers
 from components.text.markup import table
-from components.text.plain_text import powers
+from components.text.plain_text import html, powers
+
+if TYPE_CHECKING:
+    from components.library import Fitting
 
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 
@@ -82,12 +85,51 @@ checkpoint with a 95 % interval: the blocks are the independent units, their var
 and the bounds are Wilson's for that many. The bounds are never closer than what a kind of block that none of B blocks was of could add
 (3/B). A lineage proof in quick mode is one about the values read.</p>
 """
+_WITH_LIBRARY = '<h2 id="library-fit">With the library\'s current labels</h2>'
 
 
 def methods() -> tuple[str, str]:
     """The text in HTML: what stands above the reliability plot, and what stands below it."""
     above = (_QUESTIONS, _LINEAGE, _tests(), _AFTER_TESTS, _EXTREMES, _coverage(), _training(fitted()))
     return "".join(above), _judged(fitted())
+
+
+def with_library(found: "Fitting | None", labels: int) -> str:
+    """How good the classifier is with the labels of the library, in HTML. found: None where there is no library; labels: current ones."""
+    if found is None:
+        return f"{_WITH_LIBRARY}<p>The library cannot be opened here: the log of the app says why.</p>"
+    said = [f"The library has {numbers.plural(labels, 'current label')}."]
+    if found.running:
+        said.append("The classifier is being fitted on those of models with known magnitudes: that takes about ten seconds.")
+    elif found.problem:
+        said.append(found.problem)
+    elif found.outdated:
+        said.append(
+            "Labels or results were added since the classifier was last fitted on them, which is done at most every "
+            f"{numbers.duration(limits.REFIT_SECONDS)}."
+        )
+    rows = [("the classifier above", *_judgement(fitted()), numbers.NOTHING)]
+    if found.fit is not None:
+        rows.append(("with the library's labels", *_judgement(found.fit), numbers.day(found.fitted)))
+        if found.fit == fitted():
+            said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
+    titles = ("On families left out", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
+    return (
+        f"{_WITH_LIBRARY}<p>{html(' '.join(said), 1_000)}</p>{_card(table(titles, rows, frozenset(range(1, 6))))}"
+        f'<p>To fit it yourself: take <a href="library/training.csv" download>the labels of models with known magnitudes</a>, and run '
+        f"<code>{html(f'{fitted().command} --labels mantissa-training.csv')}</code>.</p>"
+    )
+
+
+def _judgement(fit: Fit) -> tuple[str, ...]:
+    found = fit.evaluation
+    return (
+        numbers.count(found.models),
+        numbers.count(found.families),
+        f"{found.likeliest_correct:,} of {found.models:,}",
+        f"{found.answered_correct:,} of {found.answered:,}",
+        f"{found.log_loss.models:.3f}",
+    )
 
 
 def _card(content: str) -> str:

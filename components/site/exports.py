@@ -1,16 +1,22 @@
 """The library as files at fixed addresses: written when they are asked for, and again only when the library has changed."""
 
+import errno
 import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from analyzers.errors import LibraryUnavailable
 from components.library import Library
 
 KINDS: dict[str, Literal["labels", "results", "models"]] = {"labels": "labels", "results": "results", "models": "models"}
 FORMS: dict[str, Literal["parquet", "csv", "jsonl"]] = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl"}
+# The classifier's training set, which is only CSV.
+TRAINING = ("training", "csv")
 TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 # Files of 100,000 rows take seconds to write. One that took this long may be older than the library, by so many times as long.
 _LONG_SECONDS = 0.5
@@ -27,8 +33,8 @@ class Exports:
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
-        """The file of ``KINDS`` in one of ``FORMS``. Raises MantissaError and OSError where it cannot be written."""
-        with self._lock:
+        """The file of ``KINDS`` in one of ``FORMS``, or `TRAINING`. Raises LibraryUnavailable where it cannot be written."""
+        with self._lock, _advice():
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
             counts = library.counts()
@@ -37,7 +43,7 @@ class Exports:
             started = time.monotonic()
             if path.name and (of == state or started < fresh_until):
                 return path
-            made = library.export(Path(tempfile.mkdtemp(dir=self._folder.name)), KINDS[kind], FORMS[form])
+            made = _written(library, Path(tempfile.mkdtemp(dir=self._folder.name)), kind, form)
             # the file before may still be about to be sent to somebody: the one before that goes
             if (outdated := self._before.get((kind, form))) is not None:
                 shutil.rmtree(outdated.parent, ignore_errors=True)
@@ -55,3 +61,30 @@ class Exports:
             self._folder = None
             self._made.clear()
             self._before.clear()
+
+
+def is_file(kind: str, form: str) -> bool:
+    """Whether there is such a file."""
+    return (kind in KINDS and form in FORMS) or (kind, form) == TRAINING
+
+
+def _written(library: Library, folder: Path, kind: str, form: str) -> Path:
+    """The file, in ``folder``, which does not stay where it cannot be written."""
+    try:
+        if (kind, form) != TRAINING:
+            return library.export(folder, KINDS[kind], FORMS[form])
+        path = folder / f"mantissa-{kind}.{form}"
+        library.training_set(path)
+        return path
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _advice() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
+        raise LibraryUnavailable(f"The file cannot be made: the disk for temporary files (TMPDIR) {why}.") from None

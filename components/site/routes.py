@@ -1,6 +1,7 @@
 """Addresses that are not Gradio's: badges, stored results, and the library as files. They are served before its own, and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
+/library/training.csv
 """
 
 import re
@@ -18,7 +19,7 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, MantissaError
 from components.running.jobs import sentence
 from components.site import archive, badges
-from components.site.exports import FORMS, KINDS, TYPES, Exports
+from components.site.exports import TYPES, Exports, is_file
 from components.site.identity import COOKIE, new_secret
 from components.site.result_page import missing_page, result_page
 
@@ -91,10 +92,10 @@ def result_json(request: Request) -> Response:
 
 
 def export(request: Request) -> Response:
-    """Labels, results or models as one file. A path that is none of these is somebody else's: 404."""
+    """Labels, results, models or the training set as one file. A path that is none of these is somebody else's: 404."""
     kind, form = request.path_params["kind"], request.path_params["form"]
     ours = archive.library()
-    if kind not in KINDS or form not in FORMS or ours is None:
+    if not is_file(kind, form) or ours is None:
         return PlainTextResponse("There is no such file here.", 404)
     path = exports.path(ours, kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})

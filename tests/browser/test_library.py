@@ -21,6 +21,7 @@ DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
 QUOTE = "<img src=x onerror=alert(1)> **we** trained in \u202e=bf16"
 # A second try of a test is a second browser, and so a second contributor.
 LABELLED = re.compile(r"Labelled bf16-mixed by \d contributors?\.")
+_AT_ONCE = {"MANTISSA_PUBLISH_SECONDS": "1", "MANTISSA_REFIT_SECONDS": "1", "HF_HUB_DISABLE_XET": "1"}
 OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 
 
@@ -34,12 +35,13 @@ def hub() -> Iterator[LocalHub]:
     with LocalHub() as local:
         local.add("org/name", _files("tiny-bf16-as-fp32"))
         local.add("org/other", _files("tiny-bf16"))
+        local.add("org/float", _files("tiny-fp32"))
         local.user(TOKEN, "server", writes=[DATASET])
         yield local
 
 
 def _publishing(folder: Path, hub: LocalHub) -> Any:
-    return serve(folder, hub.url, MANTISSA_DATASET=DATASET, MANTISSA_TOKEN=TOKEN, MANTISSA_PUBLISH_SECONDS="1", HF_HUB_DISABLE_XET="1")
+    return serve(folder, hub.url, MANTISSA_DATASET=DATASET, MANTISSA_TOKEN=TOKEN, **_AT_ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +188,23 @@ def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: s
         "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML)"
     )
     assert nameless == []
+
+
+def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPage, app: str) -> None:
+    page = open_page(f"{app}/methods")
+    card = page.locator("#m-library-fit")
+    expect(card).to_contain_text("so the figures are the same")
+    row = card.locator("tr", has_text="with the library's labels")
+    before = int(row.locator("td").nth(1).inner_text())
+    run = open_page(f"{app}/?model=org/float&mode=exact")
+    expect(run.locator(".m-tiles")).to_be_visible(timeout=60_000)
+    _label(open_page(f"{app}/library"), "org/float", "fp32", "we trained it in fp32")
+
+    def fitted() -> bool:
+        page.reload()
+        expect(card).to_contain_text("current labels")
+        expect(card).not_to_contain_text("takes about ten seconds", timeout=120_000)
+        return row.locator("td").nth(1).inner_text() == f"{before + 1}"
+
+    _until(fitted)
+    expect(card).not_to_contain_text("the figures are the same")

@@ -2,9 +2,11 @@
 
 import io
 import json
+import resource
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas
 import pytest
@@ -13,6 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from analyzers.dtype_detection.classifier import fitted
+from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.site import archive
@@ -152,6 +156,27 @@ def test_the_library_is_there_as_files(client: TestClient, library: Library) -> 
     assert len(client.get("/library/labels.jsonl").text.splitlines()) == len(lines) + 1
     for path in ("labels.exe", "secrets.csv", "../app.py", "labels."):
         assert client.get(f"/library/{path}").status_code == 404
+
+
+def test_the_training_set_is_what_the_classifier_is_fitted_on(client: TestClient, tmp_path: Path) -> None:
+    answer = client.get("/library/training.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="mantissa-training.csv"'
+    taken = tmp_path / "mantissa-training.csv"
+    taken.write_bytes(answer.content)
+    assert examples(taken) == fitted().classifier.examples
+    assert client.get("/library/training.parquet").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.jsonl", "labels.parquet", "training.csv"])
+def test_a_file_that_cannot_be_written_is_a_sentence(client: TestClient, library: Library, name: str) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
+    try:
+        answer = client.get(f"/library/{name}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert (answer.status_code, answer.text.split(":")[0]) == (503, "The file cannot be made")
+    assert client.get(f"/library/{name}").status_code == 200
 
 
 def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(client: TestClient) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from analyzers.base import CheckpointFacts, Data, Progress, Report
 from analyzers.exit_feedback.request import ExitRequest
+from analyzers.numerics import student_t
 
 if TYPE_CHECKING:
     import pandas
@@ -23,6 +24,9 @@ LOSS_BINS = 5
 NULL = "fresh_codes"
 """Name of the null where methods are named: random codes (`dense`) that are drawn anew for every piece of tokens, so that nothing can be
 learnt of them."""
+
+# Of fewer draws the standard error itself is not known well enough to call anything noise, or not.
+_FEWEST = 4
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
 Parameter = Literal["rank", "k", "anchors", "seed"]
@@ -85,6 +89,13 @@ class OverSeeds(Data):
     standard_error: float | None
     seeds: tuple[int, ...]
     values: tuple[float, ...]
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether the 95 % interval of the mean, by Student's t, holds 0; None for fewer than 4 draws, too few to tell."""
+        if self.standard_error is None or len(self.values) < _FEWEST:
+            return None
+        return abs(self.mean) <= student_t(len(self.values) - 1) * self.standard_error
 
 
 class Method(Alignment):

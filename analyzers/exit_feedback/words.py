@@ -9,9 +9,6 @@ from analyzers.exit_feedback.training import EXACT, FROZEN
 from analyzers.language_models.load import OpenModel
 from analyzers.terminal import plural
 
-# So many standard errors around 0 are noise, in 95 of 100 cases: quantiles of Student's t for 1, 2, .. degrees of freedom, then for more.
-_NOISE = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-_NOISE_OF_MANY = 2.2
 _SIZES = ("rank", "k", "buckets", "anchors")
 # Mean cosines below this are called small.
 _SMALL = 0.1
@@ -83,15 +80,15 @@ def _frozen(methods: Mapping[str, Method], null: OverSeeds | None) -> Iterator[s
     """Random codes know nothing of a model that was not trained with them."""
     dense = methods.get("dense")
     found = dense.over_seeds if dense else None
-    if found is None or found.standard_error is None:
+    if found is None:
         return
-    mean = f"{_signed(found.mean)} ± {found.standard_error:.2g} (standard error over {plural(len(found.values), 'seed')})"
-    freedom = len(found.values) - 1
-    noise = _NOISE[freedom - 1] if freedom <= len(_NOISE) else _NOISE_OF_MANY
-    if abs(found.mean) <= noise * found.standard_error:
-        yield f"Mean cosine of random codes (dense) on a frozen model is within noise of 0: {mean}."
+    seeds = plural(len(found.values), "seed")
+    if found.within_noise is None:
+        yield f"Mean cosine of random codes (dense) on a frozen model is {_signed(found.mean)} over {seeds}, too few to tell it from noise."
     else:
-        yield f"Mean cosine of random codes (dense) on this frozen model is {mean}, more than {noise:g} standard errors from 0."
+        said = "a frozen model is within noise of 0" if found.within_noise else "this frozen model is more than noise"
+        mean = f"{_signed(found.mean)} ± {found.standard_error:.2g} (standard error over {seeds})"
+        yield f"Mean cosine of random codes (dense) on {said}: {mean}."
     if null is not None and null.standard_error is not None:
         yield f"Codes drawn anew each time, of which nothing can be learnt, give {_signed(null.mean)} ± {null.standard_error:.2g}."
 

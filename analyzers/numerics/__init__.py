@@ -6,6 +6,7 @@ from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF3
 from analyzers.numerics.histogram import BitHistogram, sqrt_of
 from analyzers.numerics.loops import Loops, leave_out_linear_algebra, loops_for, warm
 from analyzers.numerics.pairs import ChangedPlaces, PairCounter, PairCounts, PairTables, changed_mask, intersections
+from analyzers.numerics.student import student_t
 
 __all__ = [
     "BF16",
@@ -31,5 +32,6 @@ __all__ = [
     "leave_out_linear_algebra",
     "loops_for",
     "sqrt_of",
+    "student_t",
     "warm",
 ]

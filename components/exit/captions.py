@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from components.exit.headline import too_few, within_noise
+from components.exit.headline import too_few
 from components.exit.names import NULL, data_name, give_or_take
 from components.text import numbers
 
@@ -44,7 +44,7 @@ def random_codes(report: "ExitReport") -> str:
 
 
 def _noise(what: str, over: "OverSeeds") -> str:
-    noise = within_noise(over)
+    noise = over.within_noise
     if noise is None:
         return f"Mean cosine of {what} on a frozen model: {too_few(over)}"
     said = "is within noise of 0" if noise else "is beyond noise"

@@ -10,9 +10,6 @@ from components.text.names import model_name
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import Cost, CostRow, ExitReport, OverSeeds
 
-# Of fewer seeds the standard error itself is not known well enough to call anything noise, or not.
-_FEWEST = 4
-
 
 def headline(report: "ExitReport") -> str:
     """Head, sentences, tiles."""
@@ -28,15 +25,6 @@ def headline(report: "ExitReport") -> str:
 def summary(report: "ExitReport") -> str:
     """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
     return f"{model_name(report)}: {report.statement}"
-
-
-def within_noise(over: "OverSeeds") -> bool | None:
-    """Whether the 95 % interval of a mean over seeds holds 0, by Student's t; None for too few seeds to tell."""
-    from analyzers.gradient_conflict.jackknife import student
-
-    if over.standard_error is None or len(over.values) < _FEWEST:
-        return None
-    return abs(over.mean) <= student(len(over.values) - 1) * over.standard_error
 
 
 def too_few(over: "OverSeeds") -> str:
@@ -75,7 +63,7 @@ def _random(report: "ExitReport") -> str:
     found = over.get(name)
     if found is None:
         return cannot_tell("Random codes", "Neither dense nor hybrid was asked for.")
-    noise = within_noise(found)
+    noise = found.within_noise
     if noise is None:
         return cannot_tell("Random codes", f"Mean cosine of {name} on the frozen model: {too_few(found)}")
     which = f"Mean cosine of {name} on the frozen model over {numbers.plural(len(found.values), 'seed')}, ± its standard error: "

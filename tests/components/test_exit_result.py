@@ -9,6 +9,7 @@ import pytest
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.report import OverSeeds
+from analyzers.exit_feedback.words import statement
 from components.exit import captions, legends, tables
 from components.exit.headline import headline, summary
 from components.exit.meter import SignalMeter
@@ -55,7 +56,7 @@ def test_the_reading_stands_first_with_four_tiles() -> None:
             1e-4,
             3,
             "Cannot tell not decided Mean cosine of dense on the frozen model: 0.010 for 3 seeds",
-            "0.010 for 3 seeds, too few",
+            "0.010 for 3 seeds, too few to tell it from noise",
         ),
         (0.01, None, 1, "Cannot tell not decided Mean cosine", "on a frozen model: 0.010 for 1 seed, too few to tell it from noise"),
     ],
@@ -64,6 +65,14 @@ def test_random_codes_are_said_to_be_noise_where_they_are(mean: float, error: fl
     found = _over(exit_report(), mean, error, seeds)
     assert tile in text_of(headline(found))
     assert caption in captions.at_head(found)
+    (said,) = (sentence for sentence in _reading(found).split(". ") if "random codes (dense)" in sentence)
+    for verdict in ("within noise of 0", "too few to tell it from noise"):
+        assert (verdict in said) == (verdict in caption)
+
+
+def _reading(found: ExitReport) -> str:
+    """The statement that the analyzer makes of what is in a report."""
+    return statement(found.exact, found.methods, found.null, found.training)
 
 
 def test_the_methods_page_says_what_random_codes_are_on_a_frozen_model() -> None:

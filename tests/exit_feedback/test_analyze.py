@@ -255,7 +255,7 @@ def test_the_reading_says_what_was_measured() -> None:
     assert dense is not None and dense.standard_error is not None
     said = f"{dense.mean:+.3f} ± {dense.standard_error:.2g} (standard error over 4 seeds)"
     within = abs(dense.mean) <= 3.18 * dense.standard_error  # Student's t for 3 degrees of freedom
-    begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is"
+    begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is more than noise:"
     assert f"Mean cosine of random codes (dense) {begins} {said}" in found.statement
     assert found.statement.startswith(headline(found)) and "span comes closest" in headline(found)
     assert "of the exact gradient's energy goes along the hidden state" in found.statement

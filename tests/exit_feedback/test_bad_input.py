@@ -24,7 +24,7 @@ from analyzers.errors import (
     UnknownArchitecture,
 )
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.analyze import _Work
+from analyzers.exit_feedback.analysis import _Work
 from analyzers.exit_feedback.memory import needed_bytes
 from analyzers.exit_feedback.meter import metered
 from analyzers.exit_feedback.model_head import ModelHead

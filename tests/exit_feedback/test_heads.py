@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -267,3 +270,22 @@ def test_gradients_that_are_no_dense_tensors(method: str) -> None:
         warnings.simplefilter("error")
         found = through(head, h.view(3, 11, D), lambda logits: logits.sum()).view(N, D)
     torch.testing.assert_close(found, head.signal(h, torch.ones(N, V)))
+
+
+def test_heads_need_torch_and_nothing_else_that_is_large() -> None:
+    """They train other models: what the analysis reads checkpoints and draws with is not loaded for them, and exports are there."""
+    program = """
+import sys
+import torch
+before = set(sys.modules)
+from analyzers.exit_feedback.heads import build_head
+build_head("hybrid", torch.randn(600, 200)).loss(torch.randn(3, 200, requires_grad=True), torch.tensor([1, 2, 3])).backward()
+large = {"accelerate", "huggingface_hub", "numba", "pandas", "pydantic", "safetensors", "scipy", "tokenizers", "transformers"}
+assert not large & {name.split(".")[0] for name in set(sys.modules) - before}, large & set(sys.modules)
+import analyzers.exit_feedback.analysis
+from analyzers.exit_feedback import ExitRequest, analyze
+from analyzers import exit_feedback
+assert callable(analyze) and all(getattr(exit_feedback, name) is not None for name in exit_feedback.__all__)
+assert not hasattr(exit_feedback, "nothing")
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True, timeout=120)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.gradient_conflict.jackknife import difference_interval, share_interval, student
+from analyzers.gradient_conflict.jackknife import difference_interval, share_interval
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds, _compiled_sums, _torch_sums
 from analyzers.gradient_conflict.rates import rates
 from analyzers.gradient_conflict.summaries import Rates
@@ -81,11 +81,6 @@ def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray)
     assert (interval.low, interval.estimate, interval.high) == pytest.approx(
         (estimate - 2.5706 * error, estimate, estimate + 2.5706 * error), abs=1e-4
     )
-
-
-@pytest.mark.parametrize(("freedom", "expected"), [(3, 3.1824), (5, 2.5706), (10, 2.2281), (49, 2.0096), (10**6, 1.95997)])
-def test_student(freedom: int, expected: float) -> None:
-    assert student(freedom) == pytest.approx(expected, rel=1.2e-3)
 
 
 def test_intervals_hold_what_they_promise() -> None:

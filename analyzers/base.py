@@ -169,6 +169,7 @@ _MUST_BE = {
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     "string_type": "text",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
 }
 
 

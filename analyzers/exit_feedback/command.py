@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, and write the one report."""
     asked = {name: getattr(options, name) for name in _FIELDS if getattr(options, name) is not None}
     if options.methods is not None:
-        asked["methods"] = tuple(name.strip() for name in options.methods.split(",") if name.strip())
+        asked["methods"] = tuple(name.strip() for name in options.methods.split(","))
     try:
         request = ExitRequest(model=options.model, sweep=options.sweep, **asked)
     except ValidationError as error:

@@ -16,6 +16,17 @@ RANDOM: tuple[MethodName, ...] = ("dense", "hybrid", "parallel_gold", "parallel_
 CEILINGS: tuple[MethodName, ...] = ("svd", "true_rows")
 """Methods that read the head's weight on the way back, as backpropagation does: what less of it could at best bring."""
 
+# Of whole numbers the least, and the limit that is the most.
+_LIMITS = {
+    **dict.fromkeys(("rank", "k", "buckets"), (1, "EXIT_SIZE")),
+    "anchors": (1, "EXIT_TOKENS"),
+    "seeds": (1, "EXIT_SEEDS"),
+    "training_steps": (0, "EXIT_STEPS"),
+    "samples": (1, "EXIT_SAMPLES"),
+    "sequence_length": (8, "EXIT_LENGTH"),
+    "tokens": (2, "EXIT_TOKENS"),
+}
+
 
 class ExitRequest(Request):
     """Which model, which signals, on what.
@@ -38,7 +49,7 @@ class ExitRequest(Request):
     k: int | None = Field(default=None, strict=True)
     anchors: int | None = Field(default=None, strict=True)
     buckets: int | None = Field(default=None, strict=True)
-    residual: float = Field(default=1.0, ge=0, le=1e6)
+    residual: float = Field(default=1.0, ge=0, le=1e6, strict=True)
     seeds: int = Field(default=8, strict=True)
     sweep: bool = True
     layers: str = "auto"
@@ -61,56 +72,15 @@ class ExitRequest(Request):
             raise ValueError(f"methods: {twice} is named twice")
         return methods
 
-    @field_validator("rank", "k", "buckets")
+    @field_validator(*_LIMITS)
     @classmethod
-    def _positive(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and not 1 <= value <= limits.EXIT_SIZE:
-            raise ValueError(f"{info.field_name} must be from 1 to {limits.EXIT_SIZE:,} (MANTISSA_EXIT_SIZE), not {value:,}")
+    def _in_range(cls, value: int | None, info: ValidationInfo) -> int | None:
+        least, limit = _LIMITS[str(info.field_name)]
+        most = getattr(limits, limit)
+        if value is not None and not least <= value <= most:
+            instead = f", not {value:,}" if value.bit_length() <= 64 else ""
+            raise ValueError(f"{info.field_name} must be from {least} to {most:,} (MANTISSA_{limit}){instead}")
         return value
-
-    @field_validator("anchors")
-    @classmethod
-    def _some_anchors(cls, anchors: int | None) -> int | None:
-        if anchors is not None and anchors < 1:
-            raise ValueError(f"anchors must be at least 1, not {anchors:,}: without any there is nothing to project on")
-        if anchors is not None and anchors > limits.EXIT_TOKENS:
-            raise ValueError(f"anchors must be at most {limits.EXIT_TOKENS:,} (MANTISSA_EXIT_TOKENS), not {anchors:,}")
-        return anchors
-
-    @field_validator("seeds")
-    @classmethod
-    def _seeds_in_range(cls, seeds: int) -> int:
-        if not 1 <= seeds <= limits.EXIT_SEEDS:
-            raise ValueError(f"seeds must be from 1 to {limits.EXIT_SEEDS} (MANTISSA_EXIT_SEEDS), not {seeds:,}")
-        return seeds
-
-    @field_validator("training_steps")
-    @classmethod
-    def _steps_in_range(cls, steps: int) -> int:
-        if not 0 <= steps <= limits.EXIT_STEPS:
-            raise ValueError(f"training_steps must be from 0 (none) to {limits.EXIT_STEPS:,} (MANTISSA_EXIT_STEPS), not {steps:,}")
-        return steps
-
-    @field_validator("samples")
-    @classmethod
-    def _samples_in_range(cls, samples: int) -> int:
-        if not 1 <= samples <= limits.EXIT_SAMPLES:
-            raise ValueError(f"samples must be from 1 to {limits.EXIT_SAMPLES} (MANTISSA_EXIT_SAMPLES), not {samples:,}")
-        return samples
-
-    @field_validator("sequence_length")
-    @classmethod
-    def _length_in_range(cls, length: int) -> int:
-        if not 8 <= length <= limits.EXIT_LENGTH:
-            raise ValueError(f"sequence_length must be from 8 to {limits.EXIT_LENGTH:,} tokens (MANTISSA_EXIT_LENGTH), not {length:,}")
-        return length
-
-    @field_validator("tokens")
-    @classmethod
-    def _tokens_in_range(cls, tokens: int) -> int:
-        if not 2 <= tokens <= limits.EXIT_TOKENS:
-            raise ValueError(f"tokens must be from 2 to {limits.EXIT_TOKENS:,} (MANTISSA_EXIT_TOKENS), not {tokens:,}")
-        return tokens
 
     @field_validator("layers")
     @classmethod

@@ -69,7 +69,7 @@ def form(query: Query) -> Form:
     known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_FRACTIONS, *_TEXTS) if key in texts}
     known |= flags(texts, _FLAGS)
     if "methods" in texts:
-        known["methods"] = tuple(filter(None, (name.strip() for name in texts["methods"].split(","))))
+        known["methods"] = tuple(name.strip() for name in texts["methods"].split(",")) if texts["methods"].strip() else ()
     if texts.get("data", BUILTIN) not in ("", BUILTIN):
         known |= {"dataset": texts["data"], "source": DATASET}
     return Form(**known)

@@ -69,7 +69,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"methods": ("span", "span")}, "span is named twice"),
         ({"rank": "0"}, "MANTISSA_EXIT_SIZE"),
         ({"k": "many"}, "'many' is no whole number: k takes one"),
-        ({"anchors": "0"}, "nothing to project on"),
+        ({"anchors": "0"}, "Anchors must be from 1 to"),
         ({"seeds": "1000"}, "MANTISSA_EXIT_SEEDS"),
         ({"training_steps": "-1"}, "MANTISSA_EXIT_STEPS"),
         ({"layers": "first"}, "auto, all, final"),
@@ -126,6 +126,8 @@ def test_the_default_link_is_short() -> None:
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("methods", "span,spam")])
     assert skips_all_but_the_model(refused, MODEL, "parallel_topmass", gr.skip())
+    with pytest.raises(MantissaError, match="There is no signal ''"):
+        form([("model", MODEL), ("methods", "dense,,span")]).request()
     assert PAGE.prefill([("rank", "5"), ("", "")])[-1] == ""
     filled = PAGE.prefill([("model", MODEL), ("methods", " span , svd"), ("rank", "4"), ("sweep", "0"), ("", "")])
     assert filled == [*values(Form(MODEL, ("span", "svd"), "4", sweep=False)), ""]

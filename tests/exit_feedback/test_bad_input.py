@@ -33,6 +33,8 @@ from analyzers.language_models.load import open_model
 from tests.exit_feedback.runs import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
+WHOLE = ("rank", "k", "anchors", "buckets", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
+NO_WHOLE_NUMBERS: tuple[Any, ...] = (True, "3", 1.5, float("nan"), float("inf"), [], {})
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -54,13 +56,21 @@ def embedding() -> torch.Tensor:
         ({"rank": 10**9}, "MANTISSA_EXIT_SIZE"),
         ({"k": 0}, "k must be from 1 to"),
         ({"buckets": 0}, "buckets must be from 1 to"),
-        ({"anchors": 0}, "anchors must be at least 1, not 0: without any there is nothing to project on"),
+        ({"buckets": 10**15}, r"buckets must be from 1 to 65,536 \(MANTISSA_EXIT_SIZE\), not 1,000,000,000,000,000\."),
+        ({"rank": 10**5000}, r"rank must be from 1 to 65,536 \(MANTISSA_EXIT_SIZE\)\.$"),
+        *(({name: bad}, f"{name} must be a whole number") for name in WHOLE for bad in NO_WHOLE_NUMBERS),
+        ({"anchors": 0}, "anchors must be from 1 to 65,536"),
         ({"anchors": 10**9}, "MANTISSA_EXIT_TOKENS"),
         ({"residual": -1}, "residual must be at least 0"),
         ({"residual": float("nan")}, "residual must be"),
+        ({"residual": float("inf")}, "residual must be"),
+        ({"residual": True}, "residual must be a number, not True"),
+        ({"residual": "1"}, 'residual must be a number, not "1"'),
+        ({"methods": "dense"}, 'methods must be a list, not "dense"'),
+        ({"methods": ("dense", "")}, 'methods.1 must be .*, not ""'),
         ({"seeds": 0}, "seeds must be from 1 to"),
         ({"seeds": 10**6}, "MANTISSA_EXIT_SEEDS"),
-        ({"training_steps": -1}, r"training_steps must be from 0 \(none\) to"),
+        ({"training_steps": -1}, "training_steps must be from 0 to"),
         ({"training_steps": 10**9}, "MANTISSA_EXIT_STEPS"),
         ({"samples": 0}, "samples must be from 1 to"),
         ({"sequence_length": 7}, "sequence_length must be from 8 to"),
@@ -87,6 +97,7 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
     ("asked", "error", "said"),
     [
         ({"rank": 65}, InvalidRequest, "rank may be at most 64, the model's width, and 65 was asked for"),
+        ({"buckets": 513}, InvalidRequest, "buckets may be at most 512, the model's vocabulary, and 513 was asked for"),
         ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, and 513 was asked for"),
         ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, of which anchors are taken"),
         ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),
@@ -240,9 +251,14 @@ def _drained(steps: Any) -> list[Any]:
 def test_errors_of_the_command_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (["--rank", "0"], "rank must be from 1 to 65,536"),
-        (["--anchors", "0"], "anchors must be at least 1"),
+        (["--anchors", "0"], "anchors must be from 1 to"),
         (["--rank", "1000"], "rank may be at most 64"),
-        (["--methods", ","], "name at least one of"),
+        (["--buckets", str(10**15)], "buckets must be from 1 to 65,536"),
+        (["--residual", "nan"], "residual must be a number, not nan"),
+        (["--seed", "-1"], "seed must be at least 0, not -1"),
+        (["--methods", ","], "methods.0 must be"),
+        (["--methods", "dense,,span"], "methods.1 must be"),
+        (["--methods", ""], "methods.0 must be"),
         (["--layers", "9"], "There is no layer 9"),
     ):
         assert main(["exit", MODEL, *words]) == 2

@@ -19,13 +19,14 @@ LONG = torch.zeros(N, dtype=torch.long)
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("rank", (0, -1, D + 1, 2.0, True), "rank "),
-        ("k", (0, -3, V + 1, None), "k "),
-        ("anchors", (0, -1, 1.5), "anchors must"),
-        ("buckets", (0, "7"), "buckets must"),
-        ("residual", (float("nan"), float("inf"), None), "residual must"),
-        ("alpha", (float("nan"), -float("inf"), "1"), "alpha must"),
-        ("seed", (0.5, None), "seed must"),
+        ("rank", (0, -1, D + 1, 2.0, True, "5", 10**5000), "rank "),
+        ("k", (0, -3, V + 1, None, True, float("nan")), "k "),
+        ("anchors", (0, -1, 1.5, True, "6", -(10**5000)), "anchors must"),
+        ("buckets", (0, "7", V + 1, 10**15, 2.0, True), "buckets "),
+        ("residual", (-1, float("nan"), float("inf"), None, True, "1", 10**400), "residual must"),
+        ("alpha", (-1, 0, float("nan"), -float("inf"), "1", True, 10**400), "alpha must"),
+        ("seed", (-1, 0.5, None, True, "0", 1 << 63, 10**5000), "seed must"),
+        ("fresh", (1, None, "yes"), "fresh must"),
     ],
 )
 def test_settings(method: str, name: str, values: tuple[Any, ...], message: str) -> None:
@@ -34,13 +35,14 @@ def test_settings(method: str, name: str, values: tuple[Any, ...], message: str)
         if name not in HEADS[method].uses:
             build_head(method, WEIGHT, None, settings)  # what is not read is not judged
             continue
-        with pytest.raises(InvalidRequest, match=f"^{message}"):
+        with pytest.raises(InvalidRequest, match=f"^{message}") as caught:
             build_head(method, WEIGHT, None, settings)
+        assert len(str(caught.value)) < 160
 
 
 def test_the_largest_settings_that_fit() -> None:
     for method in HEADS:
-        build_head(method, WEIGHT, None, HeadSettings(rank=D, k=V, anchors=10**9, buckets=1))
+        build_head(method, WEIGHT, None, HeadSettings(rank=D, k=V, anchors=10**9, buckets=V, residual=0))
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,12 @@ def test_weights(weight: torch.Tensor, bias: torch.Tensor | None, message: str) 
 def test_other_methods_scales_and_caps() -> None:
     with pytest.raises(InvalidRequest, match="no method 'exakt': choose from exact, dense"):
         build_head("exakt", WEIGHT)
-    for scale in (0.0, float("nan"), float("inf")):
+    scale: Any
+    cap: Any
+    for scale in (0.0, float("nan"), float("inf"), "2", True, None, 10**400):
         with pytest.raises(InvalidRequest, match="scale of the logits"):
             build_head("exact", WEIGHT, logit_scale=scale)
-    for cap in (0.0, -1.0, float("nan"), float("inf")):
+    for cap in (0.0, -1.0, float("nan"), float("inf"), "2", True, 10**400):
         with pytest.raises(InvalidRequest, match="softcap"):
             build_head("exact", WEIGHT, softcap=cap)
 

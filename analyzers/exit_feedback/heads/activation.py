@@ -1,12 +1,12 @@
 """From what the linear map of a head gives to logits, and a gradient back through it."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback.heads.settings import is_number, shown
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -22,10 +22,10 @@ class Activation:
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.scale) or self.scale == 0:
-            raise InvalidRequest(f"The scale of the logits must be a finite number other than 0, not {self.scale!r}.")
-        if self.cap is not None and not (math.isfinite(self.cap) and self.cap > 0):
-            raise InvalidRequest(f"The softcap of the logits must be a finite number above 0, not {self.cap!r}.")
+        if not is_number(self.scale) or self.scale == 0:
+            raise InvalidRequest(f"The scale of the logits must be a finite number other than 0, not {shown(self.scale)}.")
+        if self.cap is not None and not (is_number(self.cap) and self.cap > 0):
+            raise InvalidRequest(f"The softcap of the logits must be a finite number above 0, not {shown(self.cap)}.")
 
     @property
     def plain(self) -> bool:

@@ -15,6 +15,7 @@ from .exit import exit_heads
 from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
+from .library import library
 from .local_exact import local_exact
 from .pairs import pair_counting
 from .pickled import pickled
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "library": library,
     "scan": scan_quick,
     "scan-exact": scan_exact,
 }

@@ -22,7 +22,7 @@ from tests.hub.architectures import llama
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 NOWHERE = "http://127.0.0.1:9"
 OpenPage = Callable[..., Page]
 expect.set_options(timeout=30_000)
@@ -83,7 +83,7 @@ def browser() -> Iterator[Browser]:
     """Chromium. A missing one fails the run."""
     assert Path(CHROMIUM).exists(), f"the browser tests need {CHROMIUM}: install the package chromium"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield chromium
         chromium.close()
 

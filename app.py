@@ -14,12 +14,14 @@ from analyzers import limits, numerics
 from analyzers.errors import MantissaError
 from components.api import endpoints
 from components.api import library as library_api
+from components.api.answers import answer_in_json
 from components.library import open_library
 from components.look import theme
 from components.pages import conflict, home, methods, precision, sparsity
 from components.pages import exit as exit_page
 from components.pages import library as library_page
 from components.running import model_jobs
+from components.running.log import keep_visitors_out
 from components.site import archive
 from components.site.routes import exports, middleware, routes
 
@@ -64,6 +66,8 @@ def main() -> None:
     if port and not port.isdigit():
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
     on_space = bool(os.environ.get("SPACE_ID"))
+    keep_visitors_out()
+    answer_in_json()
     threading.Thread(target=_warm, name="warm", daemon=True).start()
     with _library():
         _serve(port, on_space)

@@ -36,7 +36,8 @@ CONSENSUS = (
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis that made it."
 ADD = (
     "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; one is required. "
-    f"precision: one of {', '.join(PRECISIONS)}. Stands under the caller's login where the app has one; the answer says whether it is "
+    f"precision: one of {', '.join(PRECISIONS)}. Stands under the caller's login where the app has one; elsewhere all callers are one "
+    "contributor, but for those who send a cookie, mantissa=SECRET, with a secret of their own. The answer says whether it is "
     '"saved here" or "published".'
 )
 FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."

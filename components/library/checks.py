@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,9 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import printable
 
+# What `printable` writes for what cannot be seen; and letters and symbols that are blank.
+_CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
+_BLANK = "\u115f\u1160\u2800"
 SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _FORM = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -77,6 +81,14 @@ def visible(text: str) -> str:
         raise InvalidRequest("A text holds control characters, or ones that reorder a line.")
     if SECRET.search(text):
         raise InvalidRequest("The text holds an access token, which is a secret: revoke it, and leave it out.")
+    return text
+
+
+def readable(text: str) -> str:
+    """`visible`, if anything in it can be seen. Raises InvalidRequest."""
+    seen = unicodedata.normalize("NFKC", _CODES.sub("", visible(text)))
+    if not any(unicodedata.category(c)[0] in "LNPS" and c not in _BLANK for c in seen):
+        raise InvalidRequest("In the evidence nothing can be seen: give a link, or a quote with its source.")
     return text
 
 

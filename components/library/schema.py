@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.base import Data
 from analyzers.checkpoints.reference import quoted
 from analyzers.errors import InvalidRequest
-from components.library.checks import address, checked_link, checked_time, hub_id, visible
+from components.library.checks import address, checked_link, checked_time, hub_id, readable, visible
 
 # How a model can have been trained; the first word is what `dtype_detection` tells apart.
 PRECISIONS = (
@@ -35,7 +35,8 @@ VERSION = 1
 Provenance = Literal["login", "local", "seed"]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
-_LOCAL = re.compile(r"local-[0-9a-f]{12}")
+# Names without a login have a colon, which no name on the Hub has: nobody can be taken for somebody else.
+_NAMES = {"login": _NAME, "local": re.compile(r"local:[0-9a-f]{12}"), "seed": re.compile(r"seed:[a-z]{1,40}")}
 _HEX = r"[0-9a-f]{64}"
 
 
@@ -64,8 +65,8 @@ class Identity(Data):
 
     @classmethod
     def local(cls, secret: str) -> Self:
-        """Of somebody without a login, told apart by a secret that is not kept: ``local-`` and 12 hex digits of its hash."""
-        return cls(name=f"local-{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local")
+        """Of somebody without a login, told apart by a secret that is not kept: ``local:`` and 12 hex digits of its hash."""
+        return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local")
 
     @property
     def shown(self) -> str:
@@ -117,8 +118,8 @@ class Label(Data):
 
     @field_validator("evidence_quote")
     @classmethod
-    def _visible(cls, quote: str) -> str:
-        return visible(quote)
+    def _readable(cls, quote: str) -> str:
+        return quote and readable(quote)
 
     @field_validator("created")
     @classmethod
@@ -261,6 +262,6 @@ class Result(Data):
 
 
 def _check_contributor(name: str, provenance: Provenance) -> None:
-    """Names without a login look like none, so that nobody can be taken for somebody else. Raises ValueError."""
-    if not (_LOCAL if provenance == "local" else _NAME).fullmatch(name):
+    """Raises ValueError."""
+    if not _NAMES[provenance].fullmatch(name):
         raise ValueError("the contributor's name is not one of its kind")

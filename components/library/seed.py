@@ -5,7 +5,7 @@ import csv
 from analyzers.dtype_detection.examples import LABELS
 from components.library.schema import Identity, Label
 
-SEED = Identity(name="mantissa", provenance="seed")
+SEED = Identity(name="seed:mantissa", provenance="seed")
 _GATHERED = "2026-11-20T00:00:00.000000Z"
 
 

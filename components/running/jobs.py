@@ -1,9 +1,7 @@
 """One analysis on behalf of a visitor: what a stranger may read, within the page's limits."""
 
-import logging
 import re
 import time
-import traceback
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ from analyzers.base import Progress, Report, Request, WeightsRequest
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import model_jobs
+from components.running.log import log_unexpected
 from components.site import archive
 from components.text import numbers
 
@@ -22,7 +21,6 @@ ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
     update_sparsity.SparsityRequest: update_sparsity.analyze,
 }
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
-_log = logging.getLogger("mantissa")
 
 
 class Lane(NamedTuple):
@@ -87,10 +85,3 @@ def sentence(error: Exception) -> str:
         return _DASHES.sub("", str(error))
     log_unexpected(error)
     return OUR_FAULT
-
-
-def log_unexpected(error: BaseException) -> None:
-    """Write where an unexpected error came from to the log; its message stays out, for it may quote what was read."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    _log.error("unexpected %s\n%s", type(error).__name__, where)

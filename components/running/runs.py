@@ -8,7 +8,8 @@ import gradio as gr
 from analyzers.base import Progress, Request
 from analyzers.errors import MantissaError
 from components.forms.controls import Controls
-from components.running.jobs import job, log_unexpected, sentence
+from components.running.jobs import job, sentence
+from components.running.log import log_unexpected
 from components.running.progress import Meter
 from components.site import addresses, archive
 from components.site.archive import STORED

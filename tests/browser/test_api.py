@@ -1,16 +1,26 @@
 """The endpoint for programs, called as programs do: with gradio's own client over HTTP."""
 
 import asyncio
+import json
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
+from tests.browser.conftest import NOWHERE, serve
+
+CANARY = "hf_" + "canaryCANARY" * 3
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +136,40 @@ def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: st
             await session.initialize()
             tools = {tool.name: tool for tool in (await session.list_tools()).tools}
             answer = await session.call_tool("consensus", {"model": "EleutherAI/pythia-1b"})
-            return tools, str(answer.content)
+            (content,) = answer.content
+            assert isinstance(content, TextContent)
+            return tools, content.text
 
     tools, answer = asyncio.run(ask())
     reading = {"find_models", "find_labels", "find_results", "consensus", "stored_result", "add_label", "flag_label"}
     assert reading | {"inspect", "inspect_many", "sparsity", "conflict", "precision"} <= set(tools)
     assert all(len(tool.description) > 60 for tool in tools.values())
     assert list(tools["add_label"].inputSchema["properties"]) == ["model", "precision", "evidence", "quote"]
-    assert "EleutherAI/pythia-1b" in answer
+    said = Client(offline, verbose=False).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
+    assert json.loads(answer) == said and said["disputed"] is False and said["model"] == "EleutherAI/pythia-1b"
+
+
+def _sent(url: str, body: object) -> None:
+    """Send what may be no call at all, as a program with a token does."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {CANARY}"}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with suppress(HTTPError), urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=60) as answer:
+        answer.read()
+
+
+def test_nothing_of_a_malformed_call_is_in_the_log(tmp_path: Path) -> None:
+    with serve(tmp_path, NOWHERE) as url:
+        for data in ([], [CANARY], [CANARY] * 40, [{CANARY: CANARY}] * 4, {"a": CANARY}, CANARY):
+            for name in ("consensus", "inspect", "add_label"):
+                _sent(f"{url}/gradio_api/run/{name}", {"data": data})
+                _sent(f"{url}/gradio_api/call/{name}", {"data": data})
+            for number in (0, 1, 40, 99_999):
+                _sent(f"{url}/gradio_api/run/predict", {"fn_index": number, "data": data, "session_hash": CANARY})
+                _sent(f"{url}/gradio_api/queue/join", {"fn_index": number, "data": data, "session_hash": CANARY})
+        _sent(f"{url}/gradio_api/call/inspect", CANARY.encode())
+        call = {"name": "consensus", "arguments": {"model": [CANARY], CANARY: CANARY}}
+        _sent(f"{url}/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+        time.sleep(2)  # until what was queued is done
+    log = (tmp_path / "log").read_text()
+    assert CANARY not in log and "Traceback" not in log
+    assert "unexpected ValueError" in log  # it was malformed, and that much is logged

@@ -83,7 +83,7 @@ def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_ins
 ) -> None:
     page = open_page(f"{app}/library")
     expect(page.locator("#m-list table")).to_be_visible()
-    expect(page.locator("#m-who")).to_contain_text("You contribute as local-")
+    expect(page.locator("#m-who")).to_contain_text("You contribute as local:")
     _label(page, "org/name", "bf16-mixed", "https://example.org/paper", QUOTE)
     expect(page.locator("#m-added")).to_contain_text("Your label is saved here.")
     expect(page.locator("#m-labels")).to_contain_text(LABELLED)

@@ -14,6 +14,7 @@ from components.forms.links import Reading
 from components.forms.picker import UNREACHABLE, Suggestions, choices
 from components.passport.form import Form
 from components.running import jobs
+from components.running.log import log_unexpected
 from components.running.progress import Meter
 from components.sparsity.form import Form as Pair
 
@@ -65,7 +66,7 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
         try:
             raise ValueError("hf_secret")
         except ValueError as error:
-            jobs.log_unexpected(error)
+            log_unexpected(error)
     assert "unexpected ValueError" in caplog.text
     assert "test_jobs.py" in caplog.text
     assert "hf_secret" not in caplog.text

@@ -163,7 +163,7 @@ def test_what_cannot_be_labelled_is_said(library: Library, hub: LocalHub) -> Non
 def test_without_a_login_a_browser_has_a_name_of_its_own(library: Library) -> None:
     first, second = (identity(None, _Visit({COOKIE: secret})) for secret in ("one", "two"))
     assert first == identity(None, _Visit({COOKIE: "one"})) != second
-    assert (first.provenance, first.name[:6]) == ("local", "local-")
+    assert (first.provenance, first.name[:6]) == ("local", "local:")
     assert "one" not in first.name
     assert identity(None, None).provenance == "local"
     assert "no login" in who_you_are(None, _Visit({COOKIE: "one"}))

@@ -10,6 +10,7 @@ from analyzers.errors import InvalidRequest, MantissaError
 from components.library import PRECISIONS, Identity, Label
 from components.library.checks import after, checked_link, now, one_line
 from components.library.schema import Flag
+from components.library.seed import SEED
 
 ANN = Identity.login("ann", ("google",))
 CREATED = "2026-11-21T23:58:43.123456Z"
@@ -114,8 +115,8 @@ def test_the_id_says_what_the_label_says() -> None:
     [
         *(
             ("ann", "local"),
-            ("local-xyz", "local"),
-            ("local-0123456789ab0", "local"),
+            ("local:xyz", "local"),
+            ("local:0123456789ab0", "local"),
             ("", "login"),
             ("ann b", "login"),
             ("ann\n", "login"),
@@ -132,8 +133,8 @@ def test_the_mark_of_an_author_comes_from_a_login() -> None:
     assert label(model="google/t5").author and label(model="Ann/mine").author and not label().author
     assert not label(model="gpt2").author
     visitor = Identity.local("secret")
-    assert visitor.name.startswith("local-") and "secret" not in visitor.name and visitor.shown.endswith("(no login)")
-    assert not label(who=visitor, model=f"{visitor.name}/mine").author
+    assert visitor.name.startswith("local:") and "secret" not in visitor.name and visitor.shown.endswith("(no login)")
+    assert not label(who=visitor, model=f"{visitor.name.partition(':')[2]}/mine").author
     with pytest.raises(ValidationError, match="only a login"):
         Label.model_validate(label(who=visitor).model_dump() | {"author": True})
     with pytest.raises(InvalidRequest):
@@ -149,3 +150,19 @@ def test_a_time_is_one_and_not_to_come(created: str) -> None:
 def test_a_label_is_never_older_than_the_one_it_replaces() -> None:
     assert after("2026-11-21T23:58:43.123456Z", "2026-11-21T23:58:43.999999Z") == "2026-11-21T23:58:44.000000Z"
     assert after("2026-11-22T00:00:00.000000Z", "2026-11-21T23:58:43.999999Z") == "2026-11-22T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("quote", ["\u200b", "\u2060\ufeff\u200d", "\u3164", "\u115f\uffa0", "\u2800", "\u0301", "<U+200B>"])
+def test_evidence_that_shows_nothing_is_refused(quote: str) -> None:
+    with pytest.raises(InvalidRequest, match="nothing can be seen"):
+        label(link="", quote=one_line(quote, 100, "evidence"))
+    assert label(link="", quote="\u8868 3").evidence_quote == "\u8868 3"
+
+
+def test_a_name_of_the_hub_is_nobody_elses() -> None:
+    visitor = Identity.local("secret")
+    for name in (visitor.name, SEED.name):
+        with pytest.raises(InvalidRequest, match="no name of a user"):
+            Identity.login(name)
+    looks_like = visitor.name.replace(":", "-")
+    assert Identity.login(looks_like).name != visitor.name

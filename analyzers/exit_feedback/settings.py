@@ -49,7 +49,6 @@ def resolved(request: ExitRequest, width: int, vocabulary: int, tokens: int) -> 
     for name, value, most, of in (
         ("rank", request.rank, width, "the model's width"),
         ("k", request.k, vocabulary, "the model's vocabulary"),
-        ("buckets", request.buckets, vocabulary, "the model's vocabulary"),
         ("anchors", request.anchors, tokens, "the number of measured tokens, of which anchors are taken"),
     ):
         if value is not None and value > most:

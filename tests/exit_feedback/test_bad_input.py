@@ -97,7 +97,6 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
     ("asked", "error", "said"),
     [
         ({"rank": 65}, InvalidRequest, "rank may be at most 64, the model's width, and 65 was asked for"),
-        ({"buckets": 513}, InvalidRequest, "buckets may be at most 512, the model's vocabulary, and 513 was asked for"),
         ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, and 513 was asked for"),
         ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, of which anchors are taken"),
         ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),

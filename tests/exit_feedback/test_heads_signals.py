@@ -21,6 +21,7 @@ from analyzers.exit_feedback.heads import (
     SvdHead,
 )
 from analyzers.exit_feedback.heads.codes import expander, random_codes, stream
+from analyzers.exit_feedback.heads.rows import largest
 from tests.exit_feedback.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, N, V, along, distance, through
 
 RANDOM = [method for method, head in HEADS.items() if head.random]
@@ -103,7 +104,7 @@ def test_dense_is_the_codes_of_all_tokens(name: str) -> None:
     _, y = at_linear(case, "mean")
     expected = float(case.weight.double().norm()) / V**0.5 * (y @ head.codes.double()) @ head.expander.double().T
     assert distance(signal_of(head, case), expected) < 1e-5
-    assert distance(signal_of(case.head("dense", replace(SETTINGS, alpha=-2.0)), case), -2 / head.alpha * expected) < 1e-5
+    assert distance(signal_of(case.head("dense", replace(SETTINGS, alpha=2.0)), case), 2 / head.alpha * expected) < 1e-5
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -165,7 +166,7 @@ def _assert_mean(drawn: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("method", ["parallel_gold", "parallel_topmass"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("residual", [0.0, 1.0, -0.4])
+@pytest.mark.parametrize("residual", [0.0, 1.0, 0.4])
 def test_what_parallel_adds_is_orthogonal_to_h(method: str, name: str, residual: float) -> None:
     case = CASES[name]
     head = case.head(method, replace(SETTINGS, residual=residual))
@@ -305,3 +306,17 @@ def test_random_codes_agree_with_nothing_on_a_frozen_model(method: str) -> None:
         means.append(float(cosine_similarity(found.double(), exact, dim=-1)[kept].mean()))
     over_seeds = torch.tensor(means, dtype=torch.float64)
     assert abs(float(over_seeds.mean())) < 4 * float(over_seeds.std()) / len(means) ** 0.5
+
+
+@pytest.mark.parametrize(("vocabulary", "k"), [(64, 3), (1_000, 1), (4_133, 5), (4_160, 16), (4_160, 17), (9_999, 2)])
+def test_the_largest_of_blocks_are_the_largest_of_all(vocabulary: int, k: int) -> None:
+    """Also where they stand next to one another, at the ends, or are infinite; of equal ones any."""
+    values = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(k)).abs()
+    values[1, : k + 3] += 10
+    values[2, -k - 3 :] += 10
+    values[3, 5] = torch.inf
+    values[4] = 1
+    values[5].mul_(8).round_()
+    found = largest(values, k)
+    assert torch.equal(values.gather(1, found), values.topk(k, -1).values)
+    assert all(len(set(row)) == k for row in found.tolist())

@@ -55,7 +55,7 @@ class CountSketch(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """values S: (n, V) to (n, B)."""
         signed = values * self.sign.to(values.dtype)
-        return values.new_zeros(len(values), self.buckets).index_add_(1, self.bucket, signed)
+        return values.new_zeros(len(values), self.buckets).scatter_add_(1, self.bucket.expand_as(signed), signed)
 
     def codes(self, codes: Tensor) -> Tensor:
         """S^T C: (V, r) to (B, r)."""

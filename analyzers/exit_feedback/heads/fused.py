@@ -123,9 +123,9 @@ class _Run:
             kept_losses[piece] = (weights[piece, None] * (largest - chosen + total.log())).squeeze(1)
             if not backwards:
                 continue
-            p.div_(total)
-            p.scatter_add_(1, gold[piece], torch.full_like(chosen, -1))
-            p.mul_((weights[piece] * factor[piece])[:, None])
+            size = (weights[piece] * factor[piece])[:, None]
+            p.mul_(size / total)
+            p.scatter_add_(1, gold[piece], -size)
             at_y = p if activation.plain else activation.back_(p.clone() if found is not None else p, part)
             if found is not None and signal is not None:
                 found[piece] = by_rows(signal, rows[piece], p, at_y, part, bias, gold[piece, 0])

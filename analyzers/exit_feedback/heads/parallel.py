@@ -20,7 +20,9 @@ def along(rows: Rows, direction: Tensor) -> Tensor:
     nothing, whatever their logit: one that a bias of -inf rules out has none.
     """
     assert rows.linear is not None
-    product = (rows.gradient * rows.linear).masked_fill_(rows.gradient == 0, 0).sum(-1, keepdim=True)
+    product = (rows.gradient * rows.linear).sum(-1, keepdim=True)
+    if not bool(product.isfinite().all()):
+        product = (rows.gradient * rows.linear).masked_fill_(rows.gradient == 0, 0).sum(-1, keepdim=True)
     states = rows.h.to(direction.dtype)
     length = (states * direction).sum(-1, keepdim=True)
     return torch.where(length == 0, 0, product / length) * direction

@@ -13,6 +13,8 @@ from analyzers.exit_feedback.heads.activation import wide
 
 # Rows of a table that are gathered at once.
 _GATHERED = 1 << 22
+# Neighbours of which the largest is found first, when the largest of a row are looked for.
+_BLOCK = 64
 
 
 @dataclass(slots=True)
@@ -36,12 +38,15 @@ class Rows:
         |p_gold - 1| is the sum of all others.
         """
         assert self.logits is not None
-        size = self.logits.abs()
-        if self.gold is not None:
-            known = self.gold[:, None] >= 0
-            place = self.gold[:, None].clamp(min=0)
-            size.scatter_(1, place, size.gather(1, place).masked_fill_(known, torch.inf))
-        index = size.topk(k, -1).indices
+        known = None if self.gold is None else self.gold[:, None] >= 0
+        if k == 1 and self.gold is not None and known is not None and bool(known.all()):
+            index = self.gold[:, None]
+        else:
+            size = self.logits.abs()
+            if self.gold is not None and known is not None:
+                place = self.gold[:, None].clamp(min=0)
+                size.scatter_(1, place, size.gather(1, place).masked_fill_(known, torch.inf))
+            index = largest(size, k)
         return index, self.gradient.gather(1, index)
 
     def direction(self) -> Tensor:
@@ -55,6 +60,21 @@ class Rows:
 
 Signal = Callable[[Rows], Tensor]
 """A method during one call: the signal (n, d), in any float type, of some rows."""
+
+
+def largest(values: Tensor, k: int) -> Tensor:
+    """Where the k largest of each row are, in descending order: (n, V) to (n, k).
+
+    They are in the k blocks with the largest maxima, so that only those are sorted: on a CPU several times faster than ``topk`` of all.
+    """
+    blocks = values.shape[1] // _BLOCK
+    if blocks <= 4 * k:
+        return values.topk(k, -1).indices
+    tail = torch.arange(blocks * _BLOCK, values.shape[1], device=values.device).expand(len(values), -1)
+    chosen = values[:, : blocks * _BLOCK].view(-1, blocks, _BLOCK).amax(-1).topk(k, -1).indices
+    within = chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)
+    index = torch.cat([within.flatten(1), tail], 1)
+    return index.gather(1, values.gather(1, index).topk(k, -1).indices)
 
 
 def weighted_rows(table: Tensor, index: Tensor, weights: Tensor) -> Tensor:

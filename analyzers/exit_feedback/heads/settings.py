@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from analyzers.errors import InvalidRequest
 
-_SEEDS = 1 << 63
+_SEEDS, _BUCKETS = 1 << 63, 1 << 20
 _LARGEST = 1e38
 
 
@@ -13,7 +13,7 @@ class HeadSettings:
     """Settings of all methods; ``uses`` of a head names those that it reads. d: width of the hidden states, V: vocabulary.
 
     rank: columns of the random codes, or singular directions kept, 1 to d. k: tokens of a position that are taken one by one, by the size
-    of their logit gradient, the gold one always among them, 1 to V. buckets: of the CountSketch that takes the others, 1 to V. anchors:
+    of their logit gradient, the gold one always among them, 1 to V. buckets: of the CountSketch that takes the others, 1 to 2^20. anchors:
     hidden states that span the projection; all there are, where there are fewer. residual: lambda, 0 or more, the weight of the random-code
     part orthogonal to h. alpha: scale of random codes, above 0; None is the root mean square of the norms of the head's rows. fresh: every
     call draws codes, expander and hashes anew, which is the null: a signal that nothing can learn to agree with.
@@ -30,7 +30,7 @@ class HeadSettings:
 
     def check(self, uses: tuple[str, ...], vocabulary: int, width: int) -> None:
         """Raise InvalidRequest where a setting that the method ``uses`` does not fit a head of that vocabulary and width."""
-        most = {"rank": (width, "the width of the hidden states"), **dict.fromkeys(("k", "buckets"), (vocabulary, "the vocabulary"))}
+        most = {"rank": (width, "the width of the hidden states"), "k": (vocabulary, "the vocabulary"), "buckets": (_BUCKETS, "the most")}
         for name in ("rank", "k", "buckets", "anchors"):
             value = getattr(self, name)
             if name not in uses:

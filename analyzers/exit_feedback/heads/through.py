@@ -54,10 +54,7 @@ class LogitsOf(torch.autograd.Function):
 
 def live_rows(gradient: Tensor) -> Tensor:
     """(n,) bool: the rows of (n, V) in which not all is 0."""
-    live = torch.empty(len(gradient), dtype=torch.bool, device=gradient.device)
-    for here in pieces(gradient, len(gradient)):
-        live[here] = (gradient[here] != 0).any(-1)
-    return live
+    return (gradient.amax(-1) != 0) | (gradient.amin(-1) != 0)
 
 
 def gradient_at_linear(activation: Activation, gradient: Tensor, y: Tensor | None) -> Tensor:

@@ -139,9 +139,9 @@ CONFLICT_SAMPLES = _limit(
 CONFLICT_TOKENS = _limit("CONFLICT_TOKENS", 8_192, "tokens", "Longest cut of a sample in gradient conflict.")
 GRAM_CHUNK_BYTES = _limit(
     "GRAM_CHUNK_BYTES",
-    32 << 20,
+    128 << 20,
     "bytes",
-    "Per-sample gradients of so many units at once that they stay in cache; on a GPU 32 times as much.",
+    "Per-sample gradients at a time: of a few units on each thread, so that they stay in cache; on a GPU 8 times as much.",
 )
 REPORT_COSINES = _limit("REPORT_COSINES", 500_000, "numbers", "Beyond this a report has the cosines between samples for the model only.")
 PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the whole model forward and backward.")

@@ -36,7 +36,7 @@ from analyzers.language_models.work import check_work
 ANALYSIS_VERSION = 1
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
-GPU_CHUNKS = 32
+GPU_CHUNKS = 8
 
 _TOPK_OPTIONS = {"topk", "topk_share", "topk_layers", "select"}
 _OPTIONS = {"samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}

@@ -3,7 +3,7 @@
 Axes: n units of a chunk, S samples, D draws, m batches of a draw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,9 +51,16 @@ class BatchSums:
 
     def add(self, gram: Tensor) -> None:
         """Take in units (n, S, S)."""
-        if not self.partitions:
-            return
-        samples = gram.shape[-1]
+        self.take(self.of(gram))
+
+    def take(self, sums: Mapping[int, FloatArray]) -> None:
+        """Take in what `of` found."""
+        for size, found in sums.items():
+            self.sums[size] = self.sums.get(size, np.zeros(3)) + found
+
+    def of(self, gram: Tensor) -> dict[int, FloatArray]:
+        """What units (n, S, S) bring to ``sums``."""
+        samples, sums = gram.shape[-1], {}
         for size, draws in self._averages().items():
             averages = draws.to(gram)  # (D, m, S)
             number, batches = averages.shape[:2]
@@ -61,8 +68,8 @@ class BatchSums:
             pairs = Pairs((averages @ half).flatten(0, 1))
             off = ~torch.eye(batches, dtype=torch.bool, device=gram.device)
             found = (pairs.valid, pairs.count_below(self.gamma), pairs.cosines.sum(0))
-            sums = torch.stack([(matrix * off).sum(dtype=torch.float64) for matrix in found])
-            self.sums[size] = self.sums.get(size, np.zeros(3)) + sums.cpu().numpy()
+            sums[size] = torch.stack([(matrix * off).sum(dtype=torch.float64) for matrix in found]).cpu().numpy()
+        return sums
 
     def _averages(self) -> dict[int, Tensor]:
         """By size, (D, m, S) of its draws."""

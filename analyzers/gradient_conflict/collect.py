@@ -4,19 +4,23 @@ Axes: n units of a chunk, S samples.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from analyzers import limits
 from analyzers.gradient_conflict.batches import BatchSums, partitions
 from analyzers.gradient_conflict.cost import Cost, Route
 from analyzers.gradient_conflict.deciles import Deciles
-from analyzers.gradient_conflict.grams import Group, Plan, groups, neuron_grams, plan
+from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.side_by_side import side_by_side
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
 
@@ -35,7 +39,7 @@ class Settings:
     floor: float = 0.0
     seed: int = 0
     weights: bool = True
-    chunk_bytes: int = 32 << 20
+    chunk_bytes: int = limits.GRAM_CHUNK_BYTES
     route: Literal["auto"] | Route = "auto"
 
 
@@ -88,6 +92,17 @@ class LayerSums:
     sums: dict[str, PairSums] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a chunk of units brings to each of the sums."""
+
+    sums: dict[str, PairSums]
+    units: UnitSums
+    weights: WeightSums
+    batches: dict[int, FloatArray]
+    deciles: FloatArray | None
+
+
 class Collector:
     """Takes in captures, the layers in any order, the captures of a layer one after the other."""
 
@@ -129,40 +144,67 @@ class Collector:
         return plan(group, self._settings.chunk_bytes, "direct" if self._settings.weights else self._settings.route)
 
     def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
-        exponent = group.scaling.exponent
-        weigh = layer.weights if self._settings.weights else None
-        floors = {name: floor * 2.0**exponent for name, floor in floors.items()}
+        floors = {name: floor * 2.0**group.scaling.exponent for name, floor in floors.items()}
         planned = self._plan(group)
         self.cost += planned.cost
         self.routes[planned.route] += len(group.blocks)
-        gradients = None if weigh is None else lambda _, each: weigh.add(each, exponent)
-        for units, grams in neuron_grams(group, planned=planned, gradients=gradients):
-            for name, gram in grams.items():
-                self._take(layer, name, Pairs(gram, floors.get(name, 0.0)), floors.get(name, 0.0), exponent)
-            together = Pairs(_total(grams), floors.get(ALL, 0.0))
-            self._take(layer, ALL, together, floors.get(ALL, 0.0), exponent)
-            layer.units.add(Pairs(together.gram) if floors else together)
-            self.batches.add(together.gram)
-            if self.deciles is not None:
-                self.deciles.add(units, together)
+        products = Products(group, planned)
+
+        def count(units: slice) -> _Counted:
+            return self._count(products, units, group.scaling.exponent, floors)
+
+        with closing(side_by_side(count, products.chunks, group.device, planned.at_once)) as chunks:
+            for found in chunks:
+                self._take(layer, found)
         layer.neurons += group.units
 
-    def _take(self, layer: LayerSums, name: str, pairs: Pairs, floor: float, exponent: int) -> None:
-        sums = PairSums.of(pairs, self._settings.thresholds, floor, exponent)
-        layer.sums[name] = layer.sums[name] + sums if name in layer.sums else sums
+    def _count(self, products: Products, units: slice, exponent: int, floors: Mapping[str, float]) -> "_Counted":
+        """All that a chunk brings."""
+        settings, weights, sums = self._settings, WeightSums(), {}
+
+        def weigh(_: str, gradients: Tensor) -> None:
+            weights.add(gradients, exponent)
+
+        grams = products.grams(units, weigh if settings.weights else None)
+        for name, gram in grams.items():
+            floor = floors.get(name, 0.0)
+            sums[name] = PairSums.of(Pairs(gram, floor), settings.thresholds, floor, exponent)
+        floor = floors.get(ALL, 0.0)
+        together = Pairs(_total(grams), floor)
+        sums[ALL] = PairSums.of(together, settings.thresholds, floor, exponent)
+        of_units = UnitSums.none(self._samples)
+        of_units.add(Pairs(together.gram) if floors else together)
+        deciles = None if self.deciles is None else self.deciles.of(units, together)
+        return _Counted(sums, of_units, weights, self.batches.of(together.gram), deciles)
+
+    def _take(self, layer: LayerSums, found: "_Counted") -> None:
+        for name, sums in found.sums.items():
+            layer.sums[name] = layer.sums[name] + sums if name in layer.sums else sums
+        layer.units.merge(found.units)
+        layer.weights.merge(found.weights)
+        self.batches.take(found.batches)
+        if self.deciles is not None and found.deciles is not None:
+            self.deciles.take(found.deciles)
 
     def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
         """By block, the smallest norm that counts in a layer: so many medians of its norms that are not 0. Takes a pass of its own."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
-            # Planned as it will be later: a norm that is the median has to be found again to the last bit.
-            for _, grams in neuron_grams(group, planned=self._plan(group)):
-                for name, gram in (*grams.items(), (ALL, _total(grams))):
-                    pairs = Pairs(gram)
-                    found = pairs.norms[pairs.counted].double().cpu().numpy()
-                    norms.setdefault(name, []).append(found * 2.0**-group.scaling.exponent)
+            # As it will be done later: a norm that is the median has to be found again to the last bit.
+            planned = self._plan(group)
+            products = Products(group, planned)
+            for found in side_by_side(partial(_norms, products), products.chunks, group.device, planned.at_once):
+                for name, each in found.items():
+                    norms.setdefault(name, []).append(each * 2.0**-group.scaling.exponent)
         every = {name: np.concatenate(each) for name, each in norms.items()}
         return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
+
+
+def _norms(products: Products, units: slice) -> dict[str, FloatArray]:
+    """By block, those of a chunk that are not 0, and of all blocks together."""
+    grams = products.grams(units)
+    pairs = {name: Pairs(gram) for name, gram in (*grams.items(), (ALL, _total(grams)))}
+    return {name: each.norms[each.counted].double().cpu().numpy() for name, each in pairs.items()}
 
 
 def _total(grams: Mapping[str, Tensor]) -> Tensor:

@@ -47,13 +47,22 @@ class Deciles:
 
     def add(self, units: slice, pairs: Pairs) -> None:
         """Take in a chunk of its neurons."""
+        self.take(self.of(units, pairs))
+
+    def take(self, sums: FloatArray) -> None:
+        """Take in what `of` found."""
+        self._sums += sums
+
+    def of(self, units: slice, pairs: Pairs) -> FloatArray:
+        """(3, deciles, S): what a chunk of its neurons brings."""
         measured = torch.from_numpy(self._measured).to(pairs.gram)
         counted = pairs.counted.to(pairs.gram.dtype) * measured
         each = counted * (counted.sum(1, keepdim=True) - counted)
         below = (pairs.below(self._gamma) @ measured) * counted
         similarity = (pairs.similarity() @ measured) * counted - counted
         members = self._of_neuron[units].to(pairs.gram.dtype).t()
-        self._sums += torch.stack([members @ each, members @ below, members @ similarity]).double().cpu().numpy()
+        found: FloatArray = torch.stack([members @ each, members @ below, members @ similarity]).double().cpu().numpy()
+        return found
 
     def rows(self) -> tuple[DecileRow, ...]:
         """From the least active decile to the most active."""

@@ -10,6 +10,7 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from threading import local
 from typing import Literal
 
 import torch
@@ -26,6 +27,8 @@ from analyzers.language_models.layer_capture import Block, LayerCapture
 _ALIGNED = 64
 # (n, S, S) numbers made of a chunk's matrices before the next chunk.
 _BESIDE = 6
+# Of a processor's cache, about what a chunk may take; but with fewer units than `_ALIGNED` products are slow.
+_CACHE_BYTES = 12 << 20
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,6 +48,11 @@ class Group:
     def dtype(self) -> torch.dtype:
         """What is computed in: float32, or float64 where that came in."""
         return torch.promote_types(self.blocks[0].left.dtype, torch.float32)
+
+    @property
+    def device(self) -> torch.device:
+        """Of all blocks."""
+        return self.blocks[0].left.device
 
     def shape(self) -> Shape:
         """What `cost` asks about it."""
@@ -69,30 +77,107 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the Gram matrices of a group are made: the route, the units of each chunk, and what that costs."""
+    """How the Gram matrices of a group are made: the route, the units of each chunk, so many chunks ``at_once``, and what that costs."""
 
     route: Route
     chunks: tuple[int, ...]
+    at_once: int
     cost: Cost
 
 
 def plan(group: Group, chunk_bytes: int, route: Literal["auto"] | Route = "auto") -> Plan:
     """The cheaper route, or the one asked for, in chunks for which ``chunk_bytes`` suffice (if they do for one unit)."""
-    shape = group.shape()
-    plans = {name: _plan(name, shape, chunk_bytes) for name in ("direct", "tokens") if route in ("auto", name)}
+    shape, near = group.shape(), _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
+    plans = {name: _plan(name, shape, chunk_bytes, near) for name in ("direct", "tokens") if route in ("auto", name)}
     return min(plans.values(), key=lambda each: each.cost.weight)
 
 
-def _plan(route: Route, shape: Shape, chunk_bytes: int) -> Plan:
+def _plan(route: Route, shape: Shape, chunk_bytes: int, near: int) -> Plan:
     samples = len(shape.counts)
     widest = samples * max(shape.widths) if route == "direct" else 2 * sum(shape.counts)
     unit = shape.itemsize * (widest + (len(shape.widths) + _BESIDE) * samples**2)
-    most = max(1, min(shape.units, chunk_bytes // unit))
+    most = max(1, min(shape.units, chunk_bytes // unit, max(near // unit, _ALIGNED)))
     most -= most % _ALIGNED if most > _ALIGNED else 0
     size = -(-shape.units // -(-shape.units // most))  # chunks of about the same size
     size += -size % _ALIGNED if size > _ALIGNED else 0
     chunks = tuple(min(size, shape.units - first) for first in range(0, shape.units, size))
-    return Plan(route, chunks, (cost.direct if route == "direct" else cost.tokens)(shape, chunks))
+    at_once = max(1, chunk_bytes // (unit * max(chunks, default=1)))
+    return Plan(route, chunks, at_once, (cost.direct if route == "direct" else cost.tokens)(shape, chunks))
+
+
+class Products:
+    """Makes the Gram matrices of a group chunk by chunk, of which several threads may each make one at the same time."""
+
+    def __init__(self, group: Group, planned: Plan) -> None:
+        self.chunks = _slices(planned.chunks)
+        self._group = group
+        self._direct = planned.route == "direct"
+        self._rights = {id(block.right): group.scaling.right(block.right, group.dtype) for block in group.blocks}
+        self._rows = [(sample, own) for sample, own in enumerate(_slices(group.counts)) if group.counts[sample]]
+        # Of each sample with itself and all behind it: the other half of the matrix is the same.
+        self._between: dict[int, list[Tensor]] = {}
+        if not self._direct:
+            self._between = {key: [right[own.start :] @ right[own].t() for _, own in self._rows] for key, right in self._rights.items()}
+        self._lengths = torch.tensor(group.counts, device=group.device)
+        self._room = local()
+
+    def grams(self, units: slice, gradients: Callable[[str, Tensor], None] | None = None) -> dict[str, Tensor]:
+        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: symmetric, float32 (float64 for captures in float64).
+
+        All are of gradients times 2^``group.scaling.exponent``. gradients: called with each block's name and per-sample gradients
+        (S, n, d), which it may overwrite, and which are gone afterwards; for a plan of the direct route.
+        """
+        grams = {}
+        for block in self._group.blocks:
+            left, right = self._group.scaling.left(block, units, self._group.dtype), self._rights[id(block.right)]
+            if self._direct:
+                by_unit = self._per_sample(left, right)
+                grams[block.name] = _symmetric(torch.bmm(by_unit, by_unit.transpose(1, 2)))
+                if gradients is not None:
+                    gradients(block.name, by_unit.transpose(0, 1))
+            else:
+                grams[block.name] = self._by_tokens(left, self._between[id(block.right)])
+        return grams
+
+    def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
+        """(n, S, d): the gradient of each unit in each sample, side by side as they are multiplied next; written over by the next call."""
+        counts = self._group.counts
+        room = self._taken(left, left.shape[1] * len(counts) * right.shape[1])
+        result = room.view(left.shape[1], len(counts), right.shape[1])
+        by_sample = result.transpose(0, 1)
+        if len(set(counts)) == 1 and counts[0] > 0:
+            torch.bmm(
+                left.reshape(len(counts), -1, left.shape[1]).transpose(1, 2), right.reshape(len(counts), -1, right.shape[1]), out=by_sample
+            )
+            return result
+        for sample, rows in enumerate(_slices(counts)):
+            if counts[sample]:
+                torch.mm(left[rows].t(), right[rows], out=by_sample[sample])
+            else:
+                by_sample[sample].zero_()
+        return result
+
+    def _taken(self, like: Tensor, numbers: int) -> Tensor:
+        """Memory of this thread's, which is not asked of the system anew for each chunk."""
+        room: Tensor | None = getattr(self._room, "numbers", None)
+        if room is None or room.numel() < numbers:
+            room = self._room.numbers = like.new_empty(numbers)
+        return room[:numbers]
+
+    def _by_tokens(self, left: Tensor, between: Sequence[Tensor]) -> Tensor:
+        """(n, S, S) by way of the products between tokens."""
+        samples = len(self._group.counts)
+        gram = left.new_zeros(left.shape[1], samples, samples)
+        for (sample, own), products in zip(self._rows, between, strict=True):
+            weighed = (products @ left[own]).mul_(left[own.start :])
+            row = torch.segment_reduce(weighed, "sum", lengths=self._lengths[sample:], axis=0).t()
+            gram[:, sample, sample:] = row
+            gram[:, sample:, sample] = row
+        return gram
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
 
 
 def neuron_grams(
@@ -100,79 +185,15 @@ def neuron_grams(
     *,
     chunk_bytes: int = limits.GRAM_CHUNK_BYTES,
     route: Literal["auto"] | Route = "auto",
-    planned: Plan | None = None,
     gradients: Callable[[str, Tensor], None] | None = None,
 ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Chunk by chunk the units it has and, by block, their Gram matrices (n, S, S): symmetric, float32 (float64 for captures in float64).
+    """Chunk by chunk the units it has and `Products.grams` of them, one after the other.
 
-    All are of gradients times 2^``group.scaling.exponent``.
-
-    chunk_bytes: memory for a chunk, and for products between tokens T^2 numbers besides. planned: what `plan` made of these arguments.
-    gradients: called with each block's name and per-sample gradients (S, n, d), which it may overwrite; takes the direct route.
+    chunk_bytes: memory for a chunk, and for products between tokens T^2 numbers besides.
     """
-    planned = planned or plan(group, chunk_bytes, "direct" if gradients is not None else route)
-    if planned.route == "direct":
-        yield from _direct(group, planned.chunks, gradients)
-    else:
-        yield from _tokens(group, planned.chunks)
-
-
-def _slices(sizes: Sequence[int]) -> list[slice]:
-    return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
-
-
-def _direct(
-    group: Group, chunks: Sequence[int], gradients: Callable[[str, Tensor], None] | None
-) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    rights = _rights(group)
-    for units in _slices(chunks):
-        grams = {}
-        for block in group.blocks:
-            each = _per_sample(group.scaling.left(block, units, group.dtype), rights[id(block.right)], group.counts)
-            by_unit = each.transpose(0, 1)
-            grams[block.name] = _symmetric(torch.bmm(by_unit, by_unit.transpose(1, 2)))
-            if gradients is not None:
-                gradients(block.name, each)
-        yield units, grams
-
-
-def _per_sample(left: Tensor, right: Tensor, counts: Sequence[int]) -> Tensor:
-    """(S, n, d): the gradient of each unit in each sample."""
-    samples, equal = len(counts), len(set(counts)) == 1 and counts[0] > 0
-    if equal:  # rows that lie side by side multiply fastest
-        by_unit = left.reshape(samples, -1, left.shape[1]).transpose(1, 2).contiguous()
-        return torch.bmm(by_unit, right.reshape(samples, -1, right.shape[1]))
-    result = left.new_empty(samples, left.shape[1], right.shape[1])
-    for sample, rows in enumerate(_slices(counts)):
-        if counts[sample]:
-            torch.mm(left[rows].t(), right[rows], out=result[sample])
-        else:
-            result[sample].zero_()
-    return result
-
-
-def _tokens(group: Group, chunks: Sequence[int]) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    samples = len(group.counts)
-    rows = [(sample, own) for sample, own in enumerate(_slices(group.counts)) if group.counts[sample]]
-    # Of each sample with itself and all behind it: the other half of the matrix is the same.
-    between = {key: [right[own.start :] @ right[own].t() for _, own in rows] for key, right in _rights(group).items()}
-    lengths = torch.tensor(group.counts, device=group.blocks[0].left.device)
-    for units in _slices(chunks):
-        grams = {}
-        for block in group.blocks:
-            left = group.scaling.left(block, units, group.dtype)
-            gram = left.new_zeros(left.shape[1], samples, samples)
-            for (sample, own), products in zip(rows, between[id(block.right)], strict=True):
-                weighed = (products @ left[own]).mul_(left[own.start :])
-                row = torch.segment_reduce(weighed, "sum", lengths=lengths[sample:], axis=0).t()
-                gram[:, sample, sample:] = row
-                gram[:, sample:, sample] = row
-            grams[block.name] = gram
-        yield units, grams
-
-
-def _rights(group: Group) -> dict[int, Tensor]:
-    return {id(block.right): group.scaling.right(block.right, group.dtype) for block in group.blocks}
+    products = Products(group, plan(group, chunk_bytes, "direct" if gradients is not None else route))
+    for units in products.chunks:
+        yield units, products.grams(units, gradients)
 
 
 def _symmetric(gram: Tensor) -> Tensor:

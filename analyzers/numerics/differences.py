@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import float64, int64, uint16, uint32
 from numpy.typing import NDArray
 
+from analyzers.numerics.compiler import jit
+
 
 # Sums may be taken in any order, so that vectors can be added; NaN and infinity arrive in them as ever.
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+@jit(fastmath={"reassoc", "contract", "nsz"})
 def difference_sums(x: NDArray[np.float32], ref: NDArray[np.float32], factor: float) -> tuple[float, float, float, float, float, float]:
     """Sums of ref, d, ref^2, d^2 and ref d, and the largest |d|, over d = factor x - ref in float64. Shapes (n,).
 
@@ -34,7 +35,7 @@ def largest_pattern(codes: NDArray[Any]) -> int:
     return int(_largest16(codes) if codes.itemsize == 2 else _largest32(codes))
 
 
-@numba.njit(nogil=True, cache=True)
+@jit()
 def _largest16(codes: NDArray[np.uint16]) -> Any:
     largest = uint16(0)
     for i in range(codes.size):
@@ -42,7 +43,7 @@ def _largest16(codes: NDArray[np.uint16]) -> Any:
     return largest
 
 
-@numba.njit(nogil=True, cache=True)
+@jit()
 def _largest32(codes: NDArray[np.uint32]) -> Any:
     largest = uint32(0)
     for i in range(codes.size):

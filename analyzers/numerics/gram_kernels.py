@@ -5,8 +5,10 @@ import numpy as np
 from numba import float32, uint32
 from numpy.typing import NDArray
 
+from analyzers.numerics.compiler import jit
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+
+@jit(error_model="numpy")
 def add_pairs(
     grams: NDArray[np.float32], smallest: float, floor: float, thresholds: NDArray[np.float32],
     sums: NDArray[np.float64], counts: NDArray[np.uint32],

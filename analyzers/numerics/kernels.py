@@ -8,7 +8,6 @@ format of at most 10 mantissa bits?" is a lookup.
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
@@ -17,17 +16,14 @@ from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
 from analyzers.numerics.compiled_pairs import changed_rows as changed_rows
 from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
 from analyzers.numerics.compiled_pairs import intersections as intersections
+from analyzers.numerics.compiler import jit
 from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
 from analyzers.numerics.runs import RUN_COUNTS
 
 _MASK16 = np.uint64(0xFFFF)
 
 
-def _jit(**options: Any) -> Any:
-    return numba.njit(nogil=True, cache=True, **options)
-
-
-@_jit()
+@jit()
 def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
     """Add how often each 16-bit pattern occurs in ``codes`` (n,) to ``counts`` (1, 65536). No bin may pass 2^32 - 1."""
     bins = counts[0]
@@ -43,7 +39,7 @@ def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
         bins[codes[i]] += uint32(1)
 
 
-@_jit(inline="always")
+@jit(inline="always")
 def _plane_and_high_half(code: Any) -> Any:
     plane = uint32((code & uint32(0x1FFF)) == 0)
     plane += uint32((code & uint32(0x3FFF)) == 0)
@@ -52,7 +48,7 @@ def _plane_and_high_half(code: Any) -> Any:
     return (plane << uint32(16)) | (code >> uint32(16))
 
 
-@_jit()
+@jit()
 def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int:
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536).
 
@@ -90,7 +86,7 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     return fine_blocks
 
 
-@_jit()
+@jit()
 def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
     """Smallest nonzero and largest |pattern| in ``codes``, NaN and infinities included; (2^32 - 1, 0) when all are zero.
 
@@ -105,7 +101,7 @@ def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
     return int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high)
 
 
-@_jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"reassoc", "contract"})
 def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
     """Sum of (scale * x)^2 over ``values`` (n,), accumulated in float64. All values must be finite."""
     total = float64(0.0)
@@ -115,7 +111,7 @@ def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
     return total
 
 
-@_jit(inline="always")
+@jit(inline="always")
 def _ones(low: Any, high: Any) -> int:
     """How many bits are set in two 64-bit words; counting stops at 9."""
     count = 0
@@ -128,7 +124,7 @@ def _ones(low: Any, high: Any) -> int:
     return count
 
 
-@_jit()
+@jit()
 def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
     """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
 
@@ -145,7 +141,7 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     return int(bf16), int(fp16)
 
 
-@_jit()
+@jit()
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
     exceptions = uint32(0)
     for i in range(codes.size):
@@ -154,7 +150,7 @@ def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
     return bool(exceptions == 0)
 
 
-@_jit()
+@jit()
 def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
     values = codes.view(np.float32)
     exceptions = uint32(0)
@@ -170,7 +166,7 @@ def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
     return bool(exceptions == 0)
 
 
-@_jit()
+@jit()
 def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     """Count rows of fp16 patterns whose normal values all have the 3 low mantissa bits zero: exact in bf16.
 
@@ -185,7 +181,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     return count
 
 
-@_jit()
+@jit()
 def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
     exceptions = np.uint16(0)
     for i in range(codes.size):
@@ -195,7 +191,7 @@ def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
     return bool(exceptions == 0)
 
 
-@_jit()
+@jit()
 def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, last: int) -> bool:
     """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
 
@@ -227,7 +223,7 @@ def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, b
     return False
 
 
-@_jit()
+@jit()
 def decode_fp8(
     codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -257,7 +253,7 @@ def decode_fp8(
             block += 1
 
 
-@_jit()
+@jit()
 def decode_fp4(
     codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -292,7 +288,7 @@ def decode_fp4(
             block += 1
 
 
-@_jit(inline="always")
+@jit(inline="always")
 def _first_scale(row: int, grid: Any) -> Any:
     """Number of the scale that ``row`` begins with."""
     matrix, inside = divmod(row, grid[0])

@@ -13,8 +13,6 @@ from analyzers.numerics.plain import Grid
 # Up to here numpy is done before numba would be loaded.
 PLAIN_BYTES = 4 << 20
 
-_linear_algebra = True
-
 
 class Loops(Protocol):
     """What `kernels` (numba) and `plain` (numpy) both are. ``kernels`` documents each function."""
@@ -56,30 +54,10 @@ def loops_for(nbytes: int) -> Loops:
 
 @cache
 def _compiled() -> Loops:
-    if not _linear_algebra:
-        _leave_out()
     from analyzers.numerics import kernels
 
     kernels.warm()
     return kernels
-
-
-def leave_out_linear_algebra() -> None:
-    """Have numba, once it is loaded, leave out SciPy's linear algebra, which no loop here uses: it takes a quarter of a second.
-
-    For a process of our own: loops of others that call ``np.dot`` would not compile in it.
-    """
-    global _linear_algebra
-    _linear_algebra = False
-
-
-def _leave_out() -> None:
-    import numba.np.linalg
-
-    def not_loaded() -> None:
-        raise ImportError("left out, see analyzers.numerics.loops")
-
-    numba.np.linalg.ensure_blas = not_loaded
 
 
 def warm() -> None:

@@ -5,13 +5,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import int32, int64, uint32, uint64
 from numba.core import config as numba_config
 from numba.extending import intrinsic
 from numba.extending import overload as _overload
+
+from analyzers.numerics import compiler
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
 STRETCH = 4  # blocks looked through before those with many differences are counted, and the differing pairs of the others
@@ -53,7 +54,7 @@ def jit(**options: Any) -> Callable[[F], F]:
         usual = config.CACHE_DIR
         config.CACHE_DIR = _FOLDER
         try:
-            return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
+            return compiler.jit(**options)(function)
         finally:
             config.CACHE_DIR = usual
 

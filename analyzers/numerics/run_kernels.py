@@ -1,13 +1,12 @@
 """The loops over runs of neighbours by numba; `runs` says what is counted."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numba import int64, uint64
 from numpy.typing import NDArray
 
+from analyzers.numerics.compiler import jit
 from analyzers.numerics.runs import (
     ALL_E2M1,
     BLOCK,
@@ -35,16 +34,10 @@ from analyzers.numerics.runs import (
     VALUES_OF_A_BLOCK,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _NOTHING = -1
 
 
-def _jit(function: F) -> F:
-    return cast(F, numba.njit(nogil=True, cache=True)(function))
-
-
-@_jit
+@jit()
 def runs_of_few_significands(
     codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
 ) -> None:
@@ -91,7 +84,7 @@ def runs_of_few_significands(
                 _count(run[: end - start], mantissa, top, work, out)
 
 
-@_jit
+@jit()
 def _ones(word: Any) -> int:
     """How many bits are set."""
     word -= (word >> uint64(1)) & uint64(0x5555555555555555)
@@ -100,7 +93,7 @@ def _ones(word: Any) -> int:
     return int((word * uint64(0x0101010101010101)) >> uint64(56))
 
 
-@_jit
+@jit()
 def _count(run: NDArray[np.uint64], mantissa: int, top: Any, work: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
     """Add a run of at most 16 significands (in 7 bits), given by its magnitudes. work: (136,), overwritten."""
     own = work[128:]
@@ -122,7 +115,7 @@ def _count(run: NDArray[np.uint64], mantissa: int, top: Any, work: NDArray[np.ui
         before_fits = fits
 
 
-@_jit
+@jit()
 def _kind(run: NDArray[np.uint64], mantissa: int, top: Any, numbers: NDArray[np.uint8], own: NDArray[np.uint8]) -> int:
     """What a run is (one of the first six counts of `runs`); also sets own (blocks,) to how many significands each block has.
 
@@ -182,7 +175,7 @@ def _kind(run: NDArray[np.uint64], mantissa: int, top: Any, numbers: NDArray[np.
     return TELLING_8 if rich > 0 and poor == 0 and depth >= DEEP_8 else FEW_8
 
 
-@_jit
+@jit()
 def _bit_length(word: Any) -> int:
     length = 0
     while word != 0:
@@ -191,7 +184,7 @@ def _bit_length(word: Any) -> int:
     return length
 
 
-@_jit
+@jit()
 def _fit_e2m1(run: NDArray[np.uint64], start: int, end: int, mantissa: int, top: Any) -> Any:
     """How run[start:end] fits E2M1 times one t (-1 where that cannot be asked), and whether it does with a t that is no power of two.
 
@@ -241,7 +234,7 @@ def _fit_e2m1(run: NDArray[np.uint64], start: int, end: int, mantissa: int, top:
     return (ALL_E2M1 if three_high - two_low == 3 else ON_E2M1), scaled
 
 
-@_jit
+@jit()
 def _near(one: int, other: int) -> bool:
     """Whether two multiples of significands are equal but for roundings to bf16, perhaps by way of fp32."""
     return abs(one - other) <= (other >> 7) + (other >> 9)

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyzers.gradient_conflict.grams import Group, neuron_grams, plan
+from analyzers.gradient_conflict.grams import Group, Products, neuron_grams, plan
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 from .captures import FloatArray, capture, gradients, group
@@ -116,7 +116,7 @@ class CountedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mm.out):
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mm.out, torch.ops.aten.bmm.out):
             self.total += sum(each.numel() * each.itemsize for each in (*args[:2], result))
         return result
 
@@ -128,7 +128,9 @@ def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, .
     each = group(capture(counts), len(counts))
     planned = plan(each, chunk_bytes, route)
     with FlopCounterMode(display=False) as flops, CountedBytes() as nbytes:
-        list(neuron_grams(each, planned=planned))
+        products = Products(each, planned)
+        for units in products.chunks:
+            products.grams(units)
     assert planned.cost.flops == flops.get_total_flops() > 0
     assert planned.cost.bytes == nbytes.total > 0
 

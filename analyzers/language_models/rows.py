@@ -87,7 +87,7 @@ def _parsed(content: bytes, where: str) -> Any:
 
 
 def _parquet(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    from pyarrow import ArrowException, parquet, types
+    from pyarrow import ArrowException, parquet
 
     footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
     if footer > min(file.size, _FOOTER_BYTES):
@@ -98,12 +98,14 @@ def _parquet(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, A
         metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
         fields = metadata.schema.to_arrow_schema()
         wanted = [name for name in fields.names if name in columns]
-        texts = [name for name in wanted if types.is_string(fields.field(name).type)]
+        leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+        # each text of a dictionary is held once, also in lists, until it is known how much they are written out
+        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
         table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
         for group in range(table.num_row_groups if wanted else 0):
             _check_size(table.metadata.row_group(group), wanted, file.path)
             for batch in table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False):
-                for row in _rows(batch):
+                for row in _rows(batch, file.path):
                     number += 1
                     yield f"row {number} of {quoted(file.path)}", row
     except (ArrowException, OSError, ValueError):
@@ -112,27 +114,50 @@ def _parquet(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, A
         yield f"row 1 of {quoted(file.path)}", dict.fromkeys(fields.names, "")
 
 
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a batch; one by one where a few texts of a dictionary, each read once, stand in so many rows that they would not fit."""
-    from pyarrow import compute, types
+def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
+    """The rows of a batch; one by one where a few texts of a dictionary, each read once, stand in so many places that they would not fit.
 
-    size = 0
-    for column in (each for each in batch.columns if types.is_dictionary(each.type)):
-        lengths = compute.binary_length(column.dictionary).take(column.indices)
-        size += compute.sum(lengths).as_py() or 0
-    if size <= _BATCH_BYTES:
+    Raises LimitExceeded for a row that does not fit by itself.
+    """
+    if sum(map(_written_out, batch.columns)) <= _BATCH_BYTES:
         yield from batch.to_pylist()
         return
     for number in range(batch.num_rows):
-        yield batch.slice(number, 1).to_pylist()[0]
+        row = batch.slice(number, 1)
+        _check(sum(map(_written_out, row.columns)), "row", path)
+        yield row.to_pylist()[0]
+
+
+def _written_out(values: Any) -> int:
+    """Bytes of an array in which each text stands for itself."""
+    from pyarrow import compute, types
+
+    if types.is_dictionary(values.type):
+        return compute.sum(compute.binary_length(values.dictionary).take(values.indices)).as_py() or 0
+    if types.is_struct(values.type):
+        return sum(map(_written_out, values.flatten()))
+    if types.is_map(values.type):
+        return _written_out(values.keys) + _written_out(values.items)
+    if types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
+        return _written_out(values.flatten())
+    return int(values.nbytes)
 
 
 def _check_size(group: Any, wanted: Collection[str], path: str) -> None:
-    parts = [group.column(number) for number in range(group.num_columns)]
-    size = sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] in wanted)
+    """A run of equal values takes no room: in a list, where as many as there are stand in one row, each counts as a number."""
+    size = 0
+    for number in range(group.num_columns):
+        part = group.column(number)
+        if part.path_in_schema.partition(".")[0] in wanted:
+            longer = part.num_values > group.num_rows
+            size += max(part.total_uncompressed_size, 8 * part.num_values if longer else 0)
+    _check(size, "row group", path)
+
+
+def _check(size: int, what: str, path: str) -> None:
     if not 0 <= size <= limits.DATASET_BYTES:
         most = f"{limits.DATASET_BYTES:,} (MANTISSA_DATASET_BYTES)"
-        raise LimitExceeded(f"A row group of {quoted(path)} has {size:,} bytes, more than {most}.")
+        raise LimitExceeded(f"A {what} of {quoted(path)} has {size:,} bytes, more than {most}.")
 
 
 class _Seekable(io.RawIOBase):

@@ -10,12 +10,16 @@ PYTHON ?= python3
 PORT ?= 7860
 
 python := .venv/bin/python
-install := $(python) -m pip install --quiet --disable-pip-version-check
+# Python compiles what is imported when it is first imported, which is a quarter of what is installed.
+install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)
 kernels_stamp := .venv/kernels
 unfinished := .venv/unfinished
+
+# An environment that has it would compile everything again in each process.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Whether .venv can be built upon: its interpreter and pip work, and no installation into it was interrupted.
 whole := $(python) -c 'import pip' 2>/dev/null && test ! -e $(unfinished)
@@ -23,16 +27,22 @@ ifneq ($(shell $(whole) && echo yes),yes)
 .PHONY: $(app_stamp)
 endif
 
-.PHONY: run test bench lint chromium
+.PHONY: run test bench lint bytecode chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
-# In two processes, each with whole files: what a file prepares is prepared once. One thread of torch's for each: more of them than cores
-# wait for each other.
-test: lint chromium $(kernels_stamp)
-	OMP_NUM_THREADS=1 $(python) -m pytest -n 2 --dist loadfile
+# Types are checked while the other core compiles, once for all processes, the kernels and what the tests import.
+# Three processes for two cores, for one of them has the browser and waits for it (tests/conftest.py deals them out). One thread of torch's
+# for each: more of them than cores wait for each other.
+test: $(tests_stamp)
+	@$(MAKE) --no-print-directory --jobs=2 lint chromium $(kernels_stamp) bytecode
+	OMP_NUM_THREADS=1 $(python) -m pytest -n 3 --no-loadscope-reorder
+
+# What cannot be imported is said by the tests themselves.
+bytecode: $(tests_stamp)
+	-@$(python) -m pytest --collect-only --quiet >/dev/null
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks

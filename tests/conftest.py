@@ -4,8 +4,10 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.hub import LocalHub
 
@@ -15,6 +17,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
+    """Whole files to each process, and all with a browser to the same: one Chromium and one app at a time on the cores there are."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Schedule:
+    """How tests are dealt out to several processes."""
+    return _Schedule(config, log)
 
 
 @pytest.fixture

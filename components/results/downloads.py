@@ -4,6 +4,7 @@ The files lie in Gradio's own temporary folder, from which it serves them, in on
 folders used last are kept, so that visitors cannot fill the disk.
 """
 
+import hashlib
 import io
 import re
 import shutil
@@ -38,6 +39,7 @@ class Downloads:
         self._root = root
         self._keep = keep
         self._folders: dict[Path, None] = {}
+        self._written: dict[Path, tuple[str, Files]] = {}
         self._lock = threading.Lock()
 
     def folder(self) -> Path:
@@ -61,9 +63,19 @@ class Downloads:
                 self._folders[folder] = None
 
     def write(self, report: Report) -> Files:
-        """Write the files of one report, into a folder of their own."""
-        name = file_name([*report.subject().values()], report.analyzer)
-        return write_files(self.folder(), name, report.model_dump_json(indent=2), tables_zip([report]), document([report]))
+        """Write the files of one report, into a folder of their own; of a stored one that was shown before they are there."""
+        name, text = file_name([*report.subject().values()], report.analyzer), report.model_dump_json(indent=2)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with self._lock:
+            known = next((files for of, files in self._written.values() if of == digest), None)
+        if known is not None and all(Path(path).is_file() for path in known):
+            self.used(Path(known.json).parent)
+            return known
+        folder = self.folder()
+        files = write_files(folder, name, text, tables_zip([report]), document([report]))
+        with self._lock:
+            self._written = {each: written for each, written in self._written.items() if each in self._folders} | {folder: (digest, files)}
+        return files
 
 
 def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) -> Files:

@@ -41,7 +41,21 @@ def test_the_files_hold_the_report_and_only_the_latest_are_kept(tmp_path: Path) 
     downloads = Downloads(tmp_path, keep=2)
     first = downloads.write(report())
     assert DtypeReport.model_validate(json.loads(Path(first[0]).read_text(encoding="utf-8"))) == report()
-    later = [downloads.write(hostile_report()) for _ in range(2)]
+    later = [downloads.write(hostile_report()), downloads.write(report(model="org/other"))]
     assert not Path(first[0]).exists()
     assert all(Path(path).is_file() and Path(path).is_relative_to(tmp_path) for paths in later for path in paths)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_files_of_a_report_that_was_shown_before_are_there_and_count_as_used(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path, keep=2)
+    first = downloads.write(report())
+    written = [Path(path).stat().st_mtime_ns for path in first]
+    downloads.write(report(model="org/other"))
+    assert downloads.write(report()) == first and [Path(path).stat().st_mtime_ns for path in first] == written
+    downloads.write(hostile_report())
+    assert Path(first.json).is_file()  # the one unused for longest went
+    Path(first.csv).unlink()  # as Gradio does with what is old
+    again = downloads.write(report())
+    assert again != first and all(Path(path).is_file() for path in again)
+    assert downloads.write(report(bytes_read=1)) != again

@@ -5,6 +5,7 @@ The app has one library, which it opens when it starts. Where there is none (a t
 
 import logging
 import re
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -139,7 +140,8 @@ def _key(request: Any, named: Sequence[str]) -> str:
     analyzer = next((name for name, (module, _) in ANALYZERS.items() if module == f"analyzers.{package}"), "")
     if not analyzer or getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
         return ""
-    version: int = import_module(f"analyzers.{package}.analyze").ANALYSIS_VERSION
+    analyze = import_module(f"analyzers.{package}").analyze
+    version: int = sys.modules[analyze.__module__].ANALYSIS_VERSION
     asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "data"})
     return content_id(analyzer, version, asked | {"named": list(named)})
 

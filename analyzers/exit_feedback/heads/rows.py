@@ -71,7 +71,7 @@ def largest(values: Tensor, k: int) -> Tensor:
     if blocks <= 4 * k:
         return values.topk(k, -1).indices
     tail = torch.arange(blocks * _BLOCK, values.shape[1], device=values.device).expand(len(values), -1)
-    chosen = values[:, : blocks * _BLOCK].view(-1, blocks, _BLOCK).amax(-1).topk(k, -1).indices
+    chosen = values[:, : blocks * _BLOCK].view(len(values), blocks, _BLOCK).amax(-1).topk(k, -1).indices
     within = chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)
     index = torch.cat([within.flatten(1), tail], 1)
     return index.gather(1, values.gather(1, index).topk(k, -1).indices)

@@ -1,13 +1,27 @@
-"""What tools answer over MCP: JSON. Gradio by itself writes an object as Python does, which is no format."""
+"""What programs are answered: one sentence where something goes wrong, and over MCP JSON."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import gradio as gr
 from gradio.mcp import GradioMCPServer
+
+from components.running.jobs import sentence
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What goes wrong within it is said in one sentence. Raises gr.Error."""
+    try:
+        yield
+    except Exception as error:
+        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def answer_in_json() -> None:
-    """From now on every tool does. A text stays as it is."""
+    """From now on every tool answers in JSON, and a text as it is. Gradio by itself writes an object as Python does, which is no format."""
     written = GradioMCPServer.postprocess_output_data
 
     def in_json(server: GradioMCPServer, data: Any, root_url: str) -> Any:

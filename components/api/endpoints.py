@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-import gradio as gr
 from gradio.events import api
 
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA
+from components.api.answers import one_sentence
 from components.api.arguments import flag_of, list_of, number_of, text_of
 from components.conflict import form as gradients
 from components.conflict.pairs import lines
@@ -70,11 +70,9 @@ def inspect(
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Inspect a Hub model (org/name, optionally @revision) or a sample (sample:NAME); see `ONE`."""
-    try:
+    with one_sentence():
         reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
         yield from _answer(passport.Form(text_of("model", model), reading).request())
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def inspect_many(
@@ -88,11 +86,9 @@ def inspect_many(
 ) -> Iterator[Any]:
     """Inspect several models with the same options; see `MANY`."""
     started = time.monotonic()
-    try:
+    with one_sentence():
         reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
         asked = passport.Form(", ".join(_ids("models", models)), reading).requests()
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
     found: list[dict[str, Any]] = []
     for number, request in enumerate(asked, 1):
         try:
@@ -120,13 +116,11 @@ def sparsity(
     spectral: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Compare a base checkpoint with those tuned from it; see `PAIR`."""
-    try:
+    with one_sentence():
         reading = _reading(mode=mode, budget=budget, include=include, exclude=exclude, subfolder=subfolder, seed=seed)
         probe = number_of("eta", eta, fractions=True)
         asked = pair.Form(text_of("base", base), _ids("tuned", tuned), reading, probe, flag_of("spectral", spectral, False))
         yield from _answer(asked.request())
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def conflict(
@@ -151,7 +145,7 @@ def conflict(
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Measure gradient conflict between samples in a model; see `CONFLICT`."""
-    try:
+    with one_sentence():
         texts = {"model": model, "unit": unit, "ffn": ffn, "topk_layers": topk_layers, "select": select, "loss": loss, "dtype": dtype}
         counts = {"samples": samples, "max_length": max_length, "seed": seed}
         fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor}
@@ -160,8 +154,6 @@ def conflict(
         asked |= {name: number_of(name, value, fractions=True) for name, value in fractions.items()}
         asked |= {"weights": flag_of("weights", weights, True), "checkpointing": flag_of("checkpointing", checkpointing, False)}
         yield from _answer(gradients.Form(**asked | _samples(data, pairs)).request())
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def precision(
@@ -180,7 +172,7 @@ def precision(
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Run a model in several precisions and compare each with fp32; see `VARIANTS`."""
-    try:
+    with one_sentence():
         asked: dict[str, Any] = {
             "model": text_of("model", model),
             "loss": text_of("loss", loss),
@@ -194,8 +186,6 @@ def precision(
         asked |= {"advantages": ",".join(number_of("advantages", each, fractions=True) for each in list_of("advantages", advantages))}
         asked |= _ways(variants) | _run_on(data, text)
         yield from _answer(rounding.Form(**asked).request())
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def exit(
@@ -218,7 +208,7 @@ def exit(
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Measure signals that need no backpropagation beside the exact gradient at a model's head; see `SIGNALS`."""
-    try:
+    with one_sentence():
         asked: dict[str, Any] = {name: text_of(name, value) for name, value in {"model": model, "layers": layers, "dtype": dtype}.items()}
         counts = {"rank": rank, "k": k, "anchors": anchors, "buckets": buckets, "seeds": seeds, "training_steps": training_steps}
         counts |= {"samples": samples, "sequence_length": sequence_length, "tokens": tokens, "seed": seed}
@@ -229,8 +219,6 @@ def exit(
         named = text_of("data", data)
         asked |= {} if named in ("", signals.BUILTIN) else {"source": signals.DATASET, "dataset": named}
         yield from _answer(signals.Form(**asked).request())
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:

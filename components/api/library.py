@@ -5,16 +5,14 @@ from typing import Any
 
 import gradio as gr
 from gradio.events import api
-from pydantic import ValidationError
 
-from analyzers.base import request_error
 from analyzers.errors import InvalidRequest
+from components.api.answers import one_sentence
 from components.api.arguments import flag_of, number_of, text_of
-from components.library import FLAG_REASONS, PRECISIONS, Library, Query
+from components.library import FLAG_REASONS, PRECISIONS, Query
 from components.library_page.contributing import add_label as add
-from components.running.jobs import sentence
-from components.site import addresses, archive
-from components.site.identity import NO_LIBRARY, identity
+from components.site import addresses
+from components.site.identity import identity, our_library
 
 _PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
 FIND_MODELS = (
@@ -97,26 +95,22 @@ def find_results(
 
 def consensus(model: str = "") -> dict[str, Any]:
     """See `CONSENSUS`."""
-    try:
+    with one_sentence():
         name = text_of("model", model).strip()
-        ours = _library()
+        ours = our_library()
         answer: dict[str, Any] = ours.consensus(name).model_dump(mode="json")
         answer["replaced"] = [row.model_dump(mode="json") for row in ours.history(name) if not row.current]
         return answer | {"badge": addresses.badge(name)}
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def stored_result(id: str = "") -> dict[str, Any]:
     """See `STORED`."""
-    try:
-        found = _library().result(text_of("id", id)[:64])
+    with one_sentence():
+        found = our_library().result(text_of("id", id)[:64])
         if found is None:
             raise InvalidRequest("There is no stored result of this id here.")
         answer: dict[str, Any] = json.loads(found)
         return answer
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def add_label(
@@ -128,25 +122,21 @@ def add_label(
     quote: str = "",
 ) -> dict[str, Any]:
     """See `ADD`."""
-    try:
+    with one_sentence():
         texts = [text_of(*each) for each in (("model", model), ("precision", precision), ("evidence", evidence), ("quote", quote))]
         saved: dict[str, Any] = add(identity(profile, request), *texts).model_dump(mode="json")
         return saved
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def flag_label(
     request: gr.Request, profile: gr.OAuthProfile | None, label: str = "", reason: str = FLAG_REASONS[0], text: str = ""
 ) -> dict[str, Any]:
     """See `FLAG`."""
-    try:
+    with one_sentence():
         named = text_of("label", label), text_of("reason", reason)
-        saved = _library().add_flag(*named, identity(profile, request), text_of("text", text))
+        saved = our_library().add_flag(*named, identity(profile, request), text_of("text", text))
         answer: dict[str, Any] = saved.model_dump(mode="json")
         return answer
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
 
 
 def add_endpoints() -> None:
@@ -166,7 +156,7 @@ def add_endpoints() -> None:
 
 def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:
     """A page of the list called ``kind``. Raises gr.Error."""
-    try:
+    with one_sentence():
         asked: dict[str, Any] = {}
         for name, value in fields.items():
             if name == "disputed":
@@ -177,18 +167,7 @@ def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **field
         if not (number.isascii() and number.isdigit() and len(number) <= 7):
             raise InvalidRequest("page must be a whole number from 1 up.")
         asked |= {"sort": text_of("sort", sort), "descending": flag_of("descending", descending, True)}
-        query = Query(text=text_of("text", text).strip(), page=int(number), **asked)
-        found: Any = getattr(_library(), kind)(query)
+        query = Query.of(text=text_of("text", text).strip(), page=int(number), **asked)
+        found: Any = getattr(our_library(), kind)(query)
         answer: dict[str, Any] = found.model_dump(mode="json")
         return answer
-    except ValidationError as error:
-        raise gr.Error(str(request_error(error)), print_exception=False) from None
-    except Exception as error:
-        raise gr.Error(sentence(error), print_exception=False) from None
-
-
-def _library() -> Library:
-    ours = archive.library()
-    if ours is None:
-        raise InvalidRequest(NO_LIBRARY)
-    return ours

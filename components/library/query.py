@@ -1,11 +1,11 @@
 """What is asked of the lists: search, filters, order, page. The values go to SQLite as parameters, names of columns only from here."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from analyzers.base import Data
+from analyzers.base import Data, request_error
 from analyzers.errors import InvalidRequest
 
 Row = TypeVar("Row")
@@ -37,6 +37,14 @@ class Query(Data):
     descending: bool = True
     page: int = Field(default=1, ge=1, le=10**6)
     per_page: int = Field(default=50, ge=1, le=500)
+
+    @classmethod
+    def of(cls, **fields: Any) -> Self:
+        """What somebody asks for. Raises InvalidRequest for what cannot be asked."""
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise request_error(error) from None
 
 
 class Page(Data, Generic[Row]):

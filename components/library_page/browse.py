@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from pydantic import ValidationError
 
-from analyzers.base import request_error
 from analyzers.errors import InvalidRequest, MantissaError
 from components.forms.options import typed
 from components.library import Query
@@ -15,7 +13,7 @@ from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent
 from components.running.jobs import sentence
 from components.running.runs import failed
 from components.site import archive
-from components.site.identity import NO_LIBRARY
+from components.site.identity import our_library
 
 PER_PAGE = 25
 ANY = ""
@@ -72,9 +70,7 @@ class Browse:
         """Page ``number`` of it. Never raises: what goes wrong stands where the list would."""
         try:
             kind, query = query_of(number, *asked)
-            ours = archive.library()
-            if ours is None:
-                raise InvalidRequest(NO_LIBRARY)
+            ours = our_library()
             found = KINDS[kind].read(ours, query)
             if found.page > found.pages:
                 found = KINDS[kind].read(ours, query.model_copy(update={"page": found.pages}))
@@ -127,10 +123,7 @@ def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]
     sort, descending = KINDS[named].orders.get(typed(order)) or next(iter(KINDS[named].orders.values()))
     fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
     fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
-    try:
-        return named, Query(**fields, sort=sort, descending=descending, page=max(1, number), per_page=PER_PAGE)
-    except ValidationError as error:
-        raise request_error(error) from None
+    return named, Query.of(**fields, sort=sort, descending=descending, page=max(1, number), per_page=PER_PAGE)
 
 
 def build_browse() -> Browse:

@@ -11,9 +11,8 @@ from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import AccessDenied, InvalidRequest
 from components.forms.controls import build_busy
 from components.forms.picker import build_picker, wire_search
-from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Library, Saved
-from components.site import archive
-from components.site.identity import LOG_IN, NO_LIBRARY, has_login, identity
+from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved
+from components.site.identity import LOG_IN, has_login, identity, our_library
 from components.text.markup import tag
 from components.text.plain_text import html
 
@@ -105,7 +104,7 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:
     """Store a label of a model that the Hub says is public, under its canonical id. Raises MantissaError."""
-    ours = _library()
+    ours = our_library()
     if not precision:
         raise InvalidRequest(f"Choose what the model was trained in: {', '.join(PRECISIONS)}.")
     if not evidence.strip() and not quote.strip():
@@ -133,10 +132,3 @@ def thanks(saved: Saved[Any]) -> str:
     what = "Your label is" if isinstance(saved.item, Label) else "Your doubt is"
     note = f" {html(saved.note, 300)}" if saved.note else ""
     return f'<div class="m-status" role="status">{what} <b>{html(saved.state)}</b>{at}.{note}</div>'
-
-
-def _library() -> Library:
-    ours = archive.library()
-    if ours is None:
-        raise InvalidRequest(NO_LIBRARY)
-    return ours

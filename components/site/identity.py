@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.utils import get_space
 
 from analyzers.errors import InvalidRequest
-from components.library import Identity
+from components.library import Identity, Library
 from components.site import archive
 
 COOKIE = "mantissa"
@@ -18,7 +18,7 @@ COOKIE = "mantissa"
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
 LOG_IN = "Log in with Hugging Face first: a label stands under the name of the one who gave it."
-NO_LIBRARY = "The library cannot be opened here, so nothing can be contributed: the log of the app says why."
+_NO_LIBRARY = "The library cannot be opened here, so nothing can be contributed: the log of the app says why."
 
 
 def has_login() -> bool:
@@ -31,15 +31,21 @@ def new_secret() -> str:
     return secrets.token_urlsafe(24)
 
 
+def our_library() -> Library:
+    """The library of this app. Raises InvalidRequest where it has none."""
+    ours = archive.library()
+    if ours is None:
+        raise InvalidRequest(_NO_LIBRARY)
+    return ours
+
+
 def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
     """Who sent ``request``. profile: of their login, as Gradio read it from the session.
 
     Raises InvalidRequest where a login is needed and missing, for a request that another site made in somebody's browser, and where there
     is no library.
     """
-    ours = archive.library()
-    if ours is None:
-        raise InvalidRequest(NO_LIBRARY)
+    ours = our_library()
     headers = getattr(request, "headers", None) or {}
     if _elsewhere(headers):
         raise InvalidRequest("This request was made by a page of another site: contribute on the library's own page.")

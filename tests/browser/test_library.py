@@ -190,6 +190,7 @@ def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: s
     assert nameless == []
 
 
+@pytest.mark.timeout(300)
 def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPage, app: str) -> None:
     page = open_page(f"{app}/methods")
     card = page.locator("#m-library-fit")

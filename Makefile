@@ -11,7 +11,7 @@ PORT ?= 7860
 
 python := .venv/bin/python
 # Python compiles what is imported when it is first imported, which is a quarter of what is installed.
-install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
+pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)
@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Whether .venv can be built upon: its interpreter and pip work, and no installation into it was interrupted.
 whole := $(python) -c 'import pip' 2>/dev/null && test ! -e $(unfinished)
 ifneq ($(shell $(whole) && echo yes),yes)
-.PHONY: $(app_stamp)
+$(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
 .PHONY: run test bench lint bytecode chromium
@@ -37,11 +37,11 @@ run: $(app_stamp) $(kernels_stamp)
 # Three processes for two cores, for one of them has the browser and waits for it (tests/conftest.py deals them out). One thread of torch's
 # for each: more of them than cores wait for each other.
 test: $(tests_stamp)
-	@$(MAKE) --no-print-directory --jobs=2 lint chromium $(kernels_stamp) bytecode
+	@$(MAKE) --no-print-directory --jobs=2 lint chromium bytecode
 	OMP_NUM_THREADS=1 $(python) -m pytest -n 3 --no-loadscope-reorder
 
 # What cannot be imported is said by the tests themselves.
-bytecode: $(tests_stamp)
+bytecode: $(tests_stamp) $(kernels_stamp)
 	-@$(python) -m pytest --collect-only --quiet >/dev/null
 
 bench: $(tests_stamp) $(kernels_stamp)
@@ -59,7 +59,8 @@ chromium:
 		&& $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y chromium \
 		|| { echo 'The browser tests need Chromium: install the package "chromium", then run make test again.' >&2; exit 1; }
 
-$(app_stamp):
+# $(call install,files): what these files of requirements name, at once.
+define install
 	@command -v $(PYTHON) >/dev/null \
 		|| { echo 'Mantissa needs Python 3.11 or 3.12, and there is no $(PYTHON). Install it, or name yours: make PYTHON=...' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -67,16 +68,17 @@ $(app_stamp):
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo 'The venv module of $(PYTHON) is missing: install the package "python3-venv".' >&2; exit 1; }
 	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
-	@echo 'Installing requirements.txt into .venv'
-	@touch $(unfinished) && $(install) -r requirements.txt
+	@echo 'Installing $(1) into .venv'
+	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1))
 	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
-	@touch $@
+	@touch $(app_stamp) $@
+endef
 
-$(tests_stamp): $(app_stamp)
-	@echo 'Installing tests/requirements.txt into .venv'
-	@touch $(unfinished) && $(install) -r requirements.txt -r tests/requirements.txt
-	@rm -f .venv/tests-* $(unfinished)
-	@touch $@
+$(app_stamp):
+	$(call install,requirements.txt)
+
+$(tests_stamp):
+	$(call install,requirements.txt tests/requirements.txt)
 
 # The kernels are compiled once, here, and not while the first visitor waits.
 $(kernels_stamp): $(app_stamp) $(wildcard analyzers/numerics/*.py)

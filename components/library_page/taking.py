@@ -16,12 +16,12 @@ labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).hre
 labels[labels.current].groupby("precision").model.nunique()`"""
 
 
-def build_taking() -> gr.Textbox:
+def build_taking() -> gr.Code:
     """Lay it out; returns where the lines for pandas stand, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form"):
         gr.HTML(_links(), elem_classes="m-plain")
-        name = "From pandas, in three lines"
-        return gr.Textbox(label=name, interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas", elem_classes="m-share")
+        code = gr.Code(label="From pandas, in three lines", language="python", interactive=False, elem_id="m-pandas", lines=3)
+    return code
 
 
 def counted() -> str:

@@ -10,8 +10,9 @@ PYTHON ?= python3
 PORT ?= 7860
 
 python := .venv/bin/python
-# Python compiles what is imported when it is first imported, which is a quarter of what is installed.
 pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
+# On all cores, where pip would use one; left to the first import, what a compiler warns of would be an error of the tests.
+compile := $(python) -W ignore -m compileall -qq -j 0 .venv/lib
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)
@@ -27,22 +28,20 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test bench lint bytecode chromium
+.PHONY: run test bench lint kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
 	@exec env GRADIO_SERVER_PORT=$(PORT) $(python) app.py
 
-# Types are checked while the other core compiles, once for all processes, the kernels and what the tests import.
-# Three processes for two cores, for one of them has the browser and waits for it (tests/conftest.py deals them out). One thread of torch's
-# for each: more of them than cores wait for each other.
+# Types are checked while the other core compiles the kernels.
+# Three processes for two cores, for those with a browser wait for it (tests/conftest.py deals them out). One thread of torch's for each: more
+# of them than cores wait for each other.
 test: $(tests_stamp)
-	@$(MAKE) --no-print-directory --jobs=2 lint chromium bytecode
+	@$(MAKE) --no-print-directory --jobs=2 lint chromium kernels
 	OMP_NUM_THREADS=1 $(python) -m pytest -n 3 --no-loadscope-reorder
 
-# What cannot be imported is said by the tests themselves.
-bytecode: $(tests_stamp) $(kernels_stamp)
-	-@$(python) -m pytest --collect-only --quiet >/dev/null
+kernels: $(tests_stamp) $(kernels_stamp)
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks
@@ -70,6 +69,7 @@ define install
 	@{ $(whole); } || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@echo 'Installing $(1) into .venv'
 	@touch $(unfinished) && $(pip_install) $(addprefix -r ,$(1))
+	@$(compile) || true  # some packages carry files that are not for this Python
 	@rm -f .venv/app-* .venv/tests-* $(kernels_stamp) $(unfinished)
 	@touch $(app_stamp) $@
 endef

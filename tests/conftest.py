@@ -20,10 +20,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Whole files to each process, and all with a browser to the same: one Chromium and one app at a time on the cores there are."""
+    """Whole files to each process, and those with a browser to two of them: a Chromium and an app each. The third has the rest."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+        file = str(super()._split_scope(nodeid))
+        folder, _, name = file.rpartition("/")
+        return f"{folder} {'first' if name < 'test_f' else 'second'} half" if folder == "tests/browser" else file
 
 
 @pytest.hookimpl(optionalhook=True)

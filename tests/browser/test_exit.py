@@ -103,7 +103,7 @@ def test_stop_stops_training(open_page: OpenPage, offline: str) -> None:
     for name in ("m-steps", "m-anchors"):
         field(page, name).fill("0")
     page.get_by_role("button", name="Measure").click()
-    expect(page.get_by_role("alert")).to_contain_text("nothing to project on")
+    expect(page.get_by_role("alert")).to_contain_text("Anchors must be from 1")
     field(page, "m-anchors").fill("3")
     field(page, "m-anchors").press("Enter")
     shown(page, MODEL)

@@ -26,6 +26,11 @@ class Limit:
 LIMITS: list[Limit] = []
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _limit(name: str, default: int, unit: str, why: str) -> int:
     text = os.environ.get(f"MANTISSA_{name}", "")
     try:

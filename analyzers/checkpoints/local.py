@@ -188,8 +188,7 @@ class LocalRepository:
     @property
     def parallel_reads(self) -> int:
         """One per core, within reason: a read from the page cache is a copy."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(2, min(8, cores))
+        return max(2, min(8, limits.cores()))
 
     @property
     def chunk_bytes(self) -> int:

@@ -11,7 +11,7 @@ from torch import nn
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
-from analyzers.errors import InvalidData
+from analyzers.errors import InvalidData, InvalidRequest
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
 from analyzers.gradient_conflict.cost import Cost
 from analyzers.gradient_conflict.jackknife import pair_share
@@ -64,7 +64,7 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
         original = yield from work.measure(model, {}, 0)
         topk = None
         if request.ffn == "topk":
-            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers)
+            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
@@ -79,25 +79,29 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. layers: of the model; converted: those with a top-k FFN, ``mask`` what they get."""
+    """What is to be run. layers: of the model; measured: those that have units; converted: those with a top-k FFN, ``mask`` what they get."""
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
     batch: Batch
     settings: Settings
     layers: int
+    measured: int
     experts: int | None
     converted: tuple[int, ...]
     mask: TopKMask
 
     @classmethod
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
-        """Raises InvalidData for fewer than two samples."""
+        """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for."""
         encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length))
         if len(encoded) < 2:
             raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
         ffns = ffn_layers(opened.outline)
         layers = 1 + max(ffn.layer for ffn in ffns)
+        measured = len({unit.layer for unit in _units(request, opened.outline)})
+        if not measured:
+            raise InvalidRequest("No layer of this model has attention projections: choose the unit ffn.")
         experts = max((1 + ffn.expert for ffn in ffns if ffn.expert is not None), default=None)
         settings = Settings(
             thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
@@ -109,13 +113,14 @@ class _Work:
         )
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
-        return cls(request, encoded, batch, settings, layers, experts, chosen, mask_of(request, Places(batch).real(batch.token_ids.device)))
+        mask = mask_of(request, Places(batch).real(batch.token_ids.device))
+        return cls(request, encoded, batch, settings, layers, measured, experts, chosen, mask)
 
     def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
         """One forward and one backward pass. done: layers before it."""
         request = self.request
-        units: Sequence[FFN | Attention] = ffn_layers(model) if request.unit == "ffn" else attention_projections(model)
-        total = self.layers * (1 if request.ffn == "original" else 2)
+        units = _units(request, model)
+        total = self.measured * (1 if request.ffn == "original" else 2)
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
         yield Progress(done=done, total=total, unit="layers", note=f"{what}: running the model")
         collected = Collector(len(self.encoded), self.settings)
@@ -166,7 +171,7 @@ class _Work:
             differences=of_topk,
             work=_work([each.collected for each in (original, topk) if each is not None]),
             statement=statement(request, found, units, of_topk),
-            notes=tuple(notes(request, found, data, opened)),
+            notes=tuple(notes(request, found, data, opened, self.layers)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -177,7 +182,7 @@ class _Work:
         return Units(
             variant=request.ffn,
             unit=request.unit,
-            blocks=tuple(name for name in collected.layers[0].sums if name != ALL),
+            blocks=tuple(dict.fromkeys(name for layer in collected.layers for name in layer.sums if name != ALL)),
             layers=len(collected.layers),
             neurons=sum(layer.neurons for layer in collected.layers),
             experts=self.experts if request.unit == "ffn" else None,
@@ -201,6 +206,10 @@ class _Work:
         resolved |= self.request.model_dump(include=options, exclude_defaults=True)
         resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return resolved | ({"device": opened.device} if opened.device != "cpu" else {})
+
+
+def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attention]:
+    return ffn_layers(model) if request.unit == "ffn" else attention_projections(model)
 
 
 def _rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:

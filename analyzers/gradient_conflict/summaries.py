@@ -66,8 +66,12 @@ class ModelRow(Rates):
     up: Rates | None = None
     down: Rates | None = None
     q: Rates | None = None
+    q_a: Rates | None = None
+    q_b: Rates | None = None
     k: Rates | None = None
     v: Rates | None = None
+    kv_a: Rates | None = None
+    kv_b: Rates | None = None
     o: Rates | None = None
     whole: Whole
 

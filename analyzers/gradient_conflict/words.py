@@ -41,8 +41,8 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     return said + "."
 
 
-def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel) -> Iterator[str]:
-    """What limits the answer."""
+def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel, layers: int) -> Iterator[str]:
+    """What limits the answer. layers: of the model."""
     undecided = found.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
@@ -59,6 +59,8 @@ def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened:
         yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} cut off after {plural(most, 'token')}."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
+    if len(found.layers) < layers:
+        yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are left out: another kind of layer stands in attention's place."
     if found.model.dead:
         have = "has" if found.model.dead == 1 else "have"
         yield f"{found.model.dead:,} of {plural(found.model.neurons, 'unit')} {have} no gradient in any sample."

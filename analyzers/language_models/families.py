@@ -1,15 +1,17 @@
 """How each family of models names the linear maps of its layers.
 
 A decoder layer has an FFN and an attention, each a module with linear maps in it. Several maps may be parts of one module: gate and up, or
-query, key and value, that are computed in one product. Experts are not modules but slices of 3-D parameters.
+query, key and value, that are computed in one product. Experts are not modules but slices of 3-D parameters. Some families have layers in
+which a convolution, a state space or linear attention stands in place of attention: those have an FFN, and no projections to be measured.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import silu
 
 Rows = slice | Tensor  # outputs of a linear map, by number
 
@@ -49,6 +51,18 @@ def _by_group(config: Any, groups: int) -> dict[str, Rows]:
     return {"q": rows[:, :-2].flatten(), "k": rows[:, -2].flatten(), "v": rows[:, -1].flatten()}
 
 
+def _by_quarter(config: Any) -> dict[str, Rows]:
+    """Quarter of the heads by quarter: their queries, their values, their keys."""
+    rows = torch.arange(3 * config.hidden_size).view(4, 3, -1)
+    return {"q": rows[:, 0].flatten(), "v": rows[:, 1].flatten(), "k": rows[:, 2].flatten()}
+
+
+def _with_gates(config: Any) -> dict[str, Rows]:
+    """Head by head: its queries, and the gates of what it gives."""
+    rows = torch.arange(2 * config.num_attention_heads * config.head_dim).view(-1, 2, config.head_dim)
+    return {"q": rows[:, 0].flatten(), "gate": rows[:, 1].flatten()}
+
+
 def _falcon(config: Any) -> dict[str, Rows]:
     """By group in the newer form of the family; in the older one all heads share one key and value, or each has its own."""
     if config.new_decoder_architecture:
@@ -56,26 +70,32 @@ def _falcon(config: Any) -> dict[str, Rows]:
     return _by_group(config, 1) if config.multi_query else _by_head(config)
 
 
+Activation = Callable[[nn.Module], Callable[[Tensor], Tensor]]
+
+
 @dataclass(frozen=True, slots=True)
 class FFNNames:
-    """Modules of an FFN, inside the module ``where`` of a layer ("" for the layer itself). Equal names are halves of one module."""
+    """Modules of an FFN, inside the module ``where`` of a layer ("" for the layer itself). Equal names are halves of one module.
+
+    activation: the name of its module, or where there is none that does all of it, what finds it for an FFN.
+    """
 
     up: str
     down: str
-    activation: str
+    activation: str | Activation
     gate: str | None = None
     where: str = "mlp"
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionNames:
-    """Modules of an attention, inside the module ``where``. fused: the rows of q, k and v where they are one module."""
+    """Modules of an attention, inside the module ``where``, by the names of its projections; layers may lack some, or all of it.
 
-    where: str = "self_attn"
-    q: str = "q_proj"
-    k: str = "k_proj"
-    v: str = "v_proj"
-    o: str = "o_proj"
+    fused: the rows of those projections that are parts of one module.
+    """
+
+    where: str
+    projections: Mapping[str, str]
     fused: Callable[[Any], Mapping[str, Rows]] | None = None
 
 
@@ -96,51 +116,86 @@ class Family:
     bounded: str | None = None
 
 
+def _separate(where: str = "self_attn", output: str = "o_proj") -> AttentionNames:
+    return AttentionNames(where, {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": output})
+
+
 def _fused(where: str, name: str, output: str, rows: Callable[[Any], Mapping[str, Rows]]) -> AttentionNames:
-    return AttentionNames(where, name, name, name, output, rows)
+    return AttentionNames(where, {"q": name, "k": name, "v": name, "o": output}, rows)
+
+
+def _scaled_gate(ffn: Any) -> Callable[[Tensor], Tensor]:
+    def activation(gate: Tensor) -> Tensor:
+        return cast(Tensor, ffn.act_fn(gate * ffn.gate_multiplier))
+
+    return activation
 
 
 _GATED = FFNNames("up_proj", "down_proj", "act_fn", "gate_proj")
 _PLAIN = FFNNames("up_proj", "down_proj", "act_fn")
 _HALVES = FFNNames("gate_up_proj", "down_proj", "activation_fn", "gate_up_proj")
 _DENSE = FFNNames("dense_h_to_4h", "dense_4h_to_h", "act")
-_LLAMA = Family(_GATED, AttentionNames())
+_IN_LAYER = FFNNames("fc1", "fc2", "activation_fn", where="")
+_SHARED_MLP = FFNNames("input_linear", "output_linear", "activation", "input_linear", where="shared_mlp")
+_NUMBERED = FFNNames("w3", "w2", lambda _: silu, "w1", where="feed_forward")
+# Queries, and keys with values, by way of narrower vectors: q_a and kv_a lead to them, q_b and kv_b from them.
+_LATENT = AttentionNames(
+    "self_attn",
+    {"q": "q_proj", "q_a": "q_a_proj", "q_b": "q_b_proj", "kv_a": "kv_a_proj_with_mqa", "kv_b": "kv_b_proj", "o": "o_proj"},
+)
+_GATED_ATTENTION = AttentionNames("self_attn", {"q": "q_proj", "gate": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}, _with_gates)
+_LLAMA = Family(_GATED, _separate())
 _GEMMA = replace(_LLAMA, bounded="final_logit_softcapping")
 _GRANITE = replace(_LLAMA, divided="logits_scaling")
+_COHERE = replace(_LLAMA, multiplied="logit_scale")
 _EXPERTS = replace(_LLAMA, experts="mlp.experts")
+_SHARED_EXPERT = replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_expert"))
+_SHARED_EXPERTS = replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_experts"))
+_LFM2 = Family(_NUMBERED, _separate(output="out_proj"))
+_GRANITE_SHARED = replace(_GRANITE, experts="block_sparse_moe.experts", shared=_SHARED_MLP)
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "gemma", "olmo", "olmo2", "olmo3"), _LLAMA),
     **dict.fromkeys(("smollm3", "stablelm", "exaone4", "ernie4_5", "seed_oss", "hunyuan_v1_dense", "helium", "cwm"), _LLAMA),
+    **dict.fromkeys(("diffllama", "olmo_hybrid"), _LLAMA),
     **dict.fromkeys(("gemma2", "gemma3_text", "vaultgemma"), _GEMMA),
-    **dict.fromkeys(("cohere", "cohere2"), replace(_LLAMA, multiplied="logit_scale")),
+    **dict.fromkeys(("cohere", "cohere2"), _COHERE),
     "hyperclovax": replace(_LLAMA, multiplied="logits_scaling"),
     "granite": _GRANITE,
-    **dict.fromkeys(("nemotron", "arcee", "jais2", "apertus"), Family(_PLAIN, AttentionNames())),
-    **dict.fromkeys(("glm", "glm4"), Family(_HALVES, AttentionNames())),
+    "qwen3_5_text": replace(_LLAMA, attention=_GATED_ATTENTION),
+    **dict.fromkeys(("nemotron", "arcee", "jais2", "apertus"), Family(_PLAIN, _separate())),
+    **dict.fromkeys(("glm", "glm4"), Family(_HALVES, _separate())),
     "phi3": Family(_HALVES, _fused("self_attn", "qkv_proj", "o_proj", _grouped)),
-    "phi": Family(FFNNames("fc1", "fc2", "activation_fn"), AttentionNames(o="dense")),
-    "starcoder2": Family(FFNNames("c_fc", "c_proj", "act"), AttentionNames()),
+    "phi": Family(FFNNames("fc1", "fc2", "activation_fn"), _separate(output="dense")),
+    "nanochat": Family(FFNNames("fc1", "fc2", "activation_fn"), _separate(), bounded="final_logit_softcapping"),
+    "starcoder2": Family(FFNNames("c_fc", "c_proj", "act"), _separate()),
     "gpt2": Family(FFNNames("c_fc", "c_proj", "act"), _fused("attn", "c_attn", "c_proj", _thirds)),
     "gpt_bigcode": Family(FFNNames("c_fc", "c_proj", "act"), _fused("attn", "c_attn", "c_proj", _one_key)),
-    "gpt_neo": Family(FFNNames("c_fc", "c_proj", "act"), AttentionNames("attn.attention", o="out_proj")),
-    "gptj": Family(FFNNames("fc_in", "fc_out", "act"), AttentionNames("attn", o="out_proj")),
+    "gpt_neo": Family(FFNNames("c_fc", "c_proj", "act"), _separate("attn.attention", "out_proj")),
+    "gptj": Family(FFNNames("fc_in", "fc_out", "act"), _separate("attn", "out_proj")),
+    "codegen": Family(FFNNames("fc_in", "fc_out", "act"), _fused("attn", "qkv_proj", "out_proj", _by_quarter)),
     "gpt_neox": Family(_DENSE, _fused("attention", "query_key_value", "dense", _by_head)),
-    "opt": Family(FFNNames("fc1", "fc2", "activation_fn", where=""), AttentionNames(o="out_proj")),
+    "persimmon": Family(_DENSE, _fused("self_attn", "query_key_value", "dense", _by_head)),
+    **dict.fromkeys(("opt", "biogpt", "xglm"), Family(_IN_LAYER, _separate(output="out_proj"))),
     "bloom": Family(
         FFNNames("dense_h_to_4h", "dense_4h_to_h", "gelu_impl"), _fused("self_attention", "query_key_value", "dense", _by_head)
     ),
     "falcon": Family(_DENSE, _fused("self_attention", "query_key_value", "dense", _falcon)),
+    "falcon_h1": Family(
+        FFNNames("up_proj", "down_proj", _scaled_gate, "gate_proj", where="feed_forward"), _separate(), multiplied="lm_head_multiplier"
+    ),
+    "bamba": replace(_LLAMA, ffn=replace(_GATED, where="feed_forward")),
     "mpt": Family(FFNNames("up_proj", "down_proj", "act", where="ffn"), _fused("attn", "Wqkv", "out_proj", _thirds)),
-    **dict.fromkeys(("mixtral", "qwen3_moe", "gpt_oss", "olmoe", "flex_olmo", "phimoe", "minimax_m2"), _EXPERTS),
-    "qwen2_moe": replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_expert")),
-    **dict.fromkeys(
-        ("glm4_moe", "dots1", "ernie4_5_moe", "exaone_moe"), replace(_EXPERTS, shared=replace(_GATED, where="mlp.shared_experts"))
-    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(_LFM2, experts="feed_forward.experts"),
+    "youtu": replace(_LLAMA, attention=_LATENT),
+    **dict.fromkeys(("mixtral", "qwen3_moe", "gpt_oss", "olmoe", "flex_olmo", "phimoe", "minimax_m2", "mellum"), _EXPERTS),
+    "qwen2_moe": _SHARED_EXPERT,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), replace(_SHARED_EXPERT, attention=_GATED_ATTENTION)),
+    **dict.fromkeys(("glm4_moe", "dots1", "ernie4_5_moe", "exaone_moe", "solar_open"), _SHARED_EXPERTS),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), replace(_SHARED_EXPERTS, attention=_LATENT)),
+    "cohere2_moe": replace(_SHARED_EXPERTS, multiplied="logit_scale"),
     "granitemoe": replace(_GRANITE, experts="block_sparse_moe.experts"),
-    "granitemoeshared": replace(
-        _GRANITE,
-        experts="block_sparse_moe.experts",
-        shared=FFNNames("input_linear", "output_linear", "activation", "input_linear", where="shared_mlp"),
-    ),
+    "granitemoeshared": _GRANITE_SHARED,
+    "granitemoehybrid": replace(_GRANITE_SHARED, ffn=_SHARED_MLP),
 }

@@ -42,7 +42,11 @@ class FFN:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Attention:
-    """The projections "q", "k", "v" and "o" of one layer's attention, which are in ``module``. A unit is one of their rows."""
+    """The projections of one layer's attention, which are in ``module``. A unit is one of their rows.
+
+    maps: "q", "k", "v" and "o"; "gate" where what the heads give is gated; where queries, or keys with values, are computed by way of a
+    narrower vector, "q_a" and "kv_a", which lead to it, and "q_b" and "kv_b", which lead from it.
+    """
 
     layer: int
     maps: Mapping[str, Linear]
@@ -59,12 +63,10 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
-    """The attention projections of every layer, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
+    """The attention projections of every layer that has attention, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
     names, config = family_of(model).attention, text_config(model)
-    return tuple(
-        Attention(layer, _projections(block, names, config), block.get_submodule(names.where))
-        for layer, block in enumerate(decoder_layers(model))
-    )
+    within = ((layer, _find(block, names.where)) for layer, block in enumerate(decoder_layers(model)))
+    return tuple(Attention(layer, _projections(module, names, config), module) for layer, module in within if module is not None)
 
 
 def text_config(model: nn.Module) -> Any:
@@ -111,7 +113,8 @@ def _dense(layer: int, block: nn.Module, names: FFNNames) -> FFN:
         maps = {"gate": Linear(up, width, slice(0, width)), "up": Linear(up, width, slice(width, 2 * width)), "down": maps["down"]}
     elif names.gate is not None:
         maps = {"gate": Linear(within.get_submodule(names.gate), width), **maps}
-    return FFN(layer, None, width, hidden, names.gate is not None, maps, within.get_submodule(names.activation))
+    activation = within.get_submodule(names.activation) if isinstance(names.activation, str) else names.activation(within)
+    return FFN(layer, None, width, hidden, names.gate is not None, maps, activation)
 
 
 def _expert(layer: int, expert: int, experts: nn.Module) -> FFN:
@@ -133,10 +136,10 @@ def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
     return clamped
 
 
-def _projections(block: nn.Module, names: AttentionNames, config: Any) -> dict[str, Linear]:
-    within = block.get_submodule(names.where)
+def _projections(within: nn.Module, names: AttentionNames, config: Any) -> dict[str, Linear]:
     rows = {} if names.fused is None else names.fused(config)
-    return {key: _part(within.get_submodule(getattr(names, key)), rows.get(key)) for key in "qkvo"}
+    modules = {key: _find(within, name) for key, name in names.projections.items()}
+    return {key: _part(module, rows.get(key)) for key, module in modules.items() if module is not None}
 
 
 def _part(module: nn.Module, rows: Rows | None) -> Linear:
@@ -151,8 +154,8 @@ def _shape(module: nn.Module) -> tuple[int, int]:
 
 
 def _find(block: nn.Module, path: str | None) -> nn.Module | None:
+    """The module at ``path`` in a layer, None where there is none."""
+    found: nn.Module | None = None if path is None else block
     for step in path.split(".") if path is not None else ():
-        if not hasattr(block, step):
-            return None
-        block = cast(nn.Module, getattr(block, step))
-    return block if path is not None else None
+        found = getattr(found, step, None)
+    return found

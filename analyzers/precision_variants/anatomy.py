@@ -1,6 +1,5 @@
 """The parts of a causal language model that precision is set for: its layers, norms, routers, attentions, linear maps, and head."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -14,7 +13,7 @@ Role = Literal["norm", "router", "map", "head", "other"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AttentionParts:
-    """The attention of a layer. projections: modules that give its queries, keys and values."""
+    """The attention of a layer. projections: modules that lead to its queries, keys and values."""
 
     module: nn.Module
     projections: frozenset[nn.Module]
@@ -23,8 +22,9 @@ class AttentionParts:
 @dataclass(frozen=True, eq=False, slots=True)
 class Anatomy:
     """A model, taken apart. decoder: what runs the layers; head: from the decoder's result to logits; names: of parameters, by identity;
-    roles: of every module of decoder and head; attentions: one for each layer; results: how many things a layer returns, None where it is
-    the hidden states alone.
+    roles: of every module of decoder and head; attentions: one for each layer, None where it has another kind of mixing; results: how many things a layer returns, None where it is
+    the hidden states alone; inside: the modules of each layer by their names in it, the layer itself first; outside: those of the decoder
+    that are in no layer, embeddings, final norm, projections.
     """
 
     model: nn.Module
@@ -33,26 +33,28 @@ class Anatomy:
     head: nn.Module
     names: dict[int, str]
     roles: dict[nn.Module, Role]
-    attentions: tuple[AttentionParts, ...]
+    attentions: tuple[AttentionParts | None, ...]
     results: tuple[int | None, ...]
+    inside: tuple[dict[str, nn.Module], ...]
+    outside: tuple[nn.Module, ...]
 
     @classmethod
     def of(cls, model: nn.Module) -> "Anatomy":
         """Runs the model once, over two tokens. Raises UnknownArchitecture for a family that is not known."""
         whole = cast(Any, model)
         layers = tuple(decoder_layers(model))
-        attentions = tuple(
-            AttentionParts(each.module, frozenset(each.maps[name].module for name in "qkv")) for each in attention_projections(model)
-        )
+        found = {
+            each.layer: AttentionParts(each.module, frozenset(map.module for name, map in each.maps.items() if name != "o"))
+            for each in attention_projections(model)
+        }
+        attentions = tuple(found.get(layer) for layer in range(len(layers)))
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         decoder, head = whole.get_decoder(), whole.get_output_embeddings()
         roles = {module: _role(name, module) for name, module in decoder.named_modules()} | {head: "head"}
-        return cls(model, decoder, layers, head, names, roles, attentions, _results(decoder, layers))
-
-    def outside(self) -> Iterator[nn.Module]:
-        """Modules of the decoder that are in none of its layers: embeddings, final norm, projections."""
-        inside = {module for layer in self.layers for module in layer.modules()}
-        return (module for module in self.decoder.modules() if module not in inside)
+        inside = tuple(dict(layer.named_modules()) for layer in layers)
+        in_layers = {module for each in inside for module in each.values()}
+        outside = tuple(module for module in decoder.modules() if module not in in_layers)
+        return cls(model, decoder, layers, head, names, roles, attentions, _results(decoder, layers), inside, outside)
 
     def name(self, parameter: Tensor) -> str:
         """Its name in the model; of tied weights that of the embeddings."""
@@ -67,7 +69,7 @@ def _role(name: str, module: nn.Module) -> Role:
     if kind.endswith("Router") or name.endswith("shared_expert_gate"):
         return "router"
     wide = any(parameter is not None and parameter.dim() > 1 for parameter in module._parameters.values())
-    return "map" if wide and not isinstance(module, nn.Embedding) else "other"
+    return "map" if wide and not isinstance(module, (nn.Embedding, nn.Conv1d)) else "other"
 
 
 def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | None, ...]:

@@ -6,12 +6,20 @@ All is taken of d = x - ref, which is exact, so that small errors lose no digits
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers.numerics.differences import difference_sums
+from analyzers.numerics.differences import Kind, difference_sums
 
+# Of which a compiled loop takes the sums: their name there, and how the elements are looked at as patterns.
+_COMPILED: dict[torch.dtype, tuple[Kind, torch.dtype, type[np.unsignedinteger[Any]]]] = {
+    torch.float32: ("fp32", torch.int32, np.uint32),
+    torch.bfloat16: ("bf16", torch.int16, np.uint16),
+    torch.float16: ("fp16", torch.int16, np.uint16),
+}
 # Elements that stay in the cache of a core, and too few for torch to wake a second one.
 _CPU_CHUNK = 1 << 15
 _GPU_CHUNK = 1 << 23
@@ -109,16 +117,28 @@ class Fit:
     residual: float
 
 
+def by_sequence(x: Tensor, ref: Tensor, sequences: int, scale: float = 1.0) -> list[Sums]:
+    """Of x / scale against ref, of the same number of elements: one for each sequence, where the sequences come one after the other in
+    both; of all together where they do not. scale is a power of two. ref is finite, and may be on another device.
+    """
+    rows = 1 if x.numel() % sequences else sequences
+    x, ref = x.detach().reshape(rows, -1), ref.reshape(rows, -1)
+    if not x.numel():
+        return [Sums() for _ in range(rows)]
+    on_cpu = not (x.is_cuda or ref.is_cuda) and ref.dtype == torch.float32 and x.dtype in _COMPILED
+    totals = _compiled_totals(x, ref, scale) if on_cpu else [_torch_totals(row, beside, scale) for row, beside in zip(x, ref, strict=True)]
+    return [_sums_of(*each, scale) for each in zip(x, ref, totals, strict=True)]
+
+
 def sums(x: Tensor, ref: Tensor, scale: float = 1.0) -> Sums:
-    """Of x / scale against ref, of the same number of elements; scale is a power of two. ref is finite, and may be on another device."""
-    x, ref = x.detach().reshape(-1), ref.reshape(-1)
-    if not len(x):
-        return Sums()
-    on_cpu = not (x.is_cuda or ref.is_cuda) and ref.dtype == torch.float32 and x.element_size() <= ref.element_size()
-    totals = _compiled_totals(x, ref, scale) if on_cpu else _torch_totals(x, ref, scale)
-    elements = x.numel()
+    """The same of all elements."""
+    return by_sequence(x, ref, 1, scale)[0]
+
+
+def _sums_of(x: Tensor, ref: Tensor, totals: Sequence[float], scale: float) -> Sums:
+    """totals: the last fields; where one is not finite, they are taken of the elements that are."""
     if all(map(math.isfinite, totals)):
-        return Sums(elements, elements, 0, *totals)
+        return Sums(len(x), len(x), 0, *totals)
     whole = Sums()
     for beside, d in _chunks(x, ref, scale):
         finite = torch.isfinite(d)
@@ -128,15 +148,11 @@ def sums(x: Tensor, ref: Tensor, scale: float = 1.0) -> Sums:
     return whole
 
 
-def _compiled_totals(x: Tensor, ref: Tensor, scale: float) -> list[float]:
-    """The last fields of `Sums`, of fp32 and narrower values on the CPU."""
-    chunks = range(0, len(x), _CPU_CHUNK)
-    found = [
-        difference_sums(x[first : first + _CPU_CHUNK].float().numpy(), ref[first : first + _CPU_CHUNK].numpy(), 1 / scale)
-        for first in chunks
-    ]
-    *added, largest = zip(*found, strict=True)
-    return [*map(sum, added), max(largest)]
+def _compiled_totals(x: Tensor, ref: Tensor, scale: float) -> list[list[float]]:
+    """The last fields of `Sums` of each row, of fp32 and narrower values on the CPU."""
+    kind, codes, unsigned = _COMPILED[x.dtype]
+    found: list[list[float]] = difference_sums(x.view(codes).numpy().view(unsigned), ref.numpy(), 1 / scale, kind).tolist()
+    return found
 
 
 def _torch_totals(x: Tensor, ref: Tensor, scale: float) -> list[float]:
@@ -160,11 +176,3 @@ def _sums(ref: Tensor, d: Tensor) -> Tensor:
     product = d * d
     found += [product.sum(), torch.mul(ref, d, out=product).sum(), torch.abs(d, out=product).max()]
     return torch.stack(found)
-
-
-def by_sequence(x: Tensor, ref: Tensor, sequences: int, scale: float = 1.0) -> list[Sums]:
-    """One for each sequence, where the sequences come one after the other in both; of all together where they do not."""
-    if x.numel() % sequences:
-        return [sums(x, ref, scale)]
-    rows, beside = x.reshape(sequences, -1), ref.reshape(sequences, -1)
-    return [sums(row, other, scale) for row, other in zip(rows, beside, strict=True)]

@@ -40,7 +40,9 @@ def _largest(tensor: Tensor) -> float:
         return float(torch.linalg.vector_norm(tensor, math.inf))
     codes, unsigned = _PATTERNS[tensor.dtype]
     pattern = largest_pattern(tensor.reshape(-1).view(codes).numpy().view(unsigned))
-    return float(torch.tensor(pattern, dtype=codes).view(tensor.dtype))
+    if tensor.dtype == torch.float16:
+        return float(np.uint16(pattern).view(np.float16))
+    return float(np.uint32(pattern << 16 if tensor.dtype == torch.bfloat16 else pattern).view(np.float32))
 
 
 @dataclass(slots=True)

@@ -92,14 +92,14 @@ class Parts:
 
     def _norm(self, module: nn.Module) -> Callable[[Forward], Forward]:
         def make(forward: Forward) -> Forward:
-            def run(hidden: Tensor) -> Tensor:
+            def run(hidden: Tensor, *given: Any) -> Tensor:
                 own = _dtype_of(module, hidden.dtype)
                 wide = torch.promote_types(own, hidden.dtype)
                 leaves = [
                     Leaf(module, key, "", value.to(wide)) for key, value in module._parameters.items() if value is not None and own != wide
                 ]
                 with in_place(leaves):
-                    return _tensor(forward(hidden.to(wide))).to(hidden.dtype)
+                    return _tensor(forward(hidden.to(wide), *given)).to(hidden.dtype)
 
             return run
 

@@ -93,7 +93,7 @@ class Run:
         """Embeddings, layers (and what is inside them), logits."""
         last = len(self.anatomy.layers)
         with self._stage(), torch.enable_grad():
-            self._embedding_leaves = self._leaves(self.anatomy.outside(), False)
+            self._embedding_leaves = self._leaves(self.anatomy.outside, False)
             self._entering = self._decoder(self._embedding_leaves, None)
         yield self._kept("embeddings", self._entering.detach())
         for layer in range(last):
@@ -110,7 +110,7 @@ class Run:
             yield self._kept(f"layers.{layer}", output)
         with self._stage():
             with torch.no_grad():
-                self._final = self._decoder(self._leaves(self.anatomy.outside(), False), self._hidden[last])
+                self._final = self._decoder(self._leaves(self.anatomy.outside, False), self._hidden[last])
             self._head_leaves = self._leaves([self.anatomy.head], False)
             with torch.enable_grad(), in_place(self._head_leaves):
                 self._rows = self._final.detach().requires_grad_()
@@ -140,7 +140,7 @@ class Run:
             arrived, *of_head = _gradients(self.logits, wanted, gradient, again=True)
             held = {leaf.name: each for leaf, each in zip(self._head_leaves, of_head, strict=True)}
             self.backward_peaks.add(last, arrived, "final norm")
-            leaves = self._leaves(self.anatomy.outside(), False)
+            leaves = self._leaves(self.anatomy.outside, False)
             with torch.enable_grad():
                 hidden = self._hidden[last].detach().requires_grad_()
                 final = self._decoder(leaves, hidden)
@@ -206,14 +206,14 @@ class Run:
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
-        leaves = self._leaves(self.anatomy.layers[layer].modules(), True)
+        leaves = self._leaves(self.anatomy.inside[layer].values(), True)
         with torch.set_grad_enabled(for_gradients), self._watched(layer, see):
             hidden = self._hidden[layer].detach().requires_grad_(for_gradients)
             return _Graph(hidden, self._layer(layer, hidden, leaves), leaves, edges)
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
-        with in_place(leaves), self._parts.applied(module.modules(), attention), self._parts.autocast():
+        with in_place(leaves), self._parts.applied(self.anatomy.inside[layer].values(), attention), self._parts.autocast():
             hidden = self._parts.entering(hidden)
             given = call.given if call.named else (hidden, *call.given)
             named = {**call.others, "hidden_states": hidden} if call.named else call.others
@@ -228,7 +228,7 @@ class Run:
             for layer, number in zip(self.anatomy.layers, self.anatomy.results, strict=True):
                 stack.enter_context(_noted(layer, number, calls, entered, result if layer is self.anatomy.layers[-1] else None))
             stack.enter_context(in_place(leaves))
-            stack.enter_context(self._parts.applied(self.anatomy.outside(), None))
+            stack.enter_context(self._parts.applied(self.anatomy.outside, None))
             stack.enter_context(self._parts.autocast())
             final = cast(Any, self.anatomy.decoder)(input_ids=self._given, use_cache=False).last_hidden_state
         if result is None:
@@ -257,7 +257,7 @@ class Run:
             return seen
 
         with ExitStack() as stack:
-            for name, module in self.anatomy.layers[layer].named_modules():
+            for name, module in self.anatomy.inside[layer].items():
                 computes = bool(module._parameters) or not next(module.children(), None)
                 if name and computes and not isinstance(module, _PASSED_ON):
                     stack.callback(module.register_forward_hook(hook(name)).remove)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.numerics.device import choose_device
@@ -65,7 +66,7 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
     from analyzers.scan.launched import Launched
 
     team = Launched(launch)
-    threads = max(1, _cores() // launch.local_world)
+    threads = max(1, limits.cores() // launch.local_world)
     try:
         summary = None
         if team.leads:
@@ -152,10 +153,6 @@ def _take_one_device(launch: Launch) -> None:
     if devices and launch.local_rank >= len(devices):
         raise InvalidRequest(f"There are {launch.local_world} processes on this machine and {len(devices)} GPUs: start one for each.")
     os.environ["CUDA_VISIBLE_DEVICES"] = devices[launch.local_rank] if devices else str(launch.local_rank)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Ticker:

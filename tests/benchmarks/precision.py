@@ -1,9 +1,11 @@
-"""Precision variants of a Llama of 8 layers, 4 sequences of 256 tokens, beside the plain passes they consist of. Loading is left out."""
+"""Precision variants of Llamas of 8 layers, 4 sequences of 256 tokens, beside the plain passes they consist of. Loading is left out."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 from .child import quantity, run
+from .precision_ways import SHAPES, VARIANTS
 from .result import Result
 
 TIMES_PLAIN = 1.5
@@ -13,11 +15,18 @@ SAMPLE_SECONDS = 30
 
 def precision(folder: Path) -> Iterator[Result]:
     """Time of a reference with three variants in bf16, and with one in fp16, trials of loss scales counted as passes; memory; a sample."""
-    for way in ("bf16", "fp16"):
-        found = run(["-m", "tests.benchmarks.precision_ways", way], timeout=1800).json
+    for shape, way in product(SHAPES, VARIANTS):
+        found = run(["-m", "tests.benchmarks.precision_ways", way, shape], timeout=1800).json
         passes, ratio = sum(found["counts"].values()), found["ratio"]
         plain, target = f"{quantity(found['passes'], 's')} plain", f"<= {TIMES_PLAIN} times"
-        yield Result(f"precision, {way}, {passes} passes", quantity(found["seconds"], "s"), plain, 1 / ratio, target, ratio <= TIMES_PLAIN)
+        yield Result(
+            f"precision, {way}, width {SHAPES[shape][1]}, {passes} passes",
+            quantity(found["seconds"], "s"),
+            plain,
+            1 / ratio,
+            target,
+            ratio <= TIMES_PLAIN,
+        )
         yield Result("  times the plain passes", f"{ratio:.2f} (min {found['least']:.2f})")
     ways = {way: max(run(["-m", "tests.benchmarks.precision_ways", way]).json["bytes"] for _ in range(RUNS)) for way in ("ours", "naive")}
     ratio = ways["naive"] / ways["ours"]

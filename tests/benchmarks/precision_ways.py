@@ -102,7 +102,7 @@ def main(way: str, shape: str = "narrow") -> None:
     token_ids = torch.randint(vocabulary, (SEQUENCES, TOKENS))
     before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     if way in VARIANTS:
-        print(json.dumps(timed(model, token_ids, VARIANTS[way])))
+        print(json.dumps({"width": hidden, **timed(model, token_ids, VARIANTS[way])}))
         return
     if way == "ours":
         ours(model, token_ids, ("bf16",))

@@ -5,12 +5,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
-from analyzers.errors import InvalidRequest
+from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
 from analyzers.scan.outcome import Outcome
@@ -29,6 +30,8 @@ class ScanFolder:
 
     def __init__(self, path: Path, request: ScanRequest) -> None:
         self.path = path
+        self._begun = os.path.lexists(path / _SETTINGS)
+        self._made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_tables_of_others(path)
@@ -133,7 +136,17 @@ class ScanFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, MantissaError) and not self._begun and not self.journal.entries:
+            self._leave_nothing()
         self.close()
+
+    def _leave_nothing(self) -> None:
+        """Take away what opening the folder made, where nothing came of it: a list that cannot be read leaves no folder behind."""
+        with suppress(OSError):  # somebody else may have put something there meanwhile
+            for name in (_SETTINGS, _LOG, _JOURNAL):
+                (self.path / name).unlink()
+            for folder in self._made:
+                folder.rmdir()
 
 
 def _refuse_tables_of_others(path: Path) -> None:

@@ -16,6 +16,8 @@ from safetensors.torch import save
 
 from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
+from analyzers.scan.folder import ScanFolder
+from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import replace_durably
 from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
@@ -115,7 +117,7 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
 
 def test_options_of_a_scan_that_scanned_nothing_bind_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    refused(capsys, tmp_path / "no-list", "--out", out, "--exact")
+    ScanFolder(out, ScanRequest.of("list", {"mode": "exact"})).close()  # as an interrupt before the first leaves it
     assert scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", out)["ok"] == 1
     assert table(out)["mode"].tolist() == ["quick"]
 
@@ -179,7 +181,19 @@ def test_bad_options_before_any_work(options: list[str], tmp_path: Path, capsys:
 
 @pytest.mark.parametrize("source", ["/no/list", "", "\x1b[31m", "org/name"])
 def test_bad_lists(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, source, "--out", tmp_path / "out")
+    refused(capsys, source, "--out", tmp_path / "new" / "out")
+    (tmp_path / "old").mkdir()
+    refused(capsys, source, "--out", tmp_path / "old")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"], "a list that cannot be read leaves nothing behind"
+
+
+def test_a_bad_list_costs_nothing_of_what_was_scanned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
+    scan(capsys, listed, "--out", out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    refused(capsys, tmp_path / "no-list", "--out", out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert scan(capsys, listed, "--out", out)["scanned"] == 0
 
 
 def test_where_a_scan_is_written_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

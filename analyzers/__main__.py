@@ -24,6 +24,7 @@ except KeyboardInterrupt:
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
     signal.signal(signal.SIGINT, _leave)
 
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,14 @@ def _module(package: str) -> Any:
     return import_module(f"analyzers.{package.removeprefix('analyzers.')}.command")
 
 
+def _not_lost(lost: Any) -> None:
+    """Interrupt once more, a moment later, where the exception was lost in a callback or a finalizer, as those of imports."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     if sys.stderr is None:  # closed by who started this: print would take standard output instead
@@ -65,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
         command = _module(_COMMANDS[options.command][0])
         if signal.getsignal(signal.SIGINT) is _leave:
+            sys.unraisablehook = _not_lost
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if __name__ == "__main__":
             leave_out_linear_algebra()

@@ -135,6 +135,12 @@ SPECTRAL_ELEMENTS = _limit("SPECTRAL_ELEMENTS", 1 << 26, "elements", "A matrix t
 PAIR_CHARACTERS = _limit(
     "PAIR_CHARACTERS", 100_000, "characters", "Longest instruction, input or answer of a pair given to gradient conflict."
 )
+MODEL_LAYERS = _limit(
+    "MODEL_LAYERS", 2_048, "layers", "Before a model is run its layers are looked at one by one; the deepest have about 200."
+)
+MODEL_EXPERTS = _limit(
+    "MODEL_EXPERTS", 100_000, "experts", "So are the experts of all its layers together; the largest models have about 25,000."
+)
 CONFLICT_SAMPLES = _limit(
     "CONFLICT_SAMPLES",
     256,

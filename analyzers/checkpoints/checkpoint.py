@@ -105,19 +105,25 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    text: str, access: Access, subfolder: str | None = None, on_repository: Callable[[Repository], None] | None = None
+    text: str,
+    access: Access,
+    subfolder: str | None = None,
+    on_repository: Callable[[Repository], None] | None = None,
+    *,
+    weights: bool = True,
 ) -> Checkpoint:
     """Open what ``text`` names and read the header of each of its weight files.
 
     text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read this folder alone;
-    on_repository: called with the repository before headers are read, for who may want to close it meanwhile: that ends the reads.
+    on_repository: called with the repository before headers are read, for who may want to close it meanwhile: that ends the reads;
+    weights: False takes a repository that has a config.json and none.
     Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded. Nothing stays open then.
     """
     repository = _open_repository(text, access)
     try:
         if on_repository is not None:
             on_repository(repository)
-        return _open(repository, subfolder)
+        return _open(repository, subfolder, weights)
     except BaseException:
         repository.close()
         raise
@@ -137,18 +143,23 @@ def _open_repository(text: str, access: Access) -> Repository:
     return open_hub(reference.name, reference.revision, access)
 
 
-def _open(repository: Repository, subfolder: str | None) -> Checkpoint:
+def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
         weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # the file alone was asked for, be it one shard of many
     else:
-        weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+        try:
+            weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
+        except NoWeights:
+            if needed or "config.json" not in repository.files:
+                raise
+            weights = WeightFiles(())
     files, headers = _read_headers(repository, weights.paths)
     try:
         notes = list(weights.notes)
         stored = _once(_tensors(weights, headers, notes), notes)
-        if not stored:
+        if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
         config = _read_config(repository, weights, "config.json", notes)
         if is_adapter(weights.paths, stored):

@@ -79,7 +79,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. layers: of the model; measured: those that have units; converted: those with a top-k FFN, ``mask`` what they get."""
+    """What is to be run. layers: of the model; measured: those with units; converted: those with a top-k FFN, ``mask`` what they get."""
 
     request: ConflictRequest
     encoded: Sequence[Encoded]

@@ -11,7 +11,7 @@ from analyzers.base import Data, Request
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 FFN_BLOCKS = ("gate", "up", "down")
-ATTENTION_BLOCKS = ("q", "q_a", "q_b", "k", "v", "kv_a", "kv_b", "o")
+ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 
 class TextPair(Data):

@@ -68,6 +68,7 @@ class ModelRow(Rates):
     q: Rates | None = None
     q_a: Rates | None = None
     q_b: Rates | None = None
+    g: Rates | None = None
     k: Rates | None = None
     v: Rates | None = None
     kv_a: Rates | None = None

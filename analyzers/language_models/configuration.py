@@ -1,7 +1,7 @@
 """From config.json to the outline of a model: what it is, whether it can be run here, and how large it will be.
 
 config.json comes from outside. What in it could fetch or run code, or name files, is taken out before transformers sees it, and numbers
-of layers are compared with the weights that are there: an outline takes no memory for weights, but time for every layer.
+of layers and experts are bounded: an outline takes no memory for weights, but time for every one of them.
 """
 
 import re
@@ -13,12 +13,15 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from analyzers import limits
 from analyzers.checkpoints import Checkpoint, quoted
-from analyzers.errors import InvalidCheckpoint, UnknownArchitecture, UnsupportedWeights
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.families import FAMILIES
 from analyzers.language_models.ffn import ffn_layers, unknown_family
 
 _LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
+_EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
+_CHUNKS = re.compile(r"(\w+_)?chunk_size")
 _REMOVED = re.compile(
     r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
     r"|distributed_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact"
@@ -28,21 +31,27 @@ _HEADS = re.compile(r"\w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)")
 _MXFP4_FAMILIES = ("gpt_oss",)
 
 
-def outline(checkpoint: Checkpoint, attention: str) -> PreTrainedModel:
+def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrainedModel:
     """The checkpoint's model without any weights (on the device "meta"), as transformers itself defines it.
 
-    attention: "sdpa" or "eager"; a family that has no sdpa gets eager, as its ``config._attn_implementation`` then says.
+    attention: "sdpa" or "eager"; a family that has no sdpa gets eager, as its ``config._attn_implementation`` then says. weights: whether
+    those of the checkpoint will be loaded.
     Raises UnknownArchitecture for what is no causal language model, needs code of its repository or is of a family that is not known;
-    UnsupportedWeights for weights that are no safetensors, or quantized; InvalidCheckpoint for a config.json that cannot be used.
+    UnsupportedWeights for weights that are no safetensors, or quantized; InvalidCheckpoint for a config.json that cannot be used;
+    LimitExceeded.
     """
     stated = _stated(checkpoint)
     kind = CONFIG_MAPPING[stated["model_type"]]
     _check_kind(kind)
-    _check_weights(checkpoint, stated["model_type"])
-    _check_layers(stated, len(checkpoint.tensors))
+    if weights:
+        _check_weights(checkpoint, stated["model_type"])
+        _check_layers(stated, len(checkpoint.tensors))
+    _check_sizes(stated)
     model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
     try:
         config: PreTrainedConfig = kind.from_dict(_cleaned(stated))
+        if model_class.config_class is kind.sub_configs.get("text_config"):  # of what sees and hears too, the part that reads text
+            config = config.get_text_config()
         with torch.device("meta"):
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
@@ -106,6 +115,27 @@ def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
             _check_layers(value, tensors)
         elif isinstance(value, int) and _LAYERS.fullmatch(name) and value > tensors:
             raise InvalidCheckpoint(f"config.json speaks of {value:,} layers ({name}), but there are only {tensors:,} tensors.")
+
+
+def _check_sizes(stated: Mapping[str, Any]) -> None:
+    """Raise LimitExceeded for more layers, or experts in all of them, than are looked at, and for chunks longer than any sample."""
+    layers, experts, chunk = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS))
+    if layers > limits.MODEL_LAYERS:
+        raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
+    if layers * experts > limits.MODEL_EXPERTS:
+        raise LimitExceeded(
+            f"The model has {experts:,} experts in each of {layers:,} layers, more than {limits.MODEL_EXPERTS:,} in all "
+            "(MANTISSA_MODEL_EXPERTS)."
+        )
+    if chunk > limits.CONFLICT_TOKENS:
+        raise InvalidCheckpoint(f"config.json has its layers work on {chunk:,} tokens at a time: no such model is known.")
+
+
+def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
+    """The largest of the numbers that config.json gives under such a name, at any depth; 0 for none."""
+    inner = (_largest(value, name) for value in stated.values() if isinstance(value, dict))
+    own = (value for key, value in stated.items() if isinstance(value, int) and name.fullmatch(str(key)))
+    return max((*inner, *own), default=0)
 
 
 def _cleaned(stated: Mapping[str, Any]) -> dict[str, Any]:

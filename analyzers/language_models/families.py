@@ -60,7 +60,7 @@ def _by_quarter(config: Any) -> dict[str, Rows]:
 def _with_gates(config: Any) -> dict[str, Rows]:
     """Head by head: its queries, and the gates of what it gives."""
     rows = torch.arange(2 * config.num_attention_heads * config.head_dim).view(-1, 2, config.head_dim)
-    return {"q": rows[:, 0].flatten(), "gate": rows[:, 1].flatten()}
+    return {"q": rows[:, 0].flatten(), "g": rows[:, 1].flatten()}
 
 
 def _falcon(config: Any) -> dict[str, Rows]:
@@ -143,7 +143,7 @@ _LATENT = AttentionNames(
     "self_attn",
     {"q": "q_proj", "q_a": "q_a_proj", "q_b": "q_b_proj", "kv_a": "kv_a_proj_with_mqa", "kv_b": "kv_b_proj", "o": "o_proj"},
 )
-_GATED_ATTENTION = AttentionNames("self_attn", {"q": "q_proj", "gate": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}, _with_gates)
+_GATED_ATTENTION = AttentionNames("self_attn", {"q": "q_proj", "g": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}, _with_gates)
 _LLAMA = Family(_GATED, _separate())
 _GEMMA = replace(_LLAMA, bounded="final_logit_softcapping")
 _GRANITE = replace(_LLAMA, divided="logits_scaling")
@@ -176,7 +176,7 @@ FAMILIES: dict[str, Family] = {
     "codegen": Family(FFNNames("fc_in", "fc_out", "act"), _fused("attn", "qkv_proj", "out_proj", _by_quarter)),
     "gpt_neox": Family(_DENSE, _fused("attention", "query_key_value", "dense", _by_head)),
     "persimmon": Family(_DENSE, _fused("self_attn", "query_key_value", "dense", _by_head)),
-    **dict.fromkeys(("opt", "biogpt", "xglm"), Family(_IN_LAYER, _separate(output="out_proj"))),
+    **dict.fromkeys(("opt", "biogpt"), Family(_IN_LAYER, _separate(output="out_proj"))),
     "bloom": Family(
         FFNNames("dense_h_to_4h", "dense_4h_to_h", "gelu_impl"), _fused("self_attention", "query_key_value", "dense", _by_head)
     ),

@@ -44,7 +44,7 @@ class FFN:
 class Attention:
     """The projections of one layer's attention, which are in ``module``. A unit is one of their rows.
 
-    maps: "q", "k", "v" and "o"; "gate" where what the heads give is gated; where queries, or keys with values, are computed by way of a
+    maps: "q", "k", "v" and "o"; "g" where what the heads give is gated; where queries, or keys with values, are computed by way of a
     narrower vector, "q_a" and "kv_a", which lead to it, and "q_b" and "kv_b", which lead from it.
     """
 
@@ -63,7 +63,7 @@ def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
-    """The attention projections of every layer that has attention, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
+    """The attention projections of the layers that have any, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
     names, config = family_of(model).attention, text_config(model)
     within = ((layer, _find(block, names.where)) for layer, block in enumerate(decoder_layers(model)))
     return tuple(Attention(layer, _projections(module, names, config), module) for layer, module in within if module is not None)

@@ -42,11 +42,13 @@ class OpenModel:
     that it takes in a row, None where config.json sets no end. unused: stored tensors that are not the model's, once it is loaded.
     """
 
-    def __init__(self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder, device: Device, dtype: str, attention: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str
+    ) -> None:
         self.ref = checkpoint.ref
         self.commit = checkpoint.commit
         self.facts = checkpoint.facts()
-        self.outline = outline(checkpoint, attention)
+        self.outline = outline(checkpoint, attention, weights is not None)
         self.attention: str = self.outline.config._attn_implementation
         context = getattr(text_config(self.outline), "max_position_embeddings", None)
         self.context: int | None = context if isinstance(context, int) else None
@@ -81,7 +83,8 @@ class OpenModel:
         activations = activation_bytes(self.outline, dtype, samples, length, checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + beside
         self._places()
-        self._weights.check_disk()
+        if self._weights is not None:
+            self._weights.check_disk()
         largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
         if largest >= embedded:
             raise InvalidCheckpoint(
@@ -93,6 +96,7 @@ class OpenModel:
 
         Raises ModelTooLarge for more than the disk holds; the HubError family, AccessDenied.
         """
+        assert self._weights is not None
         self._weights.check_disk()
         yield from self._weights.fetch()
 
@@ -182,21 +186,23 @@ def open_model(
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     device: Literal["auto", "cpu", "cuda"] = "auto",
     attention: Literal["sdpa", "eager"] = "sdpa",
+    weights: bool = True,
 ) -> OpenModel:
     """Open the language model that ``text`` names: its configuration, and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU what most of the weights are stored in. device: "auto" is a GPU where there is one
-    (on ZeroGPU, which lends them, only where it is asked for). attention: see `OpenModel`.
+    (on ZeroGPU, which lends them, only where it is asked for). attention: see `OpenModel`. weights: False for a model that is to be
+    initialized and not loaded, for which config.json will do.
     Raises InvalidReference; InvalidRequest for a device that is not there; the CheckpointError family, of which UnknownArchitecture for
     what is no causal language model, of an unknown family or in need of code; the HubError family; LimitExceeded.
     """
     with ExitStack() as stack:
         chosen = _device(device)
-        checkpoint = stack.enter_context(open_checkpoint(text, access))
+        checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
-        weights = WeightFolder(checkpoint, folder, _local(text, access), access.token)
+        stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         with _quiet():
-            opened = OpenModel(checkpoint, folder, weights, chosen, _dtype(dtype, chosen, checkpoint), attention)
+            opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
         opened._stack = stack.pop_all()
         return opened
 

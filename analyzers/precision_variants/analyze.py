@@ -40,7 +40,8 @@ def analyze(request: PrecisionRequest, access: Access | None = None, *, largest:
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
-    with open_model(request.model, access, dtype="float32", device=request.device, attention=request.attention) as opened:
+    settings: Any = {"dtype": "float32", "device": request.device, "attention": request.attention}
+    with open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         work = _Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
         place = place_of_reference(opened, work.batch, request.inside)

@@ -22,9 +22,9 @@ class AttentionParts:
 @dataclass(frozen=True, eq=False, slots=True)
 class Anatomy:
     """A model, taken apart. decoder: what runs the layers; head: from the decoder's result to logits; names: of parameters, by identity;
-    roles: of every module of decoder and head; attentions: one for each layer, None where it has another kind of mixing; results: how many things a layer returns, None where it is
-    the hidden states alone; inside: the modules of each layer by their names in it, the layer itself first; outside: those of the decoder
-    that are in no layer, embeddings, final norm, projections.
+    roles: of every module of decoder and head; attentions: one for each layer, None where something else stands in its place; results: how
+    many things a layer returns, None where it is the hidden states alone; inside: the modules of each layer by their names in it, the layer
+    itself first; outside: those of the decoder that are in no layer, embeddings, final norm, projections.
     """
 
     model: nn.Module

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
 from components.conflict.headline import left_open
 from components.conflict.names import sides
 from components.results.data_table import Column, DataTable, Line
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from analyzers.gradient_conflict.summaries import ModelRow, Rates
 
 ALL = "all"
-_BLOCKS = ("gate", "up", "down", "q", "k", "v", "o")
+_BLOCKS = (*FFN_BLOCKS, *ATTENTION_BLOCKS)
 _COLUMNS = (
     Column("Layer", 84, False),
     Column("FFN", 112, False),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder
+from tests.language_models.architectures import ARCHITECTURES, build
+from tests.language_models.repositories import WEIGHTS, files, written
 
 from .captures import FloatArray, cosine
 
@@ -194,6 +197,25 @@ def test_attention_projections_are_units_too(analysed: Analysed) -> None:
     assert row.gate is None and row.v is not None and row.o is not None and row.q is not None and row.k is not None
     assert row.pairs == row.q.pairs + row.k.pairs + row.v.pairs + row.o.pairs
     assert found.deciles == ()
+
+
+def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
+    """Hybrid models: their FFNs are measured in every layer, attention where there is some, and what is left out is said."""
+    for kinds in (["conv", "full_attention"], ["conv", "conv"]):
+        folder = written(tmp_path / kinds[1], files(without=(WEIGHTS,)))
+        vocabulary = json.loads(files()["config.json"])["vocab_size"]
+        build(ARCHITECTURES["lfm2"], "sdpa", torch.float32, vocab_size=vocabulary, layer_types=kinds).save_pretrained(folder)  # type: ignore[operator]
+        access, asked = Access(local=True), {"model": folder, "pairs": PAIRS}
+        assert [row.layer for row in report(ConflictRequest.model_validate(asked), access).layers] == [1, 0]
+        request = ConflictRequest.model_validate({**asked, "unit": "attention"})
+        if "full_attention" not in kinds:
+            with pytest.raises(InvalidRequest, match="No layer of this model has attention projections: choose the unit ffn"):
+                report(request, access)
+            continue
+        *steps, found = analyze(request, access)
+        assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
+        assert "1 of 2 layers are left out: another kind of layer stands in attention's place." in found.notes
+        assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -34,7 +34,8 @@ Cut = Callable[[Tensor], Tensor]  # from a weight to the rows (units, width) of 
 class Architecture:
     """A family: how to configure it, and the blocks of a layer: name of the weight in it, and how the block is cut from the weight.
 
-    experts: the same for its experts, of a weight that has already been cut at the number of an expert.
+    experts: the same for its experts, of a weight that has already been cut at the number of an expert. instead: blocks of the layers
+    that have no experts. A layer that lacks a weight lacks the block.
     """
 
     model_type: str
@@ -42,6 +43,7 @@ class Architecture:
     settings: dict[str, Any] = field(default_factory=dict)
     layers: str = "model.layers"
     experts: dict[str, tuple[str, Cut]] = field(default_factory=dict)
+    instead: dict[str, tuple[str, Cut]] = field(default_factory=dict)
 
 
 def same(weight: Tensor) -> Tensor:
@@ -69,6 +71,12 @@ def of_groups(name: str) -> Cut:
     """Rows group by group: two heads of queries, one of keys, one of values."""
     places = {"q": (0, 1), "k": (2,), "v": (3,)}[name]
     return lambda weight: torch.cat([weight[(4 * group + place) * HEAD :][:HEAD] for group in range(KEY_HEADS) for place in places])
+
+
+def of_quarters(name: str) -> Cut:
+    """Rows quarter by quarter of the heads: queries, values and keys one after the other."""
+    place = "qvk".index(name)
+    return lambda weight: torch.cat([quarter.chunk(3)[place] for quarter in weight.chunk(4)])
 
 
 def after_heads(name: str) -> Cut:
@@ -114,6 +122,34 @@ TURNS: dict[str, tuple[str, Cut]] = {
     "gate": ("mlp.experts.gate_up_proj", lambda weight: weight.T[0::2]),
     "up": ("mlp.experts.gate_up_proj", lambda weight: weight.T[1::2]),
     "down": ("mlp.experts.down_proj", same),
+}
+NUMBERED = {"gate": ("feed_forward.w1", same), "up": ("feed_forward.w3", same), "down": ("feed_forward.w2", columns)}
+LATENT = {
+    name: (f"self_attn.{module}", same)
+    for name, module in {"q_a": "q_a_proj", "q_b": "q_b_proj", "kv_a": "kv_a_proj_with_mqa", "kv_b": "kv_b_proj", "o": "o_proj"}.items()
+}
+LATENT_SIZES = {
+    "q_lora_rank": 12,
+    "kv_lora_rank": 10,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6,
+    "v_head_dim": 8,
+    "head_dim": 4,
+    "num_key_value_heads": HEADS,
+}
+LINEAR_SIZES = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "head_dim": HEAD,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+STATE_SIZES = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
+GATED_ATTENTION = {
+    **separate(),
+    "q": ("self_attn.q_proj", lambda weight: torch.cat([weight[2 * HEAD * head :][:HEAD] for head in range(HEADS)])),
+    "g": ("self_attn.q_proj", lambda weight: torch.cat([weight[2 * HEAD * head + HEAD :][:HEAD] for head in range(HEADS)])),
 }
 FUSED_QKV = {"q": slice(0, 32), "k": slice(32, 48), "v": slice(48, 64)}
 
@@ -274,6 +310,82 @@ ARCHITECTURES = {
         {**SCALED, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40},
         experts=halves("block_sparse_moe.experts."),
     ),
+    "qwen3_next": Architecture(
+        "qwen3_next",
+        {**gated("mlp.shared_expert."), **GATED_ATTENTION},
+        {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
+        experts=HALVES,
+    ),
+    "qwen3_5_text": Architecture("qwen3_5_text", {**gated(), **GATED_ATTENTION}, LINEAR_SIZES),
+    "qwen3_5_moe_text": Architecture(
+        "qwen3_5_moe_text",
+        {**gated("mlp.shared_expert."), **GATED_ATTENTION},
+        {**EXPERTS, **LINEAR_SIZES, "shared_expert_intermediate_size": 40},
+        experts=HALVES,
+    ),
+    "lfm2": Architecture(
+        "lfm2",
+        {**NUMBERED, **separate(output="out_proj")},
+        {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    ),
+    "lfm2_moe": Architecture(
+        "lfm2_moe",
+        {**NUMBERED, **separate(output="out_proj")},
+        {**EXPERTS, "layer_types": ["full_attention", "conv"], "num_dense_layers": 1},
+        experts=halves("feed_forward.experts."),
+    ),
+    "deepseek_v3": Architecture(
+        "deepseek_v3",
+        {**gated("mlp.shared_experts."), **LATENT},
+        {**GROUPS, **LATENT_SIZES, "first_k_dense_replace": 1},
+        experts=HALVES,
+        instead=gated(),
+    ),
+    "deepseek_v2": Architecture(
+        "deepseek_v2", {**gated("mlp.shared_experts."), **LATENT, "q": separate()["q"]},
+        {**GROUPS, **LATENT_SIZES, "q_lora_rank": None},
+        experts=HALVES,
+    ),
+    "glm4_moe_lite": Architecture(
+        "glm4_moe_lite", {**gated("mlp.shared_experts."), **LATENT}, {**GROUPS, **LATENT_SIZES}, experts=HALVES
+    ),
+    "youtu": Architecture("youtu", {**gated(), **LATENT}, LATENT_SIZES),
+    "mellum": Architecture("mellum", separate(), {**EXPERTS, "head_dim": HEAD}, experts=HALVES),
+    "solar_open": Architecture("solar_open", {**gated("mlp.shared_experts."), **separate()}, GROUPS, experts=HALVES),
+    "cohere2_moe": Architecture(
+        "cohere2_moe", {**gated("mlp.shared_experts."), **separate()}, {**GROUPS, "logit_scale": 0.25, "sliding_window": 5}, experts=HALVES
+    ),
+    "granitemoehybrid": Architecture(
+        "granitemoehybrid",
+        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        {
+            **SCALED, **STATE_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40,
+            "layer_types": ["mamba", "attention"],
+        },
+        experts=halves("block_sparse_moe.experts."),
+    ),
+    "granitemoehybrid, dense": Architecture(
+        "granitemoehybrid",
+        {**halves("shared_mlp.", "input_linear", "output_linear"), **separate()},
+        {**SCALED, **STATE_SIZES, "num_local_experts": 0, "shared_intermediate_size": 40, "layer_types": ["mamba", "attention"]},
+    ),
+    "falcon_h1": Architecture(
+        "falcon_h1",
+        {**gated("feed_forward."), **separate()},
+        {**STATE_SIZES, "mamba_d_ssm": 64, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 0.8], "key_multiplier": 0.6},
+    ),
+    "bamba": Architecture("bamba", {**gated("feed_forward."), **separate()}, {**STATE_SIZES, "attn_layer_indices": [1]}),
+    "olmo_hybrid": Architecture("olmo_hybrid", {**gated(), **separate()}, LINEAR_SIZES),
+    "diffllama": llama("diffllama"),
+    "nanochat": Architecture("nanochat", {**plain("mlp.fc1", "mlp.fc2"), **separate()}, {"final_logit_softcapping": 3.0}),
+    "codegen": Architecture(
+        "codegen",
+        {**plain("mlp.fc_in", "mlp.fc_out"), **fused("attn.", "qkv_proj", "out_proj", of_quarters)},
+        {**OLDER, "rotary_dim": 4},
+        "transformer.h",
+    ),
+    "persimmon": Architecture("persimmon", {**DENSE, **fused("self_attn.", "query_key_value", "dense", heads)}),
+    "biogpt": Architecture("biogpt", {**plain("fc1", "fc2"), **separate(output="out_proj")}, layers="biogpt.layers"),
     "gpt_oss": Architecture(
         "gpt_oss", separate(), {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": HEAD, "sliding_window": 5}, experts=TURNS
     ),
@@ -309,10 +421,11 @@ def blocks_of(
     with warnings.catch_warnings():
         for layer in range(LAYERS):
             at = f"{architecture.layers}.{layer}."
-            for block, (name, cut) in architecture.blocks.items():
-                found[layer, None, block] = cut(_taken(weights[f"{at}{name}.weight"], take))
+            for block, (name, cut) in (*architecture.blocks.items(), *architecture.instead.items()):
+                if f"{at}{name}.weight" in weights:
+                    found[layer, None, block] = cut(_taken(weights[f"{at}{name}.weight"], take))
             for block, (name, cut) in architecture.experts.items():
-                for expert, weight in enumerate(_taken(weights[at + name], take)):
+                for expert, weight in enumerate(_taken(weights[at + name], take) if at + name in weights else ()):
                     found[layer, expert, block] = cut(weight)
     return found
 

@@ -27,7 +27,7 @@ from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch, encode
 from analyzers.language_models.samples import sample_folder
-from tests.language_models.architectures import ARCHITECTURES, build
+from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
 
 
@@ -86,7 +86,9 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture, WITHOUT_HEAD + '"LlamaModel"'),
         (lambda: files(model_type="bert", architectures=["BertForMaskedLM"]), UnknownArchitecture, WITHOUT_HEAD + '"BertForMaskedLM"'),
         (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
-        (lambda: files(model_type="codegen", architectures=None), UnknownArchitecture, 'type "codegen" have their neurons'),
+        (lambda: files(model_type="bitnet", architectures=None), UnknownArchitecture, 'type "bitnet" have their neurons'),
+        (lambda: files(num_experts=10**9), LimitExceeded, r"1,000,000,000 experts in each of 4 layers, more than 100,000 in all"),
+        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, "work on 1,000,000,000 tokens at a time"),
         (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
         *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
           for kind in ("dbrx", "llama4", "xlnet")),
@@ -251,6 +253,23 @@ def test_mxfp4_experts_are_unpacked(tmp_path: Path) -> None:
         for name, values in expected.items():
             assert torch.equal(getattr(found.model.layers[0].mlp.experts, name), values.transpose(1, 2))
         assert len(list(run(found, batch_of(opened), ffn_layers(found)))) == 2
+
+
+def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path) -> None:
+    """Where the whole model has no class of its own for text alone, its language model is found inside."""
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    models: Any = AutoModelForImageTextToText
+    sizes = {**COMMON, **ARCHITECTURES["qwen3_5_text"].settings, "vocab_size": 512}
+    sight = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    whole = models.from_config(AutoConfig.for_model("qwen3_5", text_config=sizes, vision_config=sight)).eval()
+    folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
+    whole.save_pretrained(folder)
+    with open_model(folder, Access(local=True)) as opened:
+        model: Any = loaded(opened)
+        batch = batch_of(opened)
+        assert torch.equal(model(batch.token_ids).logits, whole(batch.token_ids).logits)
+        assert len(list(run(model, batch, ffn_layers(model)))) == 2
 
 
 def test_samples_longer_than_the_model_takes_are_refused() -> None:

@@ -14,7 +14,16 @@ import torch
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.errors import CheckpointError, CheckpointNotFound, InvalidData, InvalidRequest, MantissaError, ModelTooLarge
+from analyzers.errors import (
+    CheckpointError,
+    CheckpointNotFound,
+    InvalidData,
+    InvalidRequest,
+    LimitExceeded,
+    MantissaError,
+    ModelTooLarge,
+    NoWeights,
+)
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
@@ -291,6 +300,30 @@ def test_bad_input_is_one_sentence(asked: dict[str, Any], error: type[MantissaEr
     with pytest.raises(error, match=said) as caught:
         report(**asked)
     assert "\n" not in str(caught.value)
+
+
+def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(sample_folder("tiny-bf16"), folder)
+    asked: dict[str, Any] = {"model": str(folder), "random_init": True, "sequence_length": 16}
+    whole = report("bf16", **asked)
+    for file in folder.glob("model*.safetensors*"):
+        file.unlink()
+    found = report("bf16", **asked)
+    assert found.variants == whole.variants and found.reference.weights == "random"
+    assert (found.checkpoint.files, found.checkpoint.tensors) == (0, 0)
+    with pytest.raises(NoWeights):
+        report("bf16", model=str(folder))
+    torch.save({"a.weight": torch.ones(2)}, folder / "pytorch_model.bin")  # nor does it matter what they are
+    assert report("bf16", **asked).variants == whole.variants
+    for sizes, error, said in (
+        ({"vocab_size": 10**9, "hidden_size": 2**16}, ModelTooLarge, r"needs [\d,]+ GB of memory to run and this machine has"),
+        ({"num_hidden_layers": 10**9}, LimitExceeded, "has 1,000,000,000 layers, more than"),
+    ):
+        config = json.loads((sample_folder("tiny-bf16") / "config.json").read_text()) | sizes
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(error, match=said):
+            report("bf16", **asked)
 
 
 def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from analyzers.checkpoints.repository import Access, RangeFile, Repository, read
 from analyzers.checkpoints.sample import Block, Sample, plan_sample
 from analyzers.checkpoints.stream import Chunk, Span, Step, row_length, stream, whole_spans
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
-from analyzers.checkpoints.ties import distinct_heads
+from analyzers.checkpoints.ties import repeated_heads
 
 __all__ = [
     "DTYPE_BITS",
@@ -45,7 +45,6 @@ __all__ = [
     "Tensor",
     "Unmatched",
     "align",
-    "distinct_heads",
     "open_checkpoint",
     "parse_reference",
     "plan_paired_sample",
@@ -53,6 +52,7 @@ __all__ = [
     "quoted",
     "read_header",
     "read_range",
+    "repeated_heads",
     "row_length",
     "scale_reads",
     "select",

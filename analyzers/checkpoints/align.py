@@ -4,7 +4,7 @@ By name; then by what is left of a name without what programs put before it or a
 heads with another number of rows the rows both have are compared. What is not, or not simply, compared is listed (`Unmatched`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
@@ -108,24 +108,24 @@ def align(
     tuned: Sequence[Checkpoint],
     include: str | None = None,
     exclude: str | None = None,
-    distinct: Sequence[Set[str]] = (),
+    repeats: Sequence[Mapping[str, bool]] = (),
 ) -> Alignment:
     """Find the counterparts of the base's parameters in each of ``tuned``.
 
     Buffers and scales of other tensors are no parameters and not listed. include, exclude: as in `filters.select`, by the name in the
-    base; of what is extra by its own name. distinct: of the base and each tuned checkpoint, the heads that are known to hold other
-    values than the embedding (`ties.distinct_heads`) and so are not tied, whatever configurations say.
+    base; of what is extra by its own name. repeats: of the base and each tuned checkpoint, which heads hold the values of the
+    embedding (`ties.repeated_heads`); where it is left out, configurations alone say what is tied.
 
     Takes time in proportion to the tensors. Raises InvalidFilter; nothing where no two tensors match: then ``groups`` is empty.
     """
     parameters = _parameters(base)
     chosen = {tensor.name for tensor in select(parameters, include, exclude)}
-    known = [*distinct, *[frozenset()] * (1 + len(tuned) - len(distinct))]
-    tied = tied_heads(base, tuned) - known[0]
+    known = repeats or [{}] * (1 + len(tuned))
+    tied = tied_heads(base, tuned, known[0])
     columns: list[list[Tensor | None]] = []
     unmatched: list[Unmatched] = []
-    for checkpoint, untied in zip(tuned, known[1:], strict=True):
-        matching = _Matching(parameters, _parameters(checkpoint), tied, tied_heads(checkpoint, (base,)) - untied)
+    for checkpoint, repeated in zip(tuned, known[1:], strict=True):
+        matching = _Matching(parameters, _parameters(checkpoint), tied, tied_heads(checkpoint, (base,), repeated))
         columns.append(matching.take(chosen))
         unmatched.append(matching.unmatched(lambda extra: passing(extra, include, exclude)))
     return Alignment(tuple(_groups(parameters, columns)), tuple(unmatched))

@@ -23,33 +23,36 @@ _PLACES = 4
 _PLACE_BYTES = 16 << 10
 
 
-def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint]) -> frozenset[str]:
+def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool]) -> frozenset[str]:
     """Names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
 
-    A checkpoint whose configuration does not tell is taken to do as those of ``others`` that tell, if they agree.
+    A checkpoint whose configuration does not tell is taken to do as those of ``others`` that tell, if they agree. repeats: what the
+    values say (`repeated_heads`), where they were looked at: in a model that is said to tie the two, that a head does not repeat the
+    embedding; in one of which nobody tells, that it does.
     """
     said = _ties(checkpoint.config)
     if said is None:
         told = {_ties(other.config) for other in others} - {None}
-        said = told == {True}
-    if not said:
+        said = told == {True} if told else None
+    if said is False:
         return frozenset()
     shapes = {tensor.shape for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2}
-    return frozenset(tensor.name for tensor in checkpoint.tensors if tensor.role == "head" and tensor.shape in shapes)
+    heads = [tensor.name for tensor in checkpoint.tensors if tensor.role == "head" and tensor.shape in shapes]
+    return frozenset(name for name in heads if repeats.get(name, bool(said)))
 
 
-def distinct_heads(checkpoint: Checkpoint) -> frozenset[str]:
-    """Names of the heads of an input embedding's shape that hold other values: what a configuration says of them is not so.
+def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
+    """Whether the heads of an input embedding's shape hold its values, head -> answer.
 
-    Looks at a few places of both, a head that is stored in another dtype or order than the embedding is left out. Raises what reads raise.
+    Looks at a few places of both; a head that is stored in another dtype or order than the embedding is left out. Raises what reads raise.
     """
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
-    found = set()
+    found = {}
     for head in checkpoint.tensors:
-        alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" else []
-        if alike and not any(_same_bytes(checkpoint, tensor, head) for tensor in alike):
-            found.add(head.name)
-    return frozenset(found)
+        alike = [tensor for tensor in embeddings if _stored_alike(tensor, head)] if head.role == "head" and head.elements else []
+        if alike:
+            found[head.name] = any(_same_bytes(checkpoint, tensor, head) for tensor in alike)
+    return found
 
 
 def _stored_alike(one: Tensor, other: Tensor) -> bool:

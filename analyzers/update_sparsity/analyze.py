@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, LocalRepository, align, distinct_heads, parse_reference, stream_aligned
+from analyzers.checkpoints import Access, Checkpoint, LocalRepository, align, parse_reference, repeated_heads, stream_aligned
 from analyzers.errors import LimitExceeded
 from analyzers.numerics import PairCounts, PairTables, loops_for
 from analyzers.numerics.device import Device, choose_device
@@ -24,7 +24,7 @@ from analyzers.update_sparsity.unmatched import unmatched
 from analyzers.update_sparsity.words import notes, statement
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
 
@@ -75,7 +75,7 @@ class _Comparison:
         self._names = side_names(len(sides) - 1)
         for side, name in zip(sides, self._names, strict=True):
             check_side(side, name, bool(request.include))
-        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(distinct_heads, sides)))
+        self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
         check_alignment(sides, self._names, self._alignment)
         self._plan = Plan.of(sides, self._alignment, request)
         self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None

@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,14 +170,18 @@ def test_a_resized_embedding(rows: int, tmp_path: Path) -> None:
     assert ("base's parameters" in report.statement) == (both < 96)
 
 
-def test_a_tied_head_counts_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [{"model_type": "llama", "tie_word_embeddings": True}, {"model_type": "llama"}, None])
+@pytest.mark.parametrize("left_out", [None, "base", "tuned"])
+def test_a_tied_head_counts_once(config: dict[str, Any] | None, left_out: str | None, tmp_path: Path) -> None:
+    """Where the configuration says so, and where nobody tells but the values: stored on both sides or on one."""
     base = model()
     base["lm_head.weight"] = base["model.embed_tokens.weight"].clone()
     tuned = updated(base)
     tuned["lm_head.weight"] = tuned["model.embed_tokens.weight"].clone()
-    config = {"model_type": "llama", "tie_word_embeddings": True}
-    report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     left = {name: tensor for name, tensor in base.items() if name != "lm_head.weight"}
+    if left_out:
+        del (base if left_out == "base" else tuned)["lm_head.weight"]
+    report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     agree(report, together(left, tuned))
     assert report.unmatched.tied == ("lm_head.weight",) and "head" not in report.roles
     assert any("Counted once" in note for note in report.notes)
@@ -190,6 +195,27 @@ def test_a_head_that_is_said_to_be_tied_and_is_not_is_compared(tmp_path: Path) -
     report = compare(*pair(tmp_path, base, tuned, base_config=config, tuned_config=config))
     agree(report, together(base, tuned))
     assert report.unmatched.tied == () and report.roles["head"].num_changed == base["lm_head.weight"].numel()
+
+
+def test_a_head_that_is_said_not_to_be_tied_is_compared_though_it_repeats_the_embedding(tmp_path: Path) -> None:
+    base = model()
+    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone()
+    tuned = updated(base)
+    tuned["lm_head.weight"] = tuned["model.embed_tokens.weight"].clone()
+    said = {"tie_word_embeddings": False}
+    for folder, configs in (("both", {"base_config": said, "tuned_config": said}), ("one", {"tuned_config": said})):
+        report = compare(*pair(tmp_path / folder, base, tuned, **configs))
+        agree(report, together(base, tuned))
+        assert report.unmatched.tied == ()
+
+
+def test_a_head_untied_by_the_fine_tune_is_compared(tmp_path: Path) -> None:
+    base = model()
+    base["lm_head.weight"] = base["model.embed_tokens.weight"].clone()
+    tuned = updated(base)
+    report = compare(*pair(tmp_path, base, tuned))
+    agree(report, together(base, tuned))
+    assert report.unmatched.tied == ()
 
 
 def test_tensors_without_elements(tmp_path: Path) -> None:

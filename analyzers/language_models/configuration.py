@@ -138,7 +138,10 @@ def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
     return max((*inner, *own), default=0)
 
 
-def _cleaned(stated: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _cleaned(value) if isinstance(value, dict) else value for name, value in stated.items() if not _REMOVED.fullmatch(str(name))
-    }
+def _cleaned(stated: Any) -> Any:
+    """config.json without what is taken out, at any depth; infinite numbers decoded, which are written as {"__float__": "Infinity"}."""
+    if isinstance(stated, dict):
+        if stated.keys() == {"__float__"}:
+            return float(stated["__float__"])
+        return {name: _cleaned(value) for name, value in stated.items() if not _REMOVED.fullmatch(str(name))}
+    return [_cleaned(value) for value in stated] if isinstance(stated, list) else stated

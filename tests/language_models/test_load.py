@@ -272,6 +272,18 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
         assert len(list(run(model, batch, ffn_layers(model)))) == 2
 
 
+def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:
+    """Models with state spaces have one."""
+    model: Any = build(ARCHITECTURES["bamba"], "sdpa", torch.float32, vocab_size=512)
+    folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
+    model.save_pretrained(folder)
+    assert "Infinity" in Path(folder, "config.json").read_text()
+    with open_model(folder, Access(local=True)) as opened:
+        found: Any = loaded(opened)
+        batch = batch_of(opened)
+    assert torch.equal(found(batch.token_ids).logits, model(batch.token_ids).logits)
+
+
 def test_samples_longer_than_the_model_takes_are_refused() -> None:
     with open_model("sample:tiny-fp32", Access()) as opened:
         assert opened.context == 512

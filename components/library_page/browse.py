@@ -44,6 +44,7 @@ class Browse:
 
     kind: gr.Radio
     text: gr.Textbox
+    filters: gr.Accordion
     chosen: Sequence[gr.Dropdown]
     contributor: gr.Textbox
     disputed: gr.Checkbox
@@ -95,8 +96,11 @@ class Browse:
         return [gr.update(choices=[("any", ANY), *there.get(name, ())]) for name in _CHOSEN]
 
     def wire(self) -> None:
-        """Every control shows the list anew, from its first page."""
+        """Every control shows the list anew, from its first page. What can be chosen is asked for when it is wanted, not while the page
+        loads.
+        """
         quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+        self.filters.expand(self.choices, None, list(self.chosen), **quiet)
         self.kind.change(lambda kind: gr.update(choices=list(orders(kind)), value=next(iter(orders(kind)))), self.kind, self.order, **quiet)
         controls: list[Any] = [self.order, *self.chosen, self.disputed]
         for control in controls:
@@ -134,7 +138,7 @@ def build_browse() -> Browse:
         )
     kinds = [("Models", MODELS), ("Labels", LABELS), ("Results", RESULTS)]
     kind = gr.Radio(kinds, value=MODELS, label="Show", show_label=False, elem_id="m-kind", elem_classes="m-kinds")
-    with gr.Accordion("Filter and sort", open=False, elem_classes="m-options", elem_id="m-filters"):
+    with gr.Accordion("Filter and sort", open=False, elem_classes="m-options", elem_id="m-filters") as filters:
         with gr.Row():
             pairs = list(_CHOSEN.items())
             chosen = [_dropdown(name, label) for name, label in pairs[:3]]
@@ -150,7 +154,7 @@ def build_browse() -> Browse:
             back = gr.Button("Back", size="sm", elem_id="m-back", elem_classes="m-small", interactive=False)
             where = gr.HTML(elem_classes="m-plain")
             on = gr.Button("Next", size="sm", elem_id="m-on", elem_classes="m-small", interactive=False)
-    return Browse(kind, text, chosen, contributor, disputed, order, gr.State(1), table, where, back, on)
+    return Browse(kind, text, filters, chosen, contributor, disputed, order, gr.State(1), table, where, back, on)
 
 
 def _dropdown(name: str, label: str) -> gr.Dropdown:

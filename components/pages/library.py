@@ -44,7 +44,6 @@ def build(page: gr.Blocks) -> None:
         form = gr.update(value=model) if model else gr.skip()
         return [
             counted(),
-            *browse.choices(),
             text,
             *browse.first(*start),
             _labels_of(model),
@@ -53,7 +52,7 @@ def build(page: gr.Blocks) -> None:
             form,
         ]
 
-    page.load(opened, None, [counts, *browse.chosen, browse.text, *browse.shown(), labels, shown, adding.who, adding.model], **_AT_ONCE)
+    page.load(opened, None, [counts, browse.text, *browse.shown(), labels, shown, adding.who, adding.model], **_AT_ONCE)
     page.load(None, None, code, js=PANDAS, **QUIET)
 
     def clicked(model: str, event: gr.EventData) -> list[Any]:

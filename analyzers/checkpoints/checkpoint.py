@@ -330,6 +330,11 @@ def _compare_index(
         notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
     if unlisted:
         notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: read from the files all the same.")
+    said, shards = chosen.total_size, [place for group in places for place in group]
+    nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
+    # Of pickled shards some programs count what is tied twice.
+    if said is not None and said != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
+        notes.append(f"The index counts {said:,.16g} bytes of tensors, and the files hold {nbytes:,}: the files were read.")
 
 
 def _named(first: str, count: int) -> str:

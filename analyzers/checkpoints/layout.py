@@ -57,12 +57,13 @@ class WeightSet:
 
     folder: where its configuration lies, "" for the top; groups: files that belong together (the shards of one index or
     numbering) and in which a name may stand only once; names in different groups are told apart by the file where they collide;
-    weight_map: what the index says, tensor name -> path, if there is one.
+    weight_map: what the index says, tensor name -> path, if there is one; total_size: the bytes of all tensors, as it says.
     """
 
     folder: str
     groups: tuple[tuple[str, ...], ...]
     weight_map: Mapping[str, str] | None = None
+    total_size: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,10 @@ def _select(folder: str, files: Mapping[str, int], read_small: Callable[[str], b
         indexes = [name for name in indexes if not name.startswith("consolidated")]
     indexes.sort(key=lambda name: name != main + _INDEX)
     if indexes:
-        weight_map = _read_index(prefix + indexes[0], prefix, endings, files, read_small)
+        weight_map, total_size = _read_index(prefix + indexes[0], prefix, endings, files, read_small)
         shards = tuple(sorted(set(weight_map.values())))
         _note_rest(names, {shard.removeprefix(prefix) for shard in shards}, endings, folder, notes)
-        return WeightSet(folder, (shards,), weight_map)
+        return WeightSet(folder, (shards,), weight_map, total_size)
     _note_rest(names, set(weights), endings, folder, notes)
     return WeightSet(folder, tuple(tuple(prefix + name for name in group) for group in _complete_groups(weights)))
 
@@ -238,8 +239,8 @@ def _renumbered(name: str, number: int) -> str:
 
 def _read_index(
     path: str, prefix: str, endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]
-) -> dict[str, str]:
-    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``."""
+) -> tuple[dict[str, str], float | None]:
+    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``; and the bytes of all tensors."""
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
     try:
@@ -259,7 +260,10 @@ def _read_index(
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise InvalidCheckpoint(f"The checkpoint is incomplete, with {quoted(missing[0], 200)}{more}, named in its index, missing.")
-    return {name: prefix + shard for name, shard in weight_map.items()}
+    metadata = index.get("metadata")
+    total_size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    counted = isinstance(total_size, int | float) and not isinstance(total_size, bool) and 0 <= total_size < 2**63
+    return {name: prefix + shard for name, shard in weight_map.items()}, total_size if counted else None
 
 
 def _note_rest(names: list[str], used: set[str], endings: tuple[str, ...], folder: str, notes: list[str]) -> None:

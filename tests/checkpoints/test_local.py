@@ -140,6 +140,22 @@ def test_sharded_checkpoint(tmp_path: Path) -> None:
         assert alone.parameters == 6
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [("28", ""), ("28.0", ""), ("7", "counts 7 bytes"), ("1e15", "counts 1,000,000,000,000,000 bytes"), ("0", "counts 0 bytes")]
+    + [(said, "") for said in ("null", '"28"', "true", "-1", "NaN", "1e999", "9" * 4000, "[7]")],
+)
+def test_a_total_size_that_is_wrong_is_noted(said: str, noted: str, tmp_path: Path) -> None:
+    """What is no number of bytes says nothing."""
+    _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
+    _save(tmp_path / "model-00002-of-00002.safetensors", b=4)
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index = f'{{"metadata": {{"total_size": {said}}}, "weight_map": {json.dumps(weight_map)}}}'
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+        assert [noted in note and "the files hold 28" in note for note in checkpoint.notes] == [True] * bool(noted)
+
+
 def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:
     for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
         _save(tmp_path / name, a=1)

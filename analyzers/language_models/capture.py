@@ -2,13 +2,13 @@
 
 The model runs once over a batch. Its layers are cut apart: each starts from a leaf of its own, and the backward pass goes from leaf to
 leaf, the last layer first. So it is a plain generator, which can be left between layers; what a layer held is free when the next begins;
-and with checkpointing a layer is simply run again from its leaf, in evaluation mode as before.
+and with checkpointing a layer is simply run again from its leaf, in evaluation mode as before, for a few samples at a time.
 
 Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -17,16 +17,18 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
 from analyzers.errors import InvalidCheckpoint
-from analyzers.language_models.allocator import given_back
+from analyzers.language_models.allocator import give_back, given_back
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.head import losses_and_gradient
-from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts
+from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts, merged
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 
 Loss = Literal["mean", "sum"]
 _NO_MASKS: Mapping[int, Mask] = {}
+PART_TOKENS = 1024
+"""Tokens, with padding, that go through a layer together under checkpointing (at least one sample's): enough for full speed."""
 
 
 @dataclass(slots=True)
@@ -48,11 +50,9 @@ class Run:
 
     def __init__(self, model: nn.Module, batch: Batch, recording: Recording, checkpointing: bool, loss: Loss) -> None:
         self._recording = recording
-        self._checkpointing = checkpointing
         self._places = Places(batch)
         self._stages: list[_Stage] = []
-        with given_back() if checkpointing else nullcontext():
-            self.losses, self._gradient = self._forward(model, batch, checkpointing, loss)
+        self.losses, self._gradient = self._forward(model, batch, checkpointing, loss)
 
     def _forward(self, model: nn.Module, batch: Batch, checkpointing: bool, loss: Loss) -> tuple[Tensor, Tensor]:
         """The losses, and the gradient of their sum that comes to the last layer."""
@@ -75,9 +75,8 @@ class Run:
 
     def __iter__(self) -> Iterator[LayerCapture]:
         """Backward, the last layer first: one capture for each unit, in their order within a layer. Can be done once."""
-        with given_back() if self._checkpointing else nullcontext():
-            while self._stages:
-                yield from self._backward()
+        while self._stages:
+            yield from self._backward()
 
     def _backward(self) -> Iterator[LayerCapture]:
         """Through the last of the stages that are left."""
@@ -103,9 +102,10 @@ class Run:
         for (module, each), before, after in zip(routed.items(), of_experts[::2], of_experts[1::2], strict=True):
             members = [unit for unit in units if isinstance(unit, FFN) and unit.experts is module]
             yield from capture_experts(members, each, before, after, self._places)
-        for unit in units:
-            if unit.maps:
-                yield capture_dense(unit, passed, of_modules, self._places)
+        dense = [capture_dense(unit, passed, of_modules, self._places) for unit in units if unit.maps]
+        del passed, routed, arrived, of_modules, of_experts
+        while dense:  # each is the caller's alone, who may free what is in it
+            yield dense.pop(0)
 
     @contextmanager
     def _cut(self, layer: nn.Module, checkpointing: bool) -> Iterator[None]:
@@ -139,6 +139,46 @@ class Run:
                 layer.forward = own
 
 
+class PartedRun:
+    """`Run`, with checkpointing: parts of a batch go through each layer one after the other, and what they capture there is put together.
+
+    What a layer holds for its backward pass is held for one part alone; captures and losses are those of the whole batch.
+    """
+
+    def __init__(self, model: nn.Module, batch: Batch, units: Sequence[Units], loss: Loss, masks: Mapping[int, Mask]) -> None:
+        samples, length = batch.token_ids.shape
+        step = max(1, PART_TOKENS // max(1, length - 1))
+        self._firsts = range(0, samples, step)
+        self._parts: list[Run] = []
+        with given_back():
+            for first in self._firsts:
+                here = slice(first, first + step)
+                part = Batch(batch.token_ids[here], batch.labels[here], batch.lengths[here])
+                shifted = {layer: _from(mask, first * (length - 1)) for layer, mask in masks.items()}
+                self._parts.append(Run(model, part, Recording(units, shifted), True, loss))
+        self.losses = torch.cat([part.losses for part in self._parts])
+
+    def __iter__(self) -> Iterator[LayerCapture]:
+        """Backward, as `Run`."""
+        parts = [iter(part) for part in self._parts]
+        with given_back():
+            while found := [capture for part in parts if (capture := next(part, None)) is not None]:
+                give_back()  # what the parts needed for their way back
+                yield merged(found, self._firsts)
+                give_back()  # what the caller needed
+
+
+def _from(mask: Mask, start: int) -> Mask:
+    """The mask, called with rows whose tokens are numbered from ``start`` on in its batch."""
+
+    def shifted(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
+        if tokens is None:
+            tokens = torch.arange(up.numel() // up.shape[-1], device=up.device)
+        return mask(gate, up, product, tokens + start)
+
+    return shifted
+
+
 def run(
     model: nn.Module,
     batch: Batch,
@@ -147,18 +187,20 @@ def run(
     checkpointing: bool = False,
     loss: Loss = "mean",
     masks: Mapping[int, Mask] = _NO_MASKS,
-) -> Run:
+) -> Run | PartedRun:
     """Run a frozen causal language model over a batch; iterate the result for what the backward pass brings to each of ``units``.
 
     The loss is the sum over samples of the "mean" or the "sum" of the cross-entropy of their answer tokens. Padding enters nothing.
     units: of `ffn_layers` or `attention_projections`. checkpointing: keep only what enters each layer, and run it again in its turn.
     masks: by layer, of its FFNs: called with gate, up and their product, (.., F) each, and returns what is to enter down; gate after its
     activation, up what it is multiplied with, as the map gives it. Without a gate it is None, and product the activation of up. At last
-    comes None: rows are tokens in order. Called once for all experts of a layer, with their rows and the token of each; with checkpointing
-    a second time.
+    comes None: rows are tokens in order; or the token of each row: for all experts of a layer together, and for a part of the tokens with
+    checkpointing, under which it is called a second time.
     Raises InvalidCheckpoint if a loss is not finite.
     """
-    return Run(model, batch, Recording(units, masks), checkpointing, loss)
+    if checkpointing:
+        return PartedRun(model, batch, units, loss, masks)
+    return Run(model, batch, Recording(units, masks), False, loss)
 
 
 def _first(results: Any) -> Tensor:

@@ -93,6 +93,25 @@ def capture_dense(
     return LayerCapture(unit.layer, None, sample, tuple(blocks), _activity(pieces), tokens)
 
 
+def merged(pieces: list[LayerCapture], firsts: Sequence[int]) -> LayerCapture:
+    """One unit's captures of parts of a batch as one of all of it; empties ``pieces``. firsts: the number of each part's first sample."""
+    if len(pieces) == 1:
+        return pieces.pop()
+    layer, expert, names = pieces[0].layer, pieces[0].expert, [block.name for block in pieces[0].blocks]
+    sample = torch.cat([piece.sample + first for piece, first in zip(pieces, firsts, strict=True)])
+    activity = torch.cat([piece.activity for piece in pieces if piece.activity is not None]) if pieces[0].activity is not None else None
+    tokens = torch.cat([piece.tokens for piece in pieces])
+    keys = [(id(block.left), id(block.right)) for block in pieces[0].blocks]
+    parts: dict[int, list[Tensor]] = {}
+    for number, each in enumerate(keys):
+        for key, side in zip(each, ("left", "right"), strict=True):
+            parts.setdefault(key, [getattr(piece.blocks[number], side) for piece in pieces])
+    pieces.clear()
+    whole = {key: torch.cat(parts.pop(key)) for key in list(parts)}  # nothing else holds the parts: they go as they are put together
+    blocks = tuple(Block(name, whole[left], whole[right]) for name, (left, right) in zip(names, keys, strict=True))
+    return LayerCapture(layer, expert, sample, blocks, activity, tokens)
+
+
 def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor, output: Tensor, places: Places) -> Iterator[LayerCapture]:
     """Of each of ``units``, experts of one layer. preactivation, output: (R, 2F), (R, d), the gradients that arrived."""
     number = len(places.lengths)

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-import time
+import re
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
-from tests.browser.conftest import NOWHERE, serve
 
 CANARY = "hf_" + "canaryCANARY" * 3
 
@@ -149,27 +149,42 @@ def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: st
     assert json.loads(answer) == said and said["disputed"] is False and said["model"] == "EleutherAI/pythia-1b"
 
 
-def _sent(url: str, body: object) -> None:
-    """Send what may be no call at all, as a program with a token does."""
+def _sent(url: str, body: object) -> bytes:
+    """Send what may be no call at all, as a program with a token does, and return what is answered; an empty answer to what is refused."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {CANARY}"}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     with suppress(HTTPError), urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=60) as answer:
-        answer.read()
+        return bytes(answer.read())
+    return b""
 
 
-def test_nothing_of_a_malformed_call_is_in_the_log(tmp_path: Path) -> None:
-    with serve(tmp_path, NOWHERE) as url:
-        for data in ([], [CANARY], [CANARY] * 40, [{CANARY: CANARY}] * 4, {"a": CANARY}, CANARY):
-            for name in ("consensus", "inspect", "add_label"):
-                _sent(f"{url}/gradio_api/run/{name}", {"data": data})
-                _sent(f"{url}/gradio_api/call/{name}", {"data": data})
-            for number in (0, 1, 40, 99_999):
-                _sent(f"{url}/gradio_api/run/predict", {"fn_index": number, "data": data, "session_hash": CANARY})
-                _sent(f"{url}/gradio_api/queue/join", {"fn_index": number, "data": data, "session_hash": CANARY})
-        _sent(f"{url}/gradio_api/call/inspect", CANARY.encode())
-        call = {"name": "consensus", "arguments": {"model": [CANARY], CANARY: CANARY}}
-        _sent(f"{url}/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
-        time.sleep(2)  # until what was queued is done
-    log = (tmp_path / "log").read_text()
-    assert CANARY not in log and "Traceback" not in log
-    assert "unexpected ValueError" in log  # it was malformed, and that much is logged
+def _answered(url: str, queued: bytes) -> None:
+    """Wait until the call that this acknowledges is over."""
+    event = json.loads(queued or b"{}").get("event_id")
+    if event is not None:
+        with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+            assert re.search(rb"event: (error|complete)", answer.read())
+
+
+def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder: Path) -> None:
+    log = offline_folder / "log"
+    before = log.stat().st_size
+
+    def send(data: object) -> None:
+        for name in ("consensus", "inspect", "add_label"):
+            _sent(f"{offline}/gradio_api/run/{name}", {"data": data})
+            _answered(f"{offline}/gradio_api/call/{name}", _sent(f"{offline}/gradio_api/call/{name}", {"data": data}))
+        for number in (0, 1, 40, 99_999):
+            _sent(f"{offline}/gradio_api/run/predict", {"fn_index": number, "data": data, "session_hash": CANARY})
+            _sent(f"{offline}/gradio_api/queue/join", {"fn_index": number, "data": data, "session_hash": CANARY})
+
+    with ThreadPoolExecutor() as visitors:
+        list(visitors.map(send, ([], [CANARY], [CANARY] * 40, [{CANARY: CANARY}] * 4, {"a": CANARY}, CANARY)))
+    _sent(f"{offline}/gradio_api/call/inspect", CANARY.encode())
+    call = {"name": "consensus", "arguments": {"model": [CANARY], CANARY: CANARY}}
+    _sent(f"{offline}/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    with urllib.request.urlopen(f"{offline}/gradio_api/queue/data?session_hash={CANARY}", timeout=60) as answer:
+        assert b"close_stream" in answer.read()  # all that joined the queue is over
+    logged = log.read_bytes()[before:].decode()
+    assert CANARY not in logged and "Traceback" not in logged
+    assert "unexpected ValueError" in logged  # it was malformed, and that much is logged

@@ -6,23 +6,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from analyzers.language_models.samples import sample_folder
-from tests.browser.conftest import OpenPage, serve
+from tests.browser.conftest import OpenPage
 from tests.browser.steps import field
-from tests.hub import LocalHub
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app whose Hub has ``org/name``."""
-    with LocalHub() as hub:
-        files: dict[str, Any] = {path.name: path for path in sample_folder("tiny-bf16-as-fp32").iterdir()}
-        hub.add("org/name", files)
-        with serve(tmp_path_factory.mktemp("embed"), hub.url) as url:
-            yield url
 
 
 @contextmanager
@@ -49,8 +36,8 @@ def _elsewhere(body: str) -> Iterator[str]:
             thread.join()
 
 
-def _run(open_page: OpenPage, app: str) -> Page:
-    page = open_page(f"{app}/?model=org/name")
+def _run(open_page: OpenPage, online: str) -> Page:
+    page = open_page(f"{online}/?model=org/name")
     page.wait_for_selector(".m-tiles", timeout=60_000)
     return page
 
@@ -62,9 +49,9 @@ def _code(page: Page, name: str) -> str:
     return field(page, name).input_value()
 
 
-def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPage, app: str) -> None:
-    _run(open_page, app)
-    page = _run(open_page, app)
+def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPage, online: str) -> None:
+    _run(open_page, online)
+    page = _run(open_page, online)
     expect(page.locator("#m-status")).to_contain_text("Stored result of")
     page.get_by_role("button", name="Compute again").click()
     expect(page.locator(".m-stored")).to_have_count(0)
@@ -72,9 +59,9 @@ def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPa
     expect(page.get_by_role("button", name="Compute again")).to_be_hidden()
 
 
-def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, app: str) -> None:
-    code = _code(_run(open_page, app), "m-frame")
-    assert code.startswith(f'<iframe src="{app}/result/')
+def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:
+    code = _code(_run(open_page, online), "m-frame")
+    assert code.startswith(f'<iframe src="{online}/result/')
     with _elsewhere(code) as url:
         page = open_page(url)
         framed = page.frame_locator("iframe")
@@ -84,8 +71,8 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, app
         page.close()
 
 
-def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenPage, app: str) -> None:
-    code = _code(_run(open_page, app), "m-element")
+def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenPage, online: str) -> None:
+    code = _code(_run(open_page, online), "m-element")
     with _elsewhere(code) as url:
         page = open_page(url)
         expect(page.locator("gradio-app .m-tiles")).to_be_visible(timeout=60_000)
@@ -95,16 +82,16 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
         page.close()
 
 
-def test_embed_drops_everything_but_the_result(open_page: OpenPage, app: str) -> None:
-    page = open_page(app)
-    page.goto(f"{app}/?model=org/name&embed=1")
+def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str) -> None:
+    page = open_page(online)
+    page.goto(f"{online}/?model=org/name&embed=1")
     page.wait_for_selector(".m-tiles", timeout=60_000)
     for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-options", "footer"):
         expect(page.locator(name).first).to_be_hidden()
 
 
-def test_a_result_has_a_page_of_its_own(open_page: OpenPage, app: str) -> None:
-    address = _code(_run(open_page, app), "m-stored")
+def test_a_result_has_a_page_of_its_own(open_page: OpenPage, online: str) -> None:
+    address = _code(_run(open_page, online), "m-stored")
     page = open_page(address, width=390, dark=True)
     expect(page.locator("h1")).to_have_text("Precision passport")
     assert page.locator('meta[property="og:title"]').get_attribute("content") == "Precision passport: org/name"

@@ -121,6 +121,7 @@ def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: 
     first = open_page(f"{app}/library")
     _label(first, "org/other", "bf16", "the model card says bf16")
     expect(first.locator("#m-labels")).to_contain_text("Labelled bf16 by 1 contributor.")
+    first.context.clear_cookies()  # by which a visitor without a login is told apart
     second = open_page(f"{app}/library?model=org/other")
     expect(second.locator("#m-label-model input")).to_have_value("org/other")
     _label(second, "org/other", "fp16-mixed", "the paper says fp16")

@@ -184,10 +184,15 @@ def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) 
     assert found.samples[0].loss != original.samples[0].loss
 
 
-def test_top_k_by_share_keeps_what_it_needs(analysed: Analysed) -> None:
-    found = analysed(ffn="topk", topk_share=0.5, select="abs-product", topk_layers="1-2", weights=False)
+def test_top_k_by_share_keeps_what_it_needs(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"ffn": "topk", "topk_share": 0.5, "select": "abs-product", "topk_layers": "1-2", "weights": False}
+    found = analysed(**asked)
     assert found.ffn.topk is not None
     assert found.ffn.topk.layers == (1, 2) and 0.02 < found.ffn.topk.kept < 0.5 and found.weights is None
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time
+    in_parts = analysed(checkpointing=True, **asked)
+    assert in_parts.ffn.topk is not None and in_parts.ffn.topk.kept == pytest.approx(found.ffn.topk.kept, abs=1e-6)
+    assert in_parts.model.mean_cosine == pytest.approx(found.model.mean_cosine, abs=1e-5)
 
 
 def test_attention_projections_are_units_too(analysed: Analysed) -> None:

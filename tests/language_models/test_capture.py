@@ -88,7 +88,7 @@ def assert_same(found: tuple[list[float], Gradients], expected: tuple[list[float
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_captured_gradients_are_those_of_each_sample_alone(name: str) -> None:
+def test_captured_gradients_are_those_of_each_sample_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     architecture = ARCHITECTURES[name]
     encoded = samples()
     model = build(architecture)
@@ -97,6 +97,9 @@ def test_captured_gradients_are_those_of_each_sample_alone(name: str) -> None:
     batch = collate(encoded, "cpu")
     assert_same(captured(model, batch), expected)
     assert_same(captured(model, batch, checkpointing=True), expected)
+    for tokens in (1, 2 * max(LENGTHS)):  # a sample at a time; two and the last
+        monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens)
+        assert_same(captured(model, batch, checkpointing=True), expected)
     if supports_sdpa(model):
         model.set_attn_implementation("sdpa")  # type: ignore[operator]
         assert_same(captured(model, batch), expected)
@@ -130,6 +133,8 @@ def test_a_mask_stands_between_the_activation_and_what_follows(monkeypatch: pyte
     batch = collate(encoded, "cpu")
     for checkpointing in (False, True):
         assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=checkpointing), expected)
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)
+    assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=True), expected)
     with pytest.raises(AssertionError):
         assert_same(captured(model, batch), expected)
 
@@ -163,12 +168,14 @@ def test_masks_see_what_enters_the_map_down(name: str) -> None:
     assert all(capture.activity is not None and not capture.activity.any() for capture in nothing if capture.layer == 1)
 
 
+@pytest.mark.parametrize("tokens_together", [None, 1, 2 * max(LENGTHS)])
 @pytest.mark.parametrize("name", ["llama", "opt", "qwen2_moe"])
-def test_activity_is_summed_over_the_tokens_of_each_sample(name: str) -> None:
+def test_activity_is_summed_over_the_tokens_of_each_sample(name: str, tokens_together: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens_together)
     architecture, encoded = ARCHITECTURES[name], samples()
     model = build(architecture)
     alone = [list(run(model, collate([sample], "cpu"), ffn_layers(model))) for sample in encoded]
-    together = list(run(model, collate(encoded, "cpu"), ffn_layers(model)))
+    together = list(run(model, collate(encoded, "cpu"), ffn_layers(model), checkpointing=tokens_together is not None))
     arrived: dict[int, list[int]] = {}
     for place, capture in enumerate(together):
         assert capture.activity is not None
@@ -252,6 +259,16 @@ def test_what_was_captured_of_a_layer_is_freed_when_the_next_begins() -> None:
         earlier = weakref.ref(capture.blocks[0].left)
         del capture
     assert freed == [True]
+
+
+def test_with_checkpointing_no_more_tokens_than_said_go_through_a_layer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(ARCHITECTURES["llama"])
+    seen: list[int] = []
+    model.get_submodule("model.layers.1.mlp").register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[:-1].numel()))
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 30)
+    captures = list(run(model, collate(samples(), "cpu"), ffn_layers(model), checkpointing=True))
+    assert seen == [26, 13, 26, 13]  # two samples of 13 and one, forward and again
+    assert [int(capture.sample.max()) for capture in captures] == [2, 2]
 
 
 def test_losses_that_are_not_finite_are_refused() -> None:

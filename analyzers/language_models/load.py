@@ -28,6 +28,7 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
+from analyzers.terminal import plural
 
 Device = Literal["cpu", "cuda"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -52,6 +53,11 @@ class OpenModel:
         self.attention: str = self.outline.config._attn_implementation
         context = getattr(text_config(self.outline), "max_position_embeddings", None)
         self.context: int | None = context if isinstance(context, int) else None
+        if self.context is not None and self.context < 2:
+            raise InvalidCheckpoint(
+                f"config.json has the model take at most {plural(self.context, 'token')} in a row (max_position_embeddings): "
+                "none can be predicted."
+            )
         self.device = device
         self.dtype = dtype
         self.unused = 0

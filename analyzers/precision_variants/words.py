@@ -103,12 +103,13 @@ def _each(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[str
             layer = _place(where.layer, reference.layers)
             are = "is" if where.nonfinite == 1 else "are"
             yield f"{name} overflows {way}first in {layer} ({where.name}), where {numbers} {are} not finite."
-        elif not variant.settings.fp32 and variant.summary.mid_max:
+        elif not variant.settings.fp32 and (variant.summary.mid_max or variant.summary.logits or variant.summary.parameters_bw):
             found = variant.summary
-            said = (
-                f"In {name} hidden states are off by {_percent(found.mid_median)} in the median layer and {_percent(found.mid_max)} in the "
-            )
-            said += f"worst ({found.mid_max_layer}), gradients by {_percent(found.mid_median_bw)} and {_percent(found.mid_max_bw)}"
+            said = f"In {name} logits are off by {_percent(found.logits)}, gradients of parameters by {_percent(found.parameters_bw)}"
+            if found.mid_max:
+                said = f"In {name} hidden states are off by {_percent(found.mid_median)} in the median layer and "
+                said += f"{_percent(found.mid_max)} in the worst ({found.mid_max_layer}), "
+                said += f"gradients by {_percent(found.mid_median_bw)} and {_percent(found.mid_max_bw)}"
             nats = f"; log-probabilities by {found.logprob_mean:.2g} nats on average and {found.logprob_max:.2g} at most"
             yield said + (nats if found.logprob_mean is not None and found.logprob_max is not None else "") + "."
     if reference.fp16_overflow is not None and not any(variant.settings.dtype == "fp16" for variant in variants.values()):

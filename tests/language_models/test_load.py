@@ -92,6 +92,7 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
         *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
           for kind in ("dbrx", "llama4", "xlnet")),
+        (lambda: files(max_position_embeddings=1), InvalidCheckpoint, r"at most 1 token in a row \(max_position_embeddings\): none can"),
         (lambda: files(num_hidden_layers=0), InvalidCheckpoint, "a model without layers"),
         (lambda: files(num_attention_heads=0), InvalidCheckpoint, r"its values do not fit together \(ZeroDivisionError\)"),
         (lambda: files(hidden_act="nope"), InvalidCheckpoint, '"nope" is not known'),

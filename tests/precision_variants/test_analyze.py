@@ -326,6 +326,17 @@ def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:
             report("bf16", **asked)
 
 
+def test_a_model_of_one_layer_is_told_of_too(tmp_path: Path) -> None:
+    """It has no layers between the first and the last."""
+    folder = tmp_path / "model"
+    shutil.copytree(sample_folder("tiny-bf16"), folder)
+    config = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    found = report("fp32", "bf16", model=str(folder), sequence_length=16)
+    assert found.variants["bf16"].summary.mid_max is None
+    assert "In bf16 logits are off by " in found.statement and found.statement.startswith("fp32 gives the reference's own bits.")
+
+
 def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
     int8, fp8, mxfp4 = (fake_quantized(weight, kind) for kind in get_args(Quantization))

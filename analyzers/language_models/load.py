@@ -71,8 +71,7 @@ class OpenModel:
     @cached_property
     def tokenizer(self) -> Any:
         """Of transformers, read when it is first asked for: random tokens need none. Raises the CheckpointError and HubError families."""
-        with _quiet():
-            return load_tokenizer(self._repository, self.outline.config, self._folder)
+        return load_tokenizer(self._repository, self.outline.config, self._folder)
 
     def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on the disk. Reads nothing.
@@ -116,16 +115,15 @@ class OpenModel:
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
         try:
-            with _quiet():
-                model, found = cast(Any, type(self.outline)).from_pretrained(
-                    self._folder,
-                    config=config,
-                    use_safetensors=True,
-                    local_files_only=True,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,
-                    **options,
-                )
+            model, found = cast(Any, type(self.outline)).from_pretrained(
+                self._folder,
+                config=config,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **options,
+            )
         except (MemoryError, torch.OutOfMemoryError):
             raise too_large(self._needs, sum(available_bytes(self.device))) from None
         except Exception as error:  # what transformers says of weights that do not fit names our files
@@ -144,7 +142,7 @@ class OpenModel:
 
     def initialize(self, seed: int) -> nn.Module:
         """The model with weights as its architecture draws them, otherwise as from `load`; after `check`. The same on every device."""
-        with _quiet(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model: nn.Module = cast(Any, type(self.outline))._from_config(
                 self.outline.config, dtype=_DTYPES[self.dtype], attn_implementation=self.attention
@@ -207,8 +205,8 @@ def open_model(
         checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
-        with _quiet():
-            opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
+        stack.enter_context(_quiet())
+        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
         opened._stack = stack.pop_all()
         return opened
 
@@ -242,7 +240,7 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars and remarks that transformers writes to stderr, which is ours."""
+    """Without the bars and remarks that transformers writes to stderr, which is ours; as long as a model is open, also while it runs."""
     transformers: Any = logging
     level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
     transformers.set_verbosity_error()

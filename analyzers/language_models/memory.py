@@ -3,12 +3,12 @@
 import os
 import re
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
-from analyzers.language_models.ffn import ffn_layers, text_config
+from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
 
 # A container's limit is not in /proc/meminfo: what it allows, and what it has taken.
@@ -23,6 +23,11 @@ _AVAILABLE = re.compile(r"MemAvailable: +([0-9]+) kB")
 _HIDDEN, _HIDDEN_NARROW = 10, 20
 _FFN, _EXPERT = 4, 8
 _SCORES, _SCORES_NARROW = 2, 4
+# Linear attention and state spaces work in float32 on chunks: what one head keeps of a token, as multiples of the chunk, of the widths of
+# its keys and values, and of its state (of which the former has one for each chunk).
+_CHUNK, _LINEAR_CHUNK = 5, 64
+_WIDE = torch.float32.itemsize
+_HEAD, _STATES = 8, 4
 
 
 def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
@@ -35,7 +40,8 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length:
     """At most what a `capture.run` over (samples, length) tokens keeps beside the weights, when most is kept; from counts per token.
 
     Per layer and token 10 hidden widths, 4 FFN widths (8 for each expert a token goes to) and with eager attention 2 scores per head and
-    token looked at; more in 16 bits. With checkpointing one hidden width. Two layers beside, whose gradients are there.
+    token looked at; more in 16 bits. With checkpointing one hidden width. Two layers beside, whose gradients are there. What stands in
+    attention's place in some layers comes on top.
     """
     config, ffns = text_config(model), ffn_layers(model)
     narrow = dtype.itemsize < torch.float32.itemsize
@@ -47,7 +53,27 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length:
     layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
     layer += scores if config._attn_implementation == "eager" else 0
     kept = layers * hidden if checkpointing else layers * layer
-    return samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + logits_bytes(model, dtype)
+    mixing, passing = _mixing_bytes(config, samples, length)
+    mixed = sum(any(isinstance(module, nn.Conv1d) for module in block.modules()) for block in decoder_layers(model))
+    above = (mixing * (2 + (0 if checkpointing else mixed)) + passing) if mixed else 0
+    return samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + above + logits_bytes(model, dtype)
+
+
+def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
+    """What a layer with linear attention or a state space keeps of its tokens, filled up to whole chunks; and what it needs in passing."""
+    if hasattr(config, "linear_num_value_heads"):
+        heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
+        chunk, passing = _LINEAR_CHUNK, 0
+        kept = heads * (_CHUNK * chunk + _HEAD * (keys + values) + _STATES * keys * values // chunk)
+    elif hasattr(config, "mamba_n_heads"):
+        heads, width, state = config.mamba_n_heads, config.mamba_d_head, config.mamba_d_state
+        chunk = config.mamba_chunk_size
+        kept = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state)
+        passing = 2 * heads * chunk * max(width, state)  # products of all tokens of a chunk, before they are added up
+    else:
+        return 0, 0
+    tokens = samples * -(-length // chunk) * chunk
+    return tokens * kept * _WIDE, tokens * passing * _WIDE
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from analyzers import limits
 from analyzers.checkpoints import Access
@@ -271,6 +272,15 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
         batch = batch_of(opened)
         assert torch.equal(model(batch.token_ids).logits, whole(batch.token_ids).logits)
         assert len(list(run(model, batch, ffn_layers(model)))) == 2
+
+
+def test_transformers_is_quiet_while_a_model_is_open() -> None:
+    """It remarks, as a model runs, on packages that would make it faster."""
+    before = logging.get_verbosity()  # type: ignore[no-untyped-call]
+    with open_model("sample:tiny-fp32", Access()) as opened:
+        loaded(opened)
+        assert logging.get_verbosity() == logging.ERROR  # type: ignore[no-untyped-call]
+    assert logging.get_verbosity() == before != logging.ERROR  # type: ignore[no-untyped-call]
 
 
 def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:

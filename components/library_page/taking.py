@@ -16,12 +16,11 @@ labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).hre
 labels[labels.current].groupby("precision").model.nunique()`"""
 
 
-def build_taking() -> gr.Code:
+def build_taking() -> gr.Textbox:
     """Lay it out; returns where the lines for pandas stand, which the browser fills. Call inside a page."""
-    with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form"):
+    with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(_links(), elem_classes="m-plain")
-        code = gr.Code(label="From pandas, in three lines", language="python", interactive=False, elem_id="m-pandas", lines=3)
-    return code
+        return gr.Textbox(label="From pandas, in three lines", interactive=False, lines=3, buttons=["copy"], elem_id="m-pandas")
 
 
 def counted() -> str:

@@ -1,7 +1,7 @@
 """Addresses that are not Gradio's: badges, stored results, and the library as files. They are served before its own, and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
-/library/training.csv
+/library/training.csv     /assets/NAME
 """
 
 import re
@@ -19,6 +19,7 @@ from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, MantissaError
 from components.running.jobs import sentence
 from components.site import archive, badges
+from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports, is_file
 from components.site.identity import COOKIE, new_secret
 from components.site.result_page import missing_page, result_page
@@ -28,7 +29,6 @@ _ID = re.compile(r"[0-9a-f]{64}")
 _BADGE_CACHE = "public, max-age=300"
 # A stored report never changes.
 _RESULT_CACHE = "public, max-age=3600"
-_FOREVER = "public, max-age=31536000, immutable"
 # Results may be framed by anybody. Nothing may run but our own, nothing be sent.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
@@ -47,6 +47,7 @@ def routes() -> list[Route]:
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
+        Route("/assets/{name}", asset),
     ]
 
 
@@ -105,7 +106,7 @@ def plots_script(request: Request) -> Response:
     """The script that draws the figures of `result`."""
     from plotly.offline import get_plotlyjs
 
-    return Response(get_plotlyjs(), media_type="text/javascript", headers={"Cache-Control": _FOREVER})
+    return Response(get_plotlyjs(), media_type="text/javascript", headers={"Cache-Control": FOREVER})
 
 
 def component_script(request: Request) -> Response:

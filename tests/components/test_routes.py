@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import gradio
 import pandas
 import pytest
 from starlette.applications import Starlette
@@ -203,3 +204,18 @@ def test_a_library_that_fails_is_a_sentence(client: TestClient, library: Library
     monkeypatch.setattr(library, "model", fail)
     answer = client.get("/badge/org/name.svg")
     assert (answer.status_code, answer.text) == (503, "The library is on a disk that is full.")
+
+
+def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> None:
+    folder = Path(gradio.__file__).parent / "templates/frontend/assets"
+    for suffix, kind in ((".js", "text/javascript"), (".css", "text/css"), (".woff2", "font/woff2")):
+        path = max(folder.glob(f"*{suffix}"), key=lambda each: each.stat().st_size)
+        for accepted in ("gzip", "identity"):
+            answer = client.get(f"/assets/{path.name}", headers={"Accept-Encoding": accepted})
+            assert answer.status_code == 200
+            assert answer.content == path.read_bytes()
+            assert answer.headers["Content-Type"].startswith(kind)
+            assert "immutable" in answer.headers["Cache-Control"]
+            assert answer.headers.get("Content-Encoding") == ("gzip" if accepted == "gzip" and suffix != ".woff2" else None)
+    for name in ("nothing.js", "..%2findex.html", "%2e%2e/index.html", "a%00b.js", "x" * 5000):
+        assert client.get(f"/assets/{name}").status_code == 404

@@ -276,11 +276,12 @@ def test_of_a_model_that_also_sees_the_part_that_reads_is_loaded(tmp_path: Path)
 
 def test_transformers_is_quiet_while_a_model_is_open() -> None:
     """It remarks, as a model runs, on packages that would make it faster."""
-    before = logging.get_verbosity()  # type: ignore[no-untyped-call]
+    transformers: Any = logging
+    before = transformers.get_verbosity()
     with open_model("sample:tiny-fp32", Access()) as opened:
         loaded(opened)
-        assert logging.get_verbosity() == logging.ERROR  # type: ignore[no-untyped-call]
-    assert logging.get_verbosity() == before != logging.ERROR  # type: ignore[no-untyped-call]
+        assert transformers.get_verbosity() == transformers.ERROR
+    assert transformers.get_verbosity() == before != transformers.ERROR
 
 
 def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def batches(report: "ConflictReport") -> str:
         ]
         for size, rate, cosine, whole, whole_cosine in [(1, *single), *curve]:
             cells = (numbers.share(rate), numbers.magnitude(cosine), numbers.share(whole), numbers.magnitude(whole_cosine))
-            rows.append((f"{size:,}{_of(report, name)}", *cells))
-    titles = ("Batch size", "Conflict", "Mean cosine", "Whole gradients: conflict", "Mean cosine")
+            rows.append((f"{numbers.plural(size, 'sample')}{_of(report, name)}", *cells))
+    titles = ("Batch", "Conflict", "Mean cosine", "Whole gradients: conflict", "Mean cosine")
     return table(titles, rows, frozenset(range(1, 5)), stacked=True)
 
 
@@ -56,7 +56,7 @@ def deciles(report: "ConflictReport") -> str:
     """A row for each decile, the least active neurons first."""
     rows = [
         (
-            f"{row.decile}{_of(report, name)}",
+            f"Decile {row.decile}{_of(report, name)}",
             numbers.count(row.neurons),
             numbers.magnitude(row.mean_activation),
             numbers.share(row.conflict_rate),
@@ -66,7 +66,7 @@ def deciles(report: "ConflictReport") -> str:
         for name, found in sides(report)
         for row in found.deciles
     ]
-    titles = ("Decile", "Neurons", "Mean |activation|", "Conflict", "95 % interval", "Similarity")
+    titles = ("Activation", "Neurons", "Mean |activation|", "Conflict", "95 % interval", "Similarity")
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
 
 
@@ -90,17 +90,17 @@ def published(report: "ConflictReport") -> str:
     here = {row.layer: (row.conflict_rate_historic, row.magnitude_similarity_historic) for row in report.layers} if beside else {}
     rows = []
     for row in rows_of():
-        cells = [str(row.layer), numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)]
+        cells = [f"Layer {row.layer}", numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)]
         if beside:
             rate, similarity = here.get(row.layer, (None, None))
             cells[2:2] = [numbers.share(rate)]
             cells.append(numbers.magnitude(similarity))
         rows.append(cells)
-    titles: Sequence[str] = ("Layer", "Conflict rate, historic", "Similarity, historic")
+    titles: Sequence[str] = ("", "Conflict rate, historic", "Similarity, historic")
     if beside:
-        titles = ("Layer", "Conflict rate, published", "Here", "Similarity, published", "Here")
+        titles = ("", "Conflict rate, published", "Here", "Similarity, published", "Here")
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">ZeroYuHuang/DynamicK-Tuning</a>'
-    listed = table(titles, rows, frozenset(range(1, len(titles))), stacked=True)
+    listed = table(titles, rows, frozenset(range(1, len(titles))), stacked=beside)
     return f'{listed}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
 
 

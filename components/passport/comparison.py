@@ -30,7 +30,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
     sampled = any(not report.extremes.exact for report in reports_of(outcomes))
     note = f'<p class="m-caption m-below">{caption}</p>' if sampled else ""
     return (
-        '<div class="m-scroll m-compare" tabindex="0" role="group" aria-label="Models compared"><table class="m-table">'
+        '<div class="m-scroll m-compare" tabindex="0" role="group" aria-label="Models compared"><table class="m-table m-stacked">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{note}"
     )
 
@@ -44,7 +44,7 @@ def _row(index: int, outcome: Outcome, address: str) -> str:
     name = f'<a href="{html(address, len(address))}" data-row="{index}">{html(report.checkpoint.ref, 70)}</a>'
     cells = [*map(html, (stored, passed, trained, risk)), *map(numbers.magnitude, magnitudes)]
     cells.append(numbers.parameters(report.checkpoint.parameters))
-    return _tr(index, name, "".join(f"<td{_class(i)}>{cell}</td>" for i, cell in enumerate(cells, 2)))
+    return _tr(index, name, "".join(f'<td{_class(i)} data-title="{_HEAD[i]}">{cell}</td>' for i, cell in enumerate(cells, 2)))
 
 
 def _pending(index: int, model: str, said: str) -> str:

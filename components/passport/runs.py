@@ -9,7 +9,7 @@ import gradio as gr
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeRequest
 from components.forms.controls import Controls
-from components.passport.form import Form
+from components.passport.form import Form, permalink_of_several
 from components.passport.several import Batch, Several, opened
 from components.running.jobs import job, sentence
 from components.running.progress import Meter
@@ -63,7 +63,7 @@ class PassportRuns(Runs):
                 batch.fail(sentence(error))
             yield self._several.rows(batch)
         if any(outcome.report for outcome in batch.outcomes):
-            done = status(batch.summary())
+            done = status(batch.summary(), permalink_of_several(batch.outcomes, batch.requests[0]))
         else:
             done = failed(f"None of the {len(batch.requests)} models could be read; the table says why.")
         yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.dtype_detection import DtypeReport
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _PRECISIONS = ("fp16", "bf16", "fp32")
 # Points nearer than this, in decades, share one mark.
 _APART = 0.25
+# What a threshold's label takes of a narrow figure: of its width (the one at the left, the one at the bottom) and of its height.
+_LABEL_WIDTHS, _LABEL_HEIGHT = {"y": 0.38, "x": 0.64}, 0.07
+# A mark's text beside an edge begins or ends at the mark, for centred it would lie on the axis; as a share of the width.
+_EDGE = 0.2
 
 
 def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
@@ -31,15 +35,17 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     for style, precision in enumerate(_PRECISIONS):
         figure.add_trace(_labelled(precision, style))
     placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
-    if placed:
-        figure.add_trace(_here(placed, several=bool(rows) or len(reports) > 1))
     norms = [model.norm_max for model in labelled_extremes()] + [report.extremes.norm_max or 1.0 for _, report in placed]
     sizes = [model.abs_max for model in labelled_extremes()] + [report.extremes.abs_max or 1.0 for _, report in placed]
     low_x, high_x = _decades(norms)
     low_y, high_y = _decades(sizes)
     size, norm = (numbers.power(round(math.log10(limit)), 10) for limit in PUBLISHED)
-    _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", low_x)
-    _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", low_y)
+    if placed:
+        figure.add_trace(_here(placed, bool(rows) or len(reports) > 1, (low_x, high_x)))
+    points = [(math.log10(x), math.log10(y)) for x, y in zip(norms, sizes, strict=True)]
+    spans = {"x": (low_x, high_x), "y": (low_y, high_y)}
+    _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", points, spans)
+    _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", points, spans)
     figure.update_xaxes(title="largest tensor norm", type="log", range=[low_x, high_x], tickvals=_ticks(low_x, high_x), showgrid=False)
     figure.update_yaxes(title="largest magnitude", type="log", range=[low_y, high_y], tickvals=_ticks(low_y, high_y))
     for update, low, high in ((figure.update_xaxes, low_x, high_x), (figure.update_yaxes, low_y, high_y)):
@@ -96,7 +102,8 @@ def _labelled(precision: str, style: int) -> "Scatter":
     )
 
 
-def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool) -> "Scatter":
+def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> "Scatter":
+    """The highlighted models. span: of the horizontal axis, in decades."""
     from plotly.graph_objects import Scatter
 
     names = [text(report.checkpoint.ref) for _, report in placed]
@@ -106,7 +113,7 @@ def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool) -> "Scatter"
         name="these models" if several else plain_text.shown(names[0], 34),
         mode="markers+text",
         text=_marks(placed) if several else ["this model"],
-        textposition="top center",
+        textposition=[f"top {_side(report, span)}" for _, report in placed],
         textfont={"size": 13, "weight": 600},
         marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": "#7c828d"}},
         customdata=[
@@ -116,6 +123,12 @@ def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool) -> "Scatter"
         hovertemplate=_hover("trained in: %{customdata[1]}", 2),
         cliponaxis=False,
     )
+
+
+def _side(report: DtypeReport, span: tuple[float, float]) -> str:
+    """To which side of its mark a text goes, so that it stays within the figure."""
+    share = (math.log10(report.extremes.norm_max or 1) - span[0]) / (span[1] - span[0])
+    return "right" if share < _EDGE else "left" if share > 1 - _EDGE else "center"
 
 
 def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
@@ -145,16 +158,38 @@ def _exactly(value: float | None) -> str:
     return numbers.NOTHING if value is None else f"{value:.6g}"
 
 
-def _limit(figure: "Figure", axis: str, value: float, name: str, end: float) -> None:
-    """A threshold across the figure, with its name at its end: at the left (``axis`` y) or at the bottom (x)."""
+def _limit(
+    figure: "Figure",
+    axis: str,
+    value: float,
+    name: str,
+    points: Sequence[tuple[float, float]],
+    spans: Mapping[str, tuple[float, float]],
+) -> None:
+    """A threshold across the figure, and its name at one of its ends: the one where it covers the fewest points, on a narrow screen too.
+
+    points: all that are drawn; spans: of the axes; both in decades.
+    """
     across = {"xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value}
     up = {"yref": "paper", "y0": 0, "y1": 1, "x0": value, "x1": value}
     figure.add_shape(type="line", line=LIMIT, **(across if axis == "y" else up))
+    (left, right), (bottom, top) = spans["x"], spans["y"]
+    wide, high = _LABEL_WIDTHS[axis] * (right - left), _LABEL_HEIGHT * (top - bottom)
+    at = math.log10(value)
+    # of each place its corner or the middle of its edge, and what stands there
     if axis == "y":
-        where = {"x": end, "y": math.log10(value), "xanchor": "left", "yanchor": "bottom"}
+        places = [(x, at, side, edge) for x, side in ((left, "left"), (right, "right")) for edge in ("bottom", "top")]
     else:
-        where = {"x": math.log10(value), "y": end, "xanchor": "center", "yanchor": "bottom"}
-    figure.add_annotation(text=name, showarrow=False, font={"size": 11}, bgcolor=GROUND, borderpad=2, **where)
+        places = [(at, bottom, "center", "bottom"), (at, top, "center", "top")]
+
+    def covered(place: tuple[float, float, str, str]) -> int:
+        x, y, side, edge = place
+        west = x - {"left": 0.0, "center": wide / 2, "right": wide}[side]
+        south = y - {"bottom": 0.0, "top": high}[edge]
+        return sum(west <= norm <= west + wide and south <= size <= south + high for norm, size in points)
+
+    x, y, side, edge = min(places, key=covered)
+    figure.add_annotation(text=name, showarrow=False, font={"size": 11}, bgcolor=GROUND, borderpad=2, x=x, y=y, xanchor=side, yanchor=edge)
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
 # Pixels of the longer side that a square of cells has at most, while a cell has at least `_SMALLEST`.
 _SIDE = 360
-_LARGEST, _SMALLEST = 60, 2
+_LARGEST, _SMALLEST = 90, 2
 # Above the cells the colour bar with its numbers, below them the numbers and the title of the axis.
 _MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
 

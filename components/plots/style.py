@@ -29,7 +29,16 @@ def layout(height: int) -> dict[str, object]:
         "showlegend": False,
         "hoverlabel": {"align": "left"},
         "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
-        "yaxis": {"fixedrange": True, "zeroline": False, "gridcolor": "#7c828d", "gridwidth": 1, "tickfont": {"size": 11}},
+        "yaxis": {
+            "fixedrange": True,
+            "zeroline": False,
+            "ticks": "outside",
+            "ticklen": 4,
+            "tickcolor": "rgba(0,0,0,0)",
+            "gridcolor": "#7c828d",
+            "gridwidth": 1,
+            "tickfont": {"size": 11},
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """What happens between the button and the result: one analysis is watched, stopped, and shown."""
 
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import Any, Protocol
 
 import gradio as gr
@@ -106,7 +107,8 @@ class Runs:
 
     def _shown(self, report: Any, made: str) -> Updates:
         """Updates that show ``report``. made: when it was stored, empty where it was computed now. Raises OSError."""
-        done = f'<p class="m-hidden" role="status">Done. {html(self.result.summary(report), 1_000)}</p>'
+        address = escape(addresses.again(report))
+        done = f'<p class="m-hidden" role="status" data-address="{address}">Done. {html(self.result.summary(report), 1_000)}</p>'
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
         return {self.status: done + stored(report.id, made), **self.result.show(report), **free}
 
@@ -130,9 +132,10 @@ def stored(identifier: str, made: str) -> str:
     return f'<p class="m-stored">Stored result of {html(day(made))}, not computed again. It has {page}.</p>'
 
 
-def status(message: str) -> str:
-    """A sentence of ours, in HTML, where the result would stand."""
-    return f'<div class="m-status" role="status">{html(message, 1_000)}</div>'
+def status(message: str, address: str = "") -> str:
+    """A sentence of ours, in HTML, where the result would stand. address: of the page with what is shown, if it has one."""
+    shown = f' data-address="{escape(address)}"' if address else ""
+    return f'<div class="m-status" role="status"{shown}>{html(message, 1_000)}</div>'
 
 
 def failed(message: str) -> str:

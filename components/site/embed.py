@@ -71,7 +71,7 @@ def badge(model: str) -> str:
 def build_embed(prefix: str) -> Embed:
     """Lay it out, folded. Call inside the tab of what is shared."""
     with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
-        page = _code("Link to the stored result, with its title for others to show", f"{prefix}-stored", 1)
+        page = _code("Link to the stored result", f"{prefix}-stored", 1)
         made = _code("As a frame", f"{prefix}-frame", 3)
         held = _code("As Gradio's element", f"{prefix}-element", 4)
         drawn = _code("Badge, for a README", f"{prefix}-badge", 2)

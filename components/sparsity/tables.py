@@ -77,7 +77,7 @@ def among_published(report: SparsityReport) -> str:
     rows = sorted([*rows, *([here] if report.sparsity is not None else [])], key=lambda row: row[0])
     marked = frozenset(index for index, row in enumerate(rows) if row is here)
     texts = [(tuned, numbers.share(sparsity), base, algorithm, data) for sparsity, tuned, base, algorithm, data in rows]
-    listed = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked)
+    listed = table(("Tuned", "Sparsity in bf16", "From", "Algorithm", "Data"), texts, frozenset({1}), marked=marked, stacked=True)
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">Zhu et al., The Path Not Taken, arXiv 2511.08567, Table 1</a>'
     return f'{listed}<p class="m-say m-below">Source of the others: {link}. OURS: the authors\' own runs.</p>'
 

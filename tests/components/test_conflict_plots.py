@@ -56,7 +56,7 @@ def test_cosines_are_centred_at_zero_and_every_cell_names_both_samples() -> None
         assert name.split(": ", 1)[1].split("<br>")[0][:15].replace("&#x27;", "'") in sample.text.replace("\n", " ")
 
 
-@pytest.mark.parametrize(("samples", "cell"), [(2, 60), (8, 45), (50, 7), (256, 2)])
+@pytest.mark.parametrize(("samples", "cell"), [(2, 90), (8, 45), (50, 7), (256, 2)])
 def test_cells_between_samples_are_square_and_of_whole_pixels(samples: int, cell: int) -> None:
     found = conflict_report()
     values = tuple(tuple((row * column) % 7 / 10 for column in range(samples)) for row in range(samples))

@@ -106,14 +106,14 @@ def test_tables_have_every_row() -> None:
     found = top_k()
     assert [row[0] for row in rows_of(tables.differences(found))] == ["Model", "Layer 3", "Layer 2", "Layer 1", "Layer 0"]
     assert tables.differences(conflict_report()) == ""
-    assert [row[0] for row in rows_of(tables.batches(conflict_report()))] == ["1", "2", "4"]
+    assert [row[0] for row in rows_of(tables.batches(conflict_report()))] == ["1 sample", "2 samples", "4 samples"]
     assert len(rows_of(tables.deciles(found))) == 20 and tables.deciles(conflict_report(unit="attention")) == ""
     assert len(rows_of(tables.weights(found))) == 10 and tables.weights(conflict_report(weights=False)) == ""
 
 
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     rows = rows_of(tables.published(conflict_report()))
-    assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and rows[31][2] == "–"
+    assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("Layer 31", "–")
     assert "of another model or unit" in captions.published(conflict_report())
     found = of_model("meta-llama/Llama-2-7b-hf", top_k())
     beside = rows_of(tables.published(found))

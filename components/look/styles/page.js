@@ -8,8 +8,13 @@
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
   const say = (text) => { const place = document.querySelector("#m-busy"); if (place) place.textContent = text; };
+  // The address speaks of what is shown: of nothing once the visitor asks for something else, of a result as soon as it stands there.
+  const speak = (address) => {
+    if (!document.querySelector("gradio-app[data-query]") && !document.documentElement.classList.contains("m-embed"))
+      history.replaceState(history.state, "", new URL(address, location.href));
+  };
   const inspect = () => {
-    if (button("#m-inspect")) button("#m-inspect").click();
+    if (button("#m-inspect")) { speak(location.pathname); button("#m-inspect").click(); }
     else if (button("#m-stop")) say("An analysis is running. Stop it first (Escape), then press Enter again.");
   };
   document.addEventListener("keydown", (event) => {
@@ -20,6 +25,8 @@
     if (!(input instanceof HTMLInputElement || input instanceof HTMLTextAreaElement)) return;
     const picker = input.closest(".m-picker");
     if (!picker && (!input.closest(".m-options") || input.closest("#m-pairs, #m-own, #m-text"))) return;
+    // A list that scrolls takes the focus on the way, and loses it as it closes.
+    if (event.key === "Tab" && listed) listed.querySelector("ul")?.setAttribute("tabindex", "-1");
     if (event.key !== "Enter" || event.isComposing) {
       if (picker) chosen = event.key === "ArrowDown" || event.key === "ArrowUp" || (chosen && event.key === "Tab");
       // Gradio's dropdown looks at a key only after the focus has moved on, and would open the list again that leaving it closed.
@@ -52,19 +59,23 @@
     }
     if (event.target.closest?.("#m-inspect, .m-chips")) stopped = 0;
     if (event.target.closest?.("#m-inspect, #m-stop, .m-chips")) say("");
+    // Not of the click that an address makes by itself.
+    if (event.isTrusted && event.target.closest?.("#m-inspect, .m-chips button")) speak(location.pathname);
     if (!event.target.closest?.("[role=tab]")) return;
     // A figure drawn in a hidden tab does not know its width: it asks again when the tab is shown.
     for (const wait of [0, 80, 400]) setTimeout(() => window.dispatchEvent(new Event("resize")), wait);
-    // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
-    for (const [id, name] of [["link", "Link to this analysis"], ["command", "The same on the command line"], ["stored", "Link to the stored result"],
-      ["frame", "Code of a frame"], ["element", "Code of Gradio's element"], ["badge", "Code of a badge"]])
-      for (const field of document.querySelectorAll(`#m-${id} :is(input, textarea), #m-all-${id} :is(input, textarea)`))
-        setTimeout(() => field.setAttribute("aria-label", name), 80);
   }, true);
   // Inspect and Stop take each other's place, and hand on the focus of those who use the keyboard.
   let focused = null;
+  let spoken = null;
   document.addEventListener("focusin", (event) => { focused = event.target.id; });
   new MutationObserver(() => {
+    const result = document.querySelector("#m-status [data-address]");
+    if (result && result !== spoken) speak(result.dataset.address);
+    spoken = result;
+    // Gradio ties a read-only field's label to its copy button; a screen reader needs it on the field.
+    for (const field of document.querySelectorAll(".m-share :is(input, textarea):not([aria-label])"))
+      field.setAttribute("aria-label", field.closest("label")?.querySelector("[data-testid=block-info]")?.textContent.trim() ?? "");
     if (document.activeElement !== document.body || !["m-inspect", "m-stop"].includes(focused)) return;
     const other = button(focused === "m-inspect" ? "#m-stop" : "#m-inspect");
     if (other && !button(`#${focused}`)) other.focus();

@@ -210,7 +210,7 @@ def _report(
         tensors=tuple(rows),
         tensors_aggregated=aggregated,
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
-        notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0))),
+        notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0), overall.abs_max)),
         timing=_timing(found, start),
         environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )

@@ -7,8 +7,8 @@ from analyzers.checkpoints import Checkpoint, Tensor
 from analyzers.dtype_detection.chosen import Chosen
 from analyzers.terminal import plural
 
-# Of 32- and 64-bit floats below twice this the bins of a histogram do not tell the exponent.
-LEAST_EXPONENT = -134
+# Of 32- and 64-bit floats below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent.
+LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 
 
 def _tensors(tensors: Sequence[Tensor]) -> str:
@@ -23,8 +23,8 @@ def unread(chosen: Chosen) -> tuple[str, float]:
     return (f"{_tensors(others)[:-1]}; {100 * share:.3g} % of the elements)" if others else ""), share
 
 
-def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int) -> Iterator[str]:
-    """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1)."""
+def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
+    """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude."""
     yield from checkpoint.notes
     if not exact:
         yield (
@@ -49,5 +49,7 @@ def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool,
     if tiny:
         are = "nonzero value is", "nonzero values are"
         yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."
+    if largest is not None and largest >= 2.0 ** (LARGEST_EXPONENT + 1):
+        yield f"The spectrum of exponents counts values from 2^{LARGEST_EXPONENT + 1} on at 2^{LARGEST_EXPONENT}."
     if aggregated:
         yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

@@ -139,6 +139,14 @@ def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:
     assert not any("adapter (" in note for note in exact(tmp_path).notes)
 
 
+@pytest.mark.parametrize(("largest", "noted"), [(2.0**127, False), (2.0**128, True), (-(2.0**1000), True)])
+def test_magnitudes_too_large_for_a_bin_of_their_own(largest: float, noted: bool, tmp_path: Path) -> None:
+    report = exact(write(tmp_path, {"a.weight": torch.tensor([largest, 3.0], dtype=torch.float64)}))
+    assert {e.exponent: e.count for e in report.exponents} == {127: 1, 1: 1} and report.extremes.abs_max == abs(largest)
+    said = [note for note in report.notes if "spectrum" in note]
+    assert said == (["The spectrum of exponents counts values from 2^128 on at 2^127."] if noted else [])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_magnitudes_too_small_for_a_bin_of_their_own(dtype: torch.dtype, tmp_path: Path) -> None:
     """They are counted, at one exponent, and a note says so; bf16 tells its smallest values apart."""

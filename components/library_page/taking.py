@@ -20,7 +20,10 @@ def build_taking() -> gr.Textbox:
     """Lay it out; returns where the lines for pandas stand, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(_links(), elem_classes="m-plain")
-        return gr.Textbox(label="From pandas, in three lines", interactive=False, lines=3, buttons=["copy"], elem_id="m-pandas")
+        # of fixed height: one that fits its text would have the whole page laid out while it loads
+        return gr.Textbox(
+            label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
+        )
 
 
 def counted() -> str:

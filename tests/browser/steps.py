@@ -28,8 +28,8 @@ def drawn_in(page: Page, name: str) -> Locator:
 
 
 def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
-    """Nothing of the result reaches beyond the screen, in any of ``tabs``, and the card has its colour."""
-    overflows = "document.documentElement.scrollWidth > window.innerWidth"
+    """Nothing of the result reaches beyond the screen, in any of ``tabs``, no table beyond the card, and the card has its colour."""
+    overflows = "[document.documentElement, ...document.querySelectorAll('.m-scroll')].some((e) => e.scrollWidth > e.clientWidth + 1)"
     assert not page.evaluate(overflows)
     for name in tabs:
         page.get_by_role("tab", name=name).click()

@@ -67,12 +67,18 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     _proves_the_upcast(taken_along(page, tmp_path))
 
 
-def test_an_example_runs_in_one_click(open_page: OpenPage, offline: str) -> None:
-    page = open_page(offline)
+def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model={quote(SAMPLE)}")
+    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
     page.get_by_role("button", name="sample:tiny-overflow").click()
     expect(page.locator(".m-head h2")).to_have_text("sample:tiny-overflow")
     assert "Weights overflow" in _tile(page, "Safe in fp16?")
     expect(page.locator(MODEL)).to_have_value("sample:tiny-overflow")
+    expect(page).to_have_url(re.compile("model=sample%3Atiny-overflow&mode=quick"))
+    page.fill(MODEL, "no!such")
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page).to_have_url(f"{offline}/")
 
 
 def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
@@ -187,9 +193,12 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
 
 
 def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
-    page = open_page(offline)
+    page = open_page(f"{offline}/?model={quote(SAMPLE)}")
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Seed of the sample")).to_be_visible()
+    page.get_by_role("tab", name="Share").click()
+    page.locator("#m-embed button").first.click()
+    expect(page.get_by_label("Badge, for a README")).to_be_visible()
     nameless = page.evaluate(
         "[...document.querySelectorAll('input, textarea, button, select')].filter(e => e.offsetParent !== null && "
         "!(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML)"

@@ -26,7 +26,7 @@ ANALYZER_PARTS = {
     "command_line": {"base", "errors", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
     "checkpoints": {"base", "errors", "limits", "numerics", "terminal"},
-    "language_models": {"base", "errors", "limits", "checkpoints", "numerics"},
+    "language_models": {"base", "errors", "limits", "checkpoints", "numerics", "terminal"},
 }
 # What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
 RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}

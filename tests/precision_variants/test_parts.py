@@ -15,7 +15,7 @@ from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.run import Run, Way
 from analyzers.precision_variants.variants import PARTS, PRESETS, Part, Settings
-from analyzers.precision_variants.weights import STORED
+from analyzers.precision_variants.weights import STORED, Weights
 from tests.language_models.architectures import ARCHITECTURES, HEAD, HEADS, KEY_HEADS, LAYERS, VOCABULARY, build
 
 TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
@@ -131,6 +131,17 @@ def test_the_router_in_fp32_chooses_as_the_reference_does() -> None:
     narrow, wide = (errors[parts, "bf16"] for parts in (("residual", "norms"), ("residual", "norms", "router")))
     assert narrow.dtype == torch.bfloat16 and wide.dtype == torch.float32
     assert off(wide, exact) < off(narrow, exact)
+
+
+def test_convolutions_are_not_quantized() -> None:
+    """Hybrid models have some; their weights are no rows of a product."""
+    model = build(ARCHITECTURES["lfm2"], "sdpa", torch.float32)
+    anatomy = Anatomy.of(model)
+    leaves = Weights(anatomy, PRESETS["bf16_int8"], STORED).leaves(anatomy.inside[0].values(), True)
+    (convolution,) = (leaf for leaf in leaves if leaf.name.endswith("conv.conv.weight"))
+    assert torch.equal(convolution.tensor, model.get_parameter(convolution.name).bfloat16())
+    (projection,) = (leaf for leaf in leaves if leaf.name.endswith("conv.in_proj.weight"))
+    assert not torch.equal(projection.tensor, model.get_parameter(projection.name).bfloat16())
 
 
 def measurement(model: nn.Module) -> Measurement:

@@ -16,7 +16,7 @@ from analyzers.language_models.ffn import decoder_layers, text_config
 from analyzers.language_models.head import LogitMap
 
 # Where families keep the norm behind their last layer, and what may follow it.
-_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm")
+_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm", "embedding_norm", "layer_norm")
 _BEHIND = "project_out"
 _CLOSE = {torch.float32: 1e-3, torch.float64: 1e-9}
 _CLOSE_NARROW = 0.1

@@ -94,7 +94,7 @@ def methods_html() -> tuple[str, str]:
 
 def _limits() -> str:
     rows = [(limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable) for limit in limits.LIMITS]
-    listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}))
+    listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}), stacked=True)
     return (
         '<h2 id="limits">Limits</h2><p>Every limit, with the environment variable that overrides it on your own machine.</p>'
         f'<div class="m-card">{listed}</div>'

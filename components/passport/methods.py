@@ -140,7 +140,7 @@ def _tests() -> str:
     rows = [
         (dtype, powers(test.question), _conclusion(test), numbers.share(test.chance)) for dtype, tests in TESTS.items() for test in tests
     ]
-    return _card(table(("Stored", "Question put to the bits", "If all pass", "By chance, each"), rows, frozenset({3})))
+    return _card(table(("Stored", "Question put to the bits", "If all pass", "By chance, each"), rows, frozenset({3}), stacked=True))
 
 
 def _conclusion(test: Test) -> str:
@@ -254,5 +254,5 @@ def _judged(fit: Fit) -> str:
     return (
         "<p>A family is what shares a recipe, the code of one group, or weights: LED counts with Longformer, mT5 and T0 with T5, and the "
         "fine-tunes of Pegasus with Pegasus; IT5 has the architecture of T5 and was trained by others, so it is its own.</p>"
-        f"{_card(table(head, rows))}"
+        f"{_card(table(head, rows, stacked=True))}"
     )

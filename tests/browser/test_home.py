@@ -188,6 +188,9 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
     expect(page.get_by_role("heading", name="How does Mantissa know?")).to_be_visible()
     expect(page.get_by_text("MANTISSA_WEB_EXACT_BYTES")).to_have_count(1)
     assert not _overflows(page)
+    tables = page.locator(".m-scroll:visible", has=page.locator(".m-stacked"))
+    assert tables.count() == 3
+    assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth + 1)")
     page.get_by_role("link", name="Passport").click()
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 

@@ -7,6 +7,7 @@ and with checkpointing a layer is simply run again from its leaf, in evaluation 
 Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -149,6 +150,7 @@ class PartedRun:
         samples, length = batch.token_ids.shape
         step = max(1, PART_TOKENS // max(1, length - 1))
         self._firsts = range(0, samples, step)
+        self._left = Counter(unit.layer for unit in units)  # captures to come
         self._parts: list[Run] = []
         with given_back():
             for first in self._firsts:
@@ -161,11 +163,17 @@ class PartedRun:
     def __iter__(self) -> Iterator[LayerCapture]:
         """Backward, as `Run`."""
         parts = [iter(part) for part in self._parts]
+        before: int | None = None
         with given_back():
             while found := [capture for part in parts if (capture := next(part, None)) is not None]:
-                give_back()  # what the parts needed for their way back
+                layer = found[0].layer
+                if layer != before:
+                    give_back()  # what the parts needed for their way through the layer
+                    before = layer
                 yield merged(found, self._firsts)
-                give_back()  # what the caller needed
+                self._left[layer] -= 1
+                if not self._left[layer]:
+                    give_back()  # what the caller needed
 
 
 def _from(mask: Mask, start: int) -> Mask:

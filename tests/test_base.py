@@ -128,4 +128,4 @@ def test_a_bare_report_has_no_tables() -> None:
 
 def test_importing_the_base_is_light() -> None:
     code = "import sys, analyzers.base; sys.exit(bool({'torch', 'pandas', 'numba', 'transformers'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=110).returncode == 0

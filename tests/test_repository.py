@@ -42,7 +42,7 @@ def repository_files() -> list[str]:
     if not (ROOT / ".git").exists():
         return walked(ROOT)
     try:
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True).stdout
     except (OSError, subprocess.CalledProcessError):  # no git here, or one that refuses another user's checkout
         return walked(ROOT)
     return sorted({name for name in listed.split("\0") if name and (ROOT / name).is_file()})

@@ -1,11 +1,12 @@
 """Tables on the page that are sorted and searched by their exact values, and read in few digits."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
-
-import gradio as gr
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from components.text.markup import table
+
+if TYPE_CHECKING:
+    import gradio as gr
 
 # Of one row the values to sort by, and the texts to read in their place.
 Line = tuple[list[Any], list[str]]
@@ -34,8 +35,10 @@ class DataTable(Generic[_Report]):
         self._headings = [column.name for column in columns]
         self._numeric = frozenset(i for i, column in enumerate(columns) if column.numeric)
 
-    def build(self) -> gr.Dataframe:
+    def build(self) -> "gr.Dataframe":
         """An empty table. Call inside a page."""
+        import gradio as gr  # here, for the command line has the lines alone
+
         numeric = ", ".join(f'[data-heading="{i}"]' for i in sorted(self._numeric))
         style = f"<style>#{self._name} th:is({numeric}) .header-content {{ justify-content: flex-end; }}</style>"
         gr.HTML(style, elem_classes="m-plain m-style")

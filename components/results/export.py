@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.base import Report
-from components.conflict.document import document as conflicts
-from components.exit.document import document as signals
-from components.passport.document import document as passports
-from components.passport.outcomes import Outcome
-from components.precision.document import document as variants
 from components.results.standalone import Page
-from components.sparsity.document import document as pairs
 
 
 def write_html(reports: Sequence[Report], path: str | Path) -> None:
@@ -25,15 +19,29 @@ def document(reports: Sequence[Report]) -> str:
 
 
 def page_of(reports: Sequence[Report]) -> Page:
-    """The same as its parts."""
+    """The same as its parts.
+
+    Of the analyzers only the one asked for is imported: a command without a model need not wait for torch and transformers.
+    """
     each: Any = reports
     analyzer = reports[0].analyzer if reports else ""
     if analyzer == "conflict":
+        from components.conflict.document import document as conflicts
+
         return conflicts(each)
     if analyzer == "exit":
+        from components.exit.document import document as signals
+
         return signals(each)
     if analyzer == "precision":
+        from components.precision.document import document as variants
+
         return variants(each)
     if analyzer == "sparsity":
+        from components.sparsity.document import document as pairs
+
         return pairs(each)
+    from components.passport.document import document as passports
+    from components.passport.outcomes import Outcome
+
     return passports([Outcome(report.checkpoint.ref, report) for report in each])

@@ -153,5 +153,5 @@ print(sum(step.result or 0 for step in stream_aligned(checkpoints, alignment, sp
 for checkpoint in checkpoints:
     checkpoint.close()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110)
     assert done.stdout == "7200\n", done.stderr

@@ -161,7 +161,7 @@ with file.window(0, np.zeros(1 << 20, np.uint8), 1) as found:
     os.ftruncate(descriptor, 0)
     print(other[5000])
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=110)
     assert run.returncode == -7
     assert run.stdout == ""
 
@@ -182,5 +182,5 @@ for offset in range(0, {400 << 20}, buffer.size):
         assert not found.any()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=110, check=True)
     assert int(run.stdout) < 40

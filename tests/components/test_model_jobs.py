@@ -79,5 +79,5 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
     variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})
-    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=110)
     assert run.stdout.strip() == ("['borrowed', 42] True" if zero else "None False"), run.stderr[-500:]

@@ -251,6 +251,6 @@ def test_the_hub_runs_in_another_process_and_so_does_the_client(tmp_path: Path) 
     with HubProcess("--folder", f"org/tiny={tmp_path / 'files'}", "--cdn") as hub:
         script = "from huggingface_hub import hf_hub_download as get; print(open(get('org/tiny', 'config.json')).read())"
         environ = os.environ | hub.environ(tmp_path / "home")
-        done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=110)
         assert (done.returncode, done.stdout.strip()) == (0, "{}"), done.stderr
         assert hub.totals()["bytes"] == 2

@@ -25,7 +25,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(
-    *arguments: str, limit: float = 60, stdin: bytes = b"", environ: Mapping[str, str] | None = None
+    *arguments: str, limit: float = 110, stdin: bytes = b"", environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     told = os.environ | dict(environ or {})

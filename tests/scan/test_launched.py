@@ -143,7 +143,7 @@ def test_the_first_process_dies(tmp_path: Path) -> None:
             end = time.monotonic() + 50
             while process.poll() is None and not store.has("done/0") and time.monotonic() < end:
                 time.sleep(0.05)
-            errors = process.communicate(timeout=50)[1]
+            errors = process.communicate(timeout=100)[1]
     assert process.returncode == 2 and "silent for 2 seconds" in errors and errors.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -43,7 +43,7 @@ def test_json_is_one_report_and_nothing_heavy_is_loaded() -> None:
         "heavy = {'torch', 'transformers', 'pandas', 'accelerate', 'plotly', 'gradio', 'huggingface_hub', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else status)"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     report = SparsityReport.model_validate_json(done.stdout)
     assert report.model_dump_json(indent=2) + "\n" == done.stdout
@@ -182,7 +182,7 @@ def test_interrupted(where: str, hub: LocalHub) -> None:
     fault = hub.fault(Fault(where, times=None, delay=15))
     arguments = [sys.executable, "-m", "analyzers", "sparsity", "org/base", "org/tuned", "--exact"]
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not fault.hits and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -190,4 +190,4 @@ def test_interrupted(where: str, hub: LocalHub) -> None:
         out, err = process.communicate(timeout=20)
         took = time.monotonic() - start
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
-    assert took < 3
+    assert took < 10  # the Hub would keep it for 15

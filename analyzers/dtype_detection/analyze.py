@@ -30,7 +30,7 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import LimitExceeded
-from analyzers.numerics import loops_for, warm
+from analyzers.numerics import load, loops_for
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
@@ -75,7 +75,7 @@ class Inspection:
         self._device = device or choose_device(request.device)
         access = access or Access()
         if parse_reference(request.model, access.local).kind == "hub":
-            Thread(target=warm, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
+            Thread(target=load, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
         checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):

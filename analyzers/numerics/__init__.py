@@ -5,7 +5,7 @@ from analyzers.numerics.bins import CODE_TYPE, NARROW, Bins, bins
 from analyzers.numerics.compiler import leave_out_linear_algebra
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
 from analyzers.numerics.histogram import BitHistogram, sqrt_of
-from analyzers.numerics.loops import Loops, loops_for, warm
+from analyzers.numerics.loops import Loops, load, loops_for, warm
 from analyzers.numerics.pairs import ChangedPlaces, PairCounter, PairCounts, PairTables, changed_mask, intersections
 from analyzers.numerics.student import student_t
 
@@ -31,6 +31,7 @@ __all__ = [
     "changed_mask",
     "intersections",
     "leave_out_linear_algebra",
+    "load",
     "loops_for",
     "sqrt_of",
     "student_t",

@@ -6,19 +6,21 @@ and 4 for 16 or more. That is what a 16-bit histogram would lose: with it, every
 format of at most 10 mantissa bits?" is a lookup.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
-from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
-from analyzers.numerics.compiled_pairs import changed_rows as changed_rows
-from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
-from analyzers.numerics.compiled_pairs import intersections as intersections
 from analyzers.numerics.compiler import jit
 from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
 from analyzers.numerics.runs import RUN_COUNTS
+
+if TYPE_CHECKING:
+    from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
+    from analyzers.numerics.compiled_pairs import changed_rows as changed_rows
+    from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
+    from analyzers.numerics.compiled_pairs import intersections as intersections
 
 _MASK16 = np.uint64(0xFFFF)
 
@@ -293,6 +295,20 @@ def _first_scale(row: int, grid: Any) -> Any:
     """Number of the scale that ``row`` begins with."""
     matrix, inside = divmod(row, grid[0])
     return (matrix * grid[4] + inside // grid[2]) * grid[5]
+
+
+def __getattr__(name: str) -> Any:
+    """The loops over pairs: imported when one is asked for, for one checkpoint alone needs none of them."""
+    if name not in ("changed_mask", "changed_rows", "count_pairs", "intersections"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from analyzers.numerics import compiled_pairs
+
+    return getattr(compiled_pairs, name)
+
+
+def start() -> None:
+    """Have numba ready: its first loop takes a quarter of a second, every further one a few milliseconds where it is first called."""
+    count16(np.zeros(4, dtype=np.uint16), np.zeros((1, 1 << 16), dtype=np.uint32))
 
 
 def warm() -> None:

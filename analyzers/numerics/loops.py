@@ -56,14 +56,18 @@ def loops_for(nbytes: int) -> Loops:
 def _compiled() -> Loops:
     from analyzers.numerics import kernels
 
-    kernels.warm()
+    kernels.start()
     return kernels
 
 
-def warm() -> None:
-    """Load the compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
+def load() -> None:
+    """Have numba's loops ready for a checkpoint that may be large, from a thread, say, while its headers are read."""
     loops_for(PLAIN_BYTES + 1)
-    from analyzers.numerics import compiled_pairs, differences, gram_kernels
 
-    for module in (compiled_pairs, differences, gram_kernels):
+
+def warm() -> None:
+    """Load all compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
+    from analyzers.numerics import compiled_pairs, differences, gram_kernels, kernels
+
+    for module in (kernels, compiled_pairs, differences, gram_kernels):
         module.warm()

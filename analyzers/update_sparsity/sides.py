@@ -12,7 +12,7 @@ from analyzers.checkpoints.layout import GGUF
 from analyzers.checkpoints.quantization import describe_quantization
 from analyzers.checkpoints.workers import HEARTBEAT
 from analyzers.errors import InvalidRequest, MantissaError, NoWeights, UnsupportedWeights
-from analyzers.numerics import warm
+from analyzers.numerics import load
 from analyzers.terminal import plural
 from analyzers.update_sparsity.report import SparsityRequest
 
@@ -46,7 +46,7 @@ def open_sides(request: SparsityRequest, access: Access) -> Generator[Progress, 
         with naming(name):
             kinds.add(parse_reference(text, access.local).kind)
     if "hub" in kinds:
-        Thread(target=warm, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
+        Thread(target=load, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
     opening = _Opening(texts, access, request.subfolder)
     opened: list[Checkpoint] = []
     try:

@@ -31,7 +31,6 @@ from analyzers.numerics.pair_cells import (
     RELATIVE_SQUARE,
     RELATIVE_TOTAL,
     SQUARE,
-    STEP_BINS,
     TINY,
     TINY_PLANE,
     TOTAL,
@@ -77,12 +76,11 @@ def _count_changes(w: Codes, v: Codes, counts: NDArray[np.int64]) -> None:
 
 
 @jit()
-def _increment(packed: Codes, cells: Codes) -> None:
-    absolute, relative = cells[ABSOLUTE : ABSOLUTE + 2 * PLANE], cells[RELATIVE : RELATIVE + STEP_BINS * RELATIVE_PLANE]
+def _take_back(packed: Codes, cells: Codes) -> None:
+    """Undo what `updates32` added to cells."""
     for i in range(packed.size):
-        pair = packed[i]
-        absolute[pair & uint32(0xFFFF)] += uint32(1)
-        relative[pair >> uint32(16)] += uint32(1)
+        cells[int64(ABSOLUTE) + int64(packed[i] & uint32(0xFFFF))] -= uint32(1)
+        cells[int64(RELATIVE) + int64(packed[i] >> uint32(16))] -= uint32(1)
 
 
 @jit(fastmath=FASTER)
@@ -184,20 +182,20 @@ def _one(w: Any, v: Any, base: bool, eta: float, cells: Codes, counts: NDArray[n
 
 
 @jit()
-def _block(
-    w: Codes, v: Codes, eta: float, packed: Codes, peaks: Codes, found: NDArray[np.float64], cells: Codes, counts: NDArray[np.int64],
-    sums: NDArray[np.float64],
-) -> None:  # fmt: skip
-    """Count a block of pairs (whole groups), equal ones among them or not. Of ``w`` itself nothing is counted."""
-    if cells.size == 0:
-        _count_changes(w, v, counts)
-        _add_squares(w, v, eta, counts, sums)
-        return
-    changed, differ, probe, odd = updates32(address(w), address(v), w.size // GROUP, eta, address(packed), address(peaks), address(found))
+def _updates(
+    w: Codes, v: Codes, base: bool, eta: float, packed: Codes, peaks: Codes, found: NDArray[np.float64], cells: Codes,
+    counts: NDArray[np.int64], sums: NDArray[np.float64],
+) -> int:  # fmt: skip
+    """Count a block of pairs (whole groups), equal ones among them or not, and how many differ; -1, and nothing, where one is odd.
+
+    ``base``: and the squares of the base's.
+    """
+    changed, differ, probe, odd = updates32(
+        address(w), address(v), w.size // GROUP, eta, address(packed), address(peaks), address(found), address(cells)
+    )
     if odd != 0:
-        for i in range(w.size):
-            _one(w[i], v[i], False, eta, cells, counts, sums)
-        return
+        _take_back(packed[: w.size], cells)
+        return -1
     counts[CHANGED] += changed
     counts[DIFFER] += differ
     counts[PROBE] += probe
@@ -206,8 +204,24 @@ def _block(
         sums[first + SQUARE] += found[4 * number + 1]
         sums[first + RELATIVE_TOTAL] += found[4 * number + 2]
         sums[first + RELATIVE_SQUARE] += found[4 * number + 3]
-    _increment(packed[: w.size], cells)
+    if base:
+        sums[BASE_SQUARE] += found[8]
     _add_peaks(w, v, packed, peaks, sums)
+    return int(differ)
+
+
+@jit()
+def _block(
+    w: Codes, v: Codes, eta: float, packed: Codes, peaks: Codes, found: NDArray[np.float64], cells: Codes, counts: NDArray[np.int64],
+    sums: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Count a block of pairs of finite values (whole groups), equal ones among them or not. Of ``w`` itself nothing is counted."""
+    if cells.size == 0:
+        _count_changes(w, v, counts)
+        _add_squares(w, v, eta, counts, sums)
+    elif _updates(w, v, False, eta, packed, peaks, found, cells, counts, sums) < 0:
+        for i in range(w.size):
+            _one(w[i], v[i], False, eta, cells, counts, sums)
 
 
 @jit()
@@ -216,11 +230,12 @@ def count32(
 ) -> None:
     """Count pairs of patterns of bf16 or fp32 (n,), whole groups, of any values; ``base``: and the squares of the base's."""
     wide = np.empty((2, STRETCH * BLOCK), dtype=np.uint32)  # of patterns of bf16, those of fp32
-    packed, peaks, totals = np.empty(BLOCK, dtype=np.uint32), np.empty(4, dtype=np.uint32), np.empty(8, dtype=np.float64)
+    packed, peaks, totals = np.empty(BLOCK, dtype=np.uint32), np.empty(4, dtype=np.uint32), np.empty(9, dtype=np.float64)
     masks, words = np.empty(BLOCK // GROUP + 1, dtype=np.uint64), np.empty(BLOCK // GROUP + 1, dtype=np.int64)
     kept = np.empty((2, (STRETCH + 1) * BLOCK), dtype=np.uint32)  # pairs that differ, of blocks where few do
     dense = np.empty(STRETCH, dtype=np.int64)  # where the other blocks begin
     held = 0
+    many = False  # of the block before differed: likely so of the next one, which then need not be looked through first
     for first in range(0, w.size, STRETCH * BLOCK):
         stop = min(first + STRETCH * BLOCK, w.size)
         found = 0
@@ -228,6 +243,11 @@ def count32(
             at = start - first
             a = fp32(w[start : min(start + BLOCK, stop)], wide[0, at:])
             b = fp32(v[start : min(start + BLOCK, stop)], wide[1, at:])
+            if many and cells.size > 0:
+                differing = _updates(a, b, base, eta, packed, peaks, totals, cells, counts, sums)
+                many = differing > DENSE
+                if differing >= 0:
+                    continue
             largest, differing, square = survey32(address(a), address(b), a.size // GROUP, address(masks))
             if largest >= INFINITY:
                 for i in range(a.size):
@@ -235,7 +255,8 @@ def count32(
                 continue
             if base:
                 sums[BASE_SQUARE] += square
-            if differing > DENSE:
+            many = differing > DENSE
+            if many:
                 dense[found] = start
                 found += 1
             elif differing > 0:

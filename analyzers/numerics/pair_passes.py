@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import float64, int64, uint64
 
-from analyzers.numerics.pair_cells import REACH, RELATIVE_FIRST, RELATIVE_PLANE
+from analyzers.numerics.pair_cells import ABSOLUTE, REACH, RELATIVE, RELATIVE_FIRST, RELATIVE_PLANE
 from analyzers.numerics.pair_vectors import GROUP
 from analyzers.numerics.vector_code import (
     FLOAT32,
@@ -125,26 +125,30 @@ def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, 
 
 
 @intrinsic
-def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed: Any, peaks: Any, sums: Any) -> Any:
-    """(how many pairs of finite fp32 values changed, differ, pass the probe, whether one is odd): the updates of all of them.
+def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed: Any, peaks: Any, sums: Any, cells: Any) -> Any:
+    """(how many pairs of finite fp32 values changed, differ, pass the probe, whether one is odd): the updates of all of them, counted.
 
-    Sets ``packed``, the address of uint32, to the ABSOLUTE cell of each pair and, in the high half, the RELATIVE one. peaks: the address
-    of 4 uint32, set to the largest fp32 patterns of the updates and the relative updates, of all pairs and of those that changed.
-    sums: of 8 float64, to TOTAL, SQUARE, RELATIVE_TOTAL and RELATIVE_SQUARE of all pairs, and of those that changed. A pair is odd where
-    its float32 update is subnormal or overflows: then float64 is called for, and nothing of this means anything.
+    Adds 1 to the ABSOLUTE and the RELATIVE cell of each pair, in the array that begins at ``cells``, and sets ``packed``, the address of
+    uint32, to the number of the first and, in the high half, of the second. peaks: the address of 4 uint32, set to the largest fp32
+    patterns of the updates and the relative updates, of all pairs and of those that changed. sums: of 9 float64, to TOTAL, SQUARE,
+    RELATIVE_TOTAL and RELATIVE_SQUARE of all pairs, then of those that changed, and to the sum of the base's squares. A pair is odd where
+    its float32 update is subnormal, overflows or is none, of a value that is not finite: then nothing of this means anything, and what
+    was added is to be taken away again.
 
-    A relative update is taken times the reciprocal of float32, bettered by one step of Newton's: to 2^-44, without a division of float64.
+    A relative update is taken times an estimate of the reciprocal, bettered by a step of Newton's in float64: to 2^-40, without a
+    division of float64. Vectors wait for arithmetic and increments for memory: those of one vector are done while the next is calculated.
     """
 
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, tuned, groups, eta, packed, peaks, sums = arguments
+        base, tuned, groups, eta, packed, peaks, sums, cells = arguments
         code = Code(builder)
         none = zeros(INT32, _LANES32)
         changed, differ, probe, odd = (code.kept(word(0)) for _ in range(4))
         largest = [code.kept(none) for _ in range(4)]
-        totals = [code.kept(zeros(FLOAT64, VECTOR_BYTES // 8)) for _ in range(8)]
+        totals = [code.kept(zeros(FLOAT64, VECTOR_BYTES // 8)) for _ in range(9)]
         limit = _repeated(builder, eta, VECTOR_BYTES // 8)
-        with code.each(builder.mul(groups, word(GROUP // _LANES32))) as loop:
+        vectors = builder.mul(groups, word(GROUP // _LANES32))
+        with code.each(vectors) as loop:
             offset = builder.mul(loop.index, word(VECTOR_BYTES))
             w, v = code.load(base, offset, INT32), code.load(tuned, offset, INT32)
             magnitudes = [builder.and_(each, code.like(each, _MAGNITUDE)) for each in (w, v)]
@@ -176,7 +180,7 @@ def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed
             for held, each in zip(largest, peak, strict=True):
                 held.value = code.larger(held.value, each)
 
-            reciprocal = builder.fdiv(code.like(larger, 1.0), larger)
+            reciprocal = builder.fdiv(code.like(larger, 1.0), larger, flags=("arcp",))
             halves = [code.parts(each, 2) for each in (a, b, larger, reciprocal)]
             for half in range(2):
                 one, other, larger_one, inverse = (code.float64(each[half]) for each in halves)
@@ -192,13 +196,28 @@ def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed
                         total, square = totals[first + 2 * number], totals[first + 2 * number + 1]
                         total.value = code.add(total.value, value)
                         square.value = code.multiply_add(value, value, square.value)
+                totals[8].value = code.multiply_add(one, one, totals[8].value)
+            with builder.if_then(builder.icmp_unsigned("!=", loop.index, word(0)), likely=True):
+                _increment(code, builder.add(packed, builder.sub(offset, word(VECTOR_BYTES))), cells)
+        with builder.if_then(builder.icmp_unsigned("!=", vectors, word(0)), likely=True):
+            _increment(code, builder.add(packed, builder.mul(builder.sub(vectors, word(1)), word(VECTOR_BYTES))), cells)
         for number, each in enumerate(largest):
             code.store(builder.trunc(code.largest(each.value), INT32), peaks, word(4 * number))
         for number, each in enumerate(totals):
             code.store(code.total([each.value]), sums, word(8 * number))
         return context.make_tuple(builder, signature.return_type, [changed.value, differ.value, probe.value, odd.value])
 
-    return types.UniTuple(int64, 4)(uint64, uint64, int64, float64, uint64, uint64, uint64), write
+    return types.UniTuple(int64, 4)(uint64, uint64, int64, float64, uint64, uint64, uint64, uint64), write
+
+
+def _increment(code: Code, packed: Any, cells: Any) -> None:
+    """Add 1 to the two cells of each pair of a vector that lies at ``packed``."""
+    builder = code.builder
+    pairs = [code.load_word(packed, word(8 * number)) for number in range(VECTOR_BYTES // 8)]
+    for pair in pairs:
+        for number, first in enumerate((ABSOLUTE, RELATIVE, ABSOLUTE, RELATIVE)):
+            place = builder.and_(builder.lshr(pair, word(16 * number)), word(0xFFFF))
+            code.increment(cells, builder.add(place, word(first)))
 
 
 def _order(code: Code, pattern: Any, magnitude: Any) -> Any:

@@ -80,6 +80,15 @@ class Code:
         """Put ``value`` ``offset`` bytes behind ``address``."""
         self.builder.store(value, self.builder.inttoptr(self.builder.add(address, offset), value.type.as_pointer()), align=1)
 
+    def load_word(self, address: Any, offset: Any) -> Any:
+        """The 64 bits that lie ``offset`` bytes behind ``address``."""
+        return self.builder.load(self.builder.inttoptr(self.builder.add(address, offset), INT64.as_pointer()), align=1)
+
+    def increment(self, address: Any, number: Any) -> None:
+        """Add 1 to element ``number`` of the array of 32-bit counters at ``address``."""
+        place = self.builder.gep(self.builder.inttoptr(address, INT32.as_pointer()), [number])
+        self.builder.store(self.builder.add(self.builder.load(place), ir.Constant(INT32, 1)), place)
+
     def prefetch(self, address: Any, offset: Any) -> None:
         """Have the line ``offset`` bytes behind ``address`` brought near. Any address will do: there is no fault."""
         place = self.builder.inttoptr(self.builder.add(address, offset), ir.IntType(8).as_pointer())

@@ -203,6 +203,23 @@ def test_updates_of_fp32_of_every_density(loops: Loops, share: float) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("kind", ["none", "subnormal", "overflow", "infinite", "nan", "equal"])
+def test_blocks_of_many_updates_with_one_that_is_odd(loops: Loops, kind: str) -> None:
+    """After blocks where all pairs differ the next ones are counted at once: what cannot be counted so is taken back, to the last cell."""
+    values = weights(20 * 1024 + 70)
+    tuned = (values * np.float32(1.001)).astype(np.float32)
+    for block in (5, 6, 11, 20):
+        at = slice(1024 * block + 7, 1024 * block + 9)
+        values[at] = {"subnormal": 1.5e-38, "overflow": 3e38, "infinite": np.inf, "nan": 1.0}.get(kind, values[at])
+        tuned[at] = {"subnormal": 1.5001e-38, "overflow": -3e38, "infinite": 1.0, "nan": np.nan}.get(kind, tuned[at])
+    if kind == "equal":  # and few that differ after many
+        tuned[3 * 1024 : 9 * 1024] = values[3 * 1024 : 9 * 1024]
+        tuned[4 * 1024] = 7.0
+    check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"), loops=loops)
+    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"), loops=loops)
+
+
+@BOTH
 @pytest.mark.parametrize("dtype", [dtype for dtype in TORCH if dtype.startswith("F8")])
 def test_every_pair_of_fp8_patterns(loops: Loops, dtype: str) -> None:
     every = all_patterns(dtype)

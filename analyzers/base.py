@@ -176,7 +176,9 @@ _MUST_BE = {
 def request_error(error: ValidationError) -> InvalidRequest:
     """A request model's validation error as one sentence for the user."""
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
+    name = ""
+    for part in first["loc"]:
+        name = f"entry {part + 1} of {name}" if isinstance(part, int) else f"{name}.{part}" if name else part
     if name and first["type"] in _MUST_BE:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
     if name and first["type"] == "string_too_short" and not first["input"]:

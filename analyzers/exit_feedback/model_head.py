@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
-from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
+from analyzers.errors import UnknownArchitecture
 from analyzers.language_models.ffn import decoder_layers, text_config
 from analyzers.language_models.head import LogitMap
+from analyzers.language_models.not_finite import not_finite
 
 # Where families keep the norm behind their last layer, and what may follow it.
 _NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm", "embedding_norm", "layer_norm")
@@ -102,8 +103,7 @@ class ModelHead:
             hook.remove()
         found = self.logits(self.tail(layers[0].reshape(-1, layers[0].shape[-1]))).to(expected.device)
         if not torch.isfinite(expected).all():
-            kind = str(expected.dtype).removeprefix("torch.")
-            raise InvalidCheckpoint(f"The model's logits are not finite when it runs in {kind}: its weights are damaged or too large.")
+            raise not_finite("The model's logits", expected.dtype)
         close = _CLOSE.get(found.dtype, _CLOSE_NARROW) * float(expected.abs().max().clamp(min=1e-6))
         if found.shape != expected.shape or float((found.float() - expected.float()).abs().max()) > close:
             kind = quoted(str(text_config(model).model_type))

@@ -11,9 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from analyzers.errors import InvalidCheckpoint
 from analyzers.exit_feedback.model_head import first
 from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import IGNORED, Batch
 
 
@@ -55,8 +55,5 @@ def hidden_states(model: nn.Module, batch: Batch, places: Places, layers: Sequen
         cast(Any, model).get_decoder()(input_ids=batch.token_ids[:, :-1], use_cache=False)
     for layer, hidden in found.items():
         if not torch.isfinite(hidden).all():
-            kind = str(hidden.dtype).removeprefix("torch.")
-            raise InvalidCheckpoint(
-                f"Layer {layer} gives numbers that are not finite when the model runs in {kind}: choose another --dtype, or another model."
-            )
+            raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
     return found

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.errors import InvalidCheckpoint
 from analyzers.gradient_conflict import cost
 from analyzers.gradient_conflict.cost import Cost, Route, Shape
 from analyzers.gradient_conflict.scaling import Scaling
 from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.language_models.not_finite import not_finite
 
 # Matrices of a multiple of this many rows multiply fastest.
 _ALIGNED = 64
@@ -70,8 +70,7 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
     alone = [(block,) for block in capture.blocks]
     found = [Group(blocks, counts, Scaling.of(blocks)) for blocks in (alone if capture.activity is None else [capture.blocks])]
     if not all(group.scaling.finite for group in found):
-        kind = str(capture.blocks[0].left.dtype).removeprefix("torch.")
-        raise InvalidCheckpoint(f"The gradients of layer {capture.layer} are not finite in {kind}: choose another --dtype.")
+        raise not_finite(f"The model's gradients of layer {capture.layer}", capture.blocks[0].left.dtype)
     return found
 
 

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from analyzers.errors import InvalidCheckpoint
 from analyzers.language_models.allocator import give_back, given_back
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts, merged
+from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 
@@ -69,8 +69,7 @@ class Run:
             final = decoder(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
         losses, gradient = losses_and_gradient(model, final, batch.labels, loss)
         if not torch.isfinite(losses).all():
-            kind = str(final.dtype).removeprefix("torch.")
-            raise InvalidCheckpoint(f"The model's losses are not finite when it runs in {kind}: choose another --dtype, or another model.")
+            raise not_finite("The model's losses", final.dtype)
         (arrived,) = torch.autograd.grad(final, self._stages[-1].gone, gradient)
         return losses, arrived
 

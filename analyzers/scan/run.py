@@ -91,6 +91,8 @@ def _lead(team: Team, request: ScanRequest, out: Path, number: int, threads: int
         before = len({one.key for one in listed if one.problem is None}) - len(missing)
         team.begin([one.key for one in missing])
         with _at_work(Workers(team, request, number, threads), team) as workers, _Ticker(len(missing), before) as ticker:
+            if missing:
+                import pyarrow.parquet  # noqa: F401 - what the tables need, loaded while checkpoints are counted
             for done in team.done():
                 workers.at_work()
                 if done is not None:

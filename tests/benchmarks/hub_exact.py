@@ -7,12 +7,11 @@ from pathlib import Path
 from tests.hub.process import HubProcess
 
 from .child import Run, Runs, run
-from .model_files import make
+from .model_files import LAYERS, make
 from .result import Result
 
 RUNS = 3
 RATE = 200_000_000  # bytes per second, over all connections together
-LAYERS = 14  # 1.5 GB in bf16
 SLOWER = 1.15
 
 

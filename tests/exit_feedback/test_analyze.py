@@ -302,4 +302,4 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert {row["layer"] for row in printed["layers"]} == {0, 3}
     assert {"summary", "methods", "sweep"} <= {file.stem for file in tmp_path.iterdir()}
     assert main(["exit", MODEL, "--methods", "dense,sparse"]) == 2
-    assert "methods.1 must be" in capsys.readouterr().err
+    assert "entry 2 of methods must be" in capsys.readouterr().err

@@ -73,7 +73,7 @@ def test_damaged_weights_are_named() -> None:
         cast(Any, model).lm_head.weight[3] = 0
         next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
     batch = _batch()
-    with pytest.raises(InvalidCheckpoint, match="Layer 0 gives numbers that are not finite"):
+    with pytest.raises(InvalidCheckpoint, match="numbers after layer 0 are not finite"):
         hidden_states(model, batch, Places.of(batch, 100, 0), (0, 1))
 
 

@@ -233,5 +233,5 @@ def test_the_size_of_the_loss_changes_no_rate(power: int, weights: bool) -> None
 def test_gradients_that_are_not_finite_are_refused(value: float) -> None:
     captured = capture(layer=5)
     captured.blocks[1].left[2, 3] = value
-    with pytest.raises(InvalidCheckpoint, match="gradients of layer 5 are not finite in float32"):
+    with pytest.raises(InvalidCheckpoint, match="gradients of layer 5 are not finite when it runs in float32: its weights"):
         Collector(4, Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3))).add(captured)

@@ -275,7 +275,7 @@ def test_losses_that_are_not_finite_are_refused() -> None:
     model = build(ARCHITECTURES["llama"], dtype=torch.float16)
     with torch.no_grad():
         model.get_parameter("model.layers.0.mlp.down_proj.weight")[:] = 6e4
-    with pytest.raises(InvalidCheckpoint, match=r"not finite when it runs in float16: choose another --dtype"):
+    with pytest.raises(InvalidCheckpoint, match=r"not finite when it runs in float16: choose --dtype float32"):
         run(model, collate(samples(), "cpu"), ffn_layers(model))
 
 

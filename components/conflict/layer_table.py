@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
 from components.conflict.headline import left_open
 from components.conflict.names import sides
 from components.results.data_table import Column, DataTable, Line
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from analyzers.gradient_conflict.summaries import ModelRow, Rates
 
 ALL = "all"
-_BLOCKS = (*FFN_BLOCKS, *ATTENTION_BLOCKS)
 _COLUMNS = (
     Column("Layer", 84, False),
     Column("FFN", 112, False),
@@ -34,12 +32,14 @@ _COLUMNS = (
 
 def _lines(report: "ConflictReport") -> Iterator[Line]:
     """The model first, then the layers from the last; of each all of it, then its blocks."""
+    from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+
     for name, found in sides(report):
         ffn = name if report.original is not None else "as it is"
         rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
         for layer, row in rows:
             yield _line(layer, ffn, ALL, row, row)
-            for block in _BLOCKS:
+            for block in (*FFN_BLOCKS, *ATTENTION_BLOCKS):
                 rates: Rates | None = getattr(row, block)
                 if rates is not None:
                     yield _line(layer, ffn, block, rates, None)

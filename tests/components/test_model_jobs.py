@@ -81,3 +81,10 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     variables = kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({"SPACES_ZERO_GPU": "true"} if zero else {})
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=110)
     assert run.stdout.strip() == ("['borrowed', 42] True" if zero else "None False"), run.stderr[-500:]
+
+
+def test_pages_are_there_before_torch_is() -> None:
+    """Whoever starts the app need not wait for the libraries that run models: those are loaded while the first page is looked at."""
+    program = "import app, sys; app.build(); print(sorted({'torch', 'transformers', 'accelerate', 'sklearn'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert run.stdout.strip() == "[]", run.stderr[-500:]

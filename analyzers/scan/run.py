@@ -92,7 +92,8 @@ def _lead(team: Team, request: ScanRequest, out: Path, number: int, threads: int
         team.begin([one.key for one in missing])
         with _at_work(Workers(team, request, number, threads), team) as workers, _Ticker(len(missing), before) as ticker:
             if missing:
-                import pyarrow.parquet  # noqa: F401 - what the tables need, loaded while checkpoints are counted
+                import pandas  # noqa: F401 - pyarrow asks for it when it gets its first list
+                import pyarrow.parquet  # noqa: F401 - both are loaded while checkpoints are counted, not once nobody has work left
             for done in team.done():
                 workers.at_work()
                 if done is not None:

@@ -132,7 +132,7 @@ class Inspection:
                     found.add(step.span, *step.result)
                 partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
-        yield partial
+        yield found.finish()
 
     def report(self, partials: Iterable[Partial]) -> DtypeReport:
         """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""

@@ -1,7 +1,7 @@
 """What is counted of each span of a tensor: its bit histogram, and beside it what depends on position."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
@@ -46,6 +46,17 @@ class Counted:
         self.runs += other.runs
         for name, rows in other.exact_rows.items():
             self.exact_rows[name] = self.exact_rows.get(name, 0) + rows
+
+    @classmethod
+    def together(cls, parts: Sequence["Counted"]) -> "Counted":
+        """What adding one or more gives."""
+        whole = cls(BitHistogram.together([each.histogram for each in parts]))
+        for each in parts:
+            whole.values += each.values
+            whole.runs += each.runs
+            for name, rows in each.exact_rows.items():
+                whole.exact_rows[name] = whole.exact_rows.get(name, 0) + rows
+        return whole
 
 
 class Counter:

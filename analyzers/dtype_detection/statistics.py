@@ -4,12 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.numerics import BitHistogram, bins, sqrt_of
+from analyzers.numerics.bins import classes
 
 FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 
@@ -19,11 +24,16 @@ SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflo
 
 def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
     """(tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
-    table = bins(values.dtype)
-    nonzero = values.count(table.finite_nonzero)
-    exact = [values.count(table.exact[name]) for name in FORMATS]
-    rest = [values.count(mask) for mask in (table.zero, table.underflow, table.subnormal)]
-    return [nonzero] * len(FORMATS) + [values.values] * 3, exact + rest
+    nonzero, *positive = (_share_masks(values.dtype) @ values.by_class()).tolist()
+    return [nonzero] * len(FORMATS) + [values.values] * 3, positive
+
+
+@cache
+def _share_masks(dtype: str) -> NDArray[np.int64]:
+    """(1 + shares, classes): 1 for the classes that are finite and not zero, then for those that are positive of each share."""
+    table = bins(dtype)
+    masks = [table.finite_nonzero, *(table.exact[name] for name in FORMATS), table.zero, table.underflow, table.subnormal]
+    return np.stack(masks)[:, classes(dtype).example].astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

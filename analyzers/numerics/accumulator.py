@@ -58,9 +58,9 @@ class Accumulator:
             fold_fine(self._fine, self._table)
             self._fine_blocks = 0
         table = self._table.reshape(-1)
-        index = np.flatnonzero(table != 0)  # of booleans: five times as fast as of counts
-        counts = table[index].astype(np.int64)
-        table[index] = 0
+        index, counts = (np.empty(table.size, dtype=np.int64) for _ in range(2))  # takes memory only where it is written to
+        occupied = self._loops.take_counts(table, index, counts)
+        index, counts = index[:occupied].copy(), counts[:occupied].copy()
         taken = self._taken
         if taken.index.size:
             self._taken = taken.merge(BitHistogram(self.dtype, index, counts))

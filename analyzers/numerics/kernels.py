@@ -89,6 +89,27 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
 
 
 @jit()
+def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
+    """Set ``index`` and ``counts`` (n,) to the occupied bins of ``table`` (n,), ascending, and to what they hold; clears the table.
+
+    Returns how many there are. n is a multiple of 64: most blocks of so many bins hold nothing, and are passed over.
+    """
+    found = 0
+    for start in range(0, table.size, 64):
+        block = table[start : start + 64]
+        some = uint32(0)
+        for i in range(64):
+            some |= block[i]
+        if some != uint32(0):
+            for i in range(64):
+                index[found] = start + i
+                counts[found] = block[i]
+                found += int64(block[i] != uint32(0))
+            block[:] = 0
+    return found
+
+
+@jit()
 def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
     """Smallest nonzero and largest |pattern| in ``codes``, NaN and infinities included; (2^32 - 1, 0) when all are zero.
 
@@ -321,6 +342,7 @@ def warm() -> None:
         mantissa, exponent = (7, 8) if code_type is np.uint16 else (23, 8)
         runs_of_few_significands(codes, 128, 0, mantissa, exponent, 1, runs)
     count16(np.arange(256, dtype=np.uint16), table)
+    take_counts(table[0], np.zeros(1 << 16, dtype=np.int64), np.zeros(1 << 16, dtype=np.int64))
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))

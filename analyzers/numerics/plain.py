@@ -39,6 +39,14 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     return 0
 
 
+def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
+    """See `kernels.take_counts`."""
+    occupied = np.flatnonzero(table != 0)  # of booleans: five times as fast as of counts
+    index[: occupied.size], counts[: occupied.size] = occupied, table[occupied]
+    table[occupied] = 0
+    return occupied.size
+
+
 def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
     """See `kernels.magnitudes32`."""
     magnitudes = codes & np.uint32(0x7FFFFFFF)

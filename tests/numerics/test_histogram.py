@@ -205,7 +205,22 @@ def test_a_small_histogram_merges_into_a_large_one() -> None:
             assert parts[0].merge(parts[1]) == whole == parts[1].merge(parts[0])
 
 
+@settings(max_examples=25, deadline=None)
+@given(any_dtype, st.lists(st.tuples(st.integers(0, 99), st.integers(0, 300)), min_size=1, max_size=9))
+def test_many_together_are_what_merging_them_gives(dtype: str, parts: list[tuple[int, int]]) -> None:
+    each = [counted(drawn(dtype, seed, size), dtype) for seed, size in parts]
+    before = [BitHistogram(dtype).merge(one) for one in each]
+    whole = BitHistogram(dtype)
+    for one in each:
+        whole = whole.merge(one)
+    assert BitHistogram.together(each) == whole
+    assert each == before
+
+
 def test_histograms_of_different_dtypes_do_not_merge() -> None:
+    for count in (1, 9):
+        with pytest.raises(ValueError, match="BF16"):
+            BitHistogram.together([BitHistogram("F16")] * count + [BitHistogram("BF16")])
     with pytest.raises(ValueError, match="F16 and BF16"):
         BitHistogram("F16").merge(BitHistogram("BF16"))
     assert BitHistogram("F16") != BitHistogram("BF16")

@@ -1,7 +1,7 @@
 """The loops over bits against Python that counts one element at a time."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from typing import Any
 
@@ -48,6 +48,16 @@ def expected32(codes: Codes) -> NDArray[np.uint32]:
     for code in codes.tolist():
         table[plane(code), code >> 16] += 1
     return table
+
+
+@pytest.mark.parametrize("bins", [[], [0], [63, 64], [65535], [0, 1, 4095, 4096, 40000, 65472, 65535], range(65536)])
+def test_take_counts_finds_what_is_occupied_and_leaves_nothing(bins: Sequence[int]) -> None:
+    table = np.zeros(65536, dtype=np.uint32)
+    table[list(bins)] = np.arange(len(bins), dtype=np.uint32) + np.uint32(0xFFFF0000)
+    index, counts = np.empty(65536, dtype=np.int64), np.empty(65536, dtype=np.int64)
+    found = kernels.take_counts(table, index, counts)
+    assert (index[:found].tolist(), counts[:found].tolist()) == (list(bins), [0xFFFF0000 + i for i in range(len(bins))])
+    assert not table.any()
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 7, 8, 1000, 4099])

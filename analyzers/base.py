@@ -177,8 +177,8 @@ def request_error(error: ValidationError) -> InvalidRequest:
     """A request model's validation error as one sentence for the user."""
     first = error.errors(include_url=False)[0]
     name = ""
-    for part in first["loc"]:
-        name = f"entry {part + 1} of {name}" if isinstance(part, int) else f"{name}.{part}" if name else part
+    for part in first["loc"]:  # ("pairs", 0, "output") -> "output of entry 1 of pairs"
+        name = (f"entry {part + 1}" if isinstance(part, int) else part) + (f" of {name}" if name else "")
     if name and first["type"] in _MUST_BE:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
     if name and first["type"] == "string_too_short" and not first["input"]:

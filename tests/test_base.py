@@ -63,7 +63,7 @@ def test_validation_errors_become_one_sentence() -> None:
         assert re.split("[: ]", said)[0] in ("count", "nmae", "name")
     with pytest.raises(ValidationError) as caught:
         _Nested.model_validate({"inner": [{"count": 0}]})
-    assert str(request_error(caught.value)) == "inner.0.count must be at least 1, not 0."
+    assert str(request_error(caught.value)) == "count of entry 1 of inner must be at least 1, not 0."
 
 
 @pytest.mark.parametrize(

@@ -42,21 +42,22 @@ class Counted:
     def add(self, other: "Counted") -> None:
         """Merge ``other`` into this one."""
         self.histogram = self.histogram.merge(other.histogram)
+        self._add_beside(other)
+
+    @classmethod
+    def together(cls, parts: Sequence["Counted"]) -> "Counted":
+        """What adding one or more gives, in a fraction of the time where they are many."""
+        whole = cls(BitHistogram.together([each.histogram for each in parts]))
+        for each in parts:
+            whole._add_beside(each)
+        return whole
+
+    def _add_beside(self, other: "Counted") -> None:
+        """Merge all but the histogram."""
         self.values += other.values
         self.runs += other.runs
         for name, rows in other.exact_rows.items():
             self.exact_rows[name] = self.exact_rows.get(name, 0) + rows
-
-    @classmethod
-    def together(cls, parts: Sequence["Counted"]) -> "Counted":
-        """What adding one or more gives."""
-        whole = cls(BitHistogram.together([each.histogram for each in parts]))
-        for each in parts:
-            whole.values += each.values
-            whole.runs += each.runs
-            for name, rows in each.exact_rows.items():
-                whole.exact_rows[name] = whole.exact_rows.get(name, 0) + rows
-        return whole
 
 
 class Counter:

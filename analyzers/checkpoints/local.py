@@ -88,15 +88,16 @@ class LocalFile:
                 done += count
 
     @contextmanager
-    def window(self, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> Iterator[NDArray[np.uint8]]:
+    def window(self, offset: int, buffer: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
         """The bytes from ``offset`` on, as many as ``buffer`` holds: where the system has them, or, if they are few, read into ``buffer``.
 
-        itemsize: of the elements, which lie at multiples of it. Not to be written, and to be looked at by the thread that asked.
+        Not to be written, and to be looked at by the thread that asked. Elements lie in it as they do in the file, which need not
+        be at multiples of their size (old pickles put them anywhere).
         Raises InvalidCheckpoint where the file ends before, also when it is cut off meanwhile.
         """
         end = offset + buffer.size
         window = None
-        if windows.AVAILABLE and offset % itemsize == 0 and buffer.size >= windows.SMALLEST:
+        if windows.AVAILABLE and buffer.size >= windows.SMALLEST:
             with self._take() as descriptor, suppress(OSError):  # a file system that cannot map
                 if os.fstat(descriptor).st_size >= end:
                     window = windows.Window(descriptor, offset, buffer.size)

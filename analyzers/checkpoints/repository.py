@@ -50,7 +50,7 @@ class RangeFile(Protocol):
 class WindowedFile(RangeFile, Protocol):
     """A file whose bytes can be looked at without being copied first."""
 
-    def window(self, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> AbstractContextManager[NDArray[np.uint8]]:
+    def window(self, offset: int, buffer: NDArray[np.uint8]) -> AbstractContextManager[NDArray[np.uint8]]:
         """As of `LocalFile.window`."""
 
 

@@ -85,7 +85,7 @@ class Side:
         part = self._buffer[: count * tensor.itemsize]
         inside: BaseException | None = None
         try:
-            with self._windows.window(tensor.offset + start * tensor.itemsize, part, tensor.itemsize) as found:
+            with self._windows.window(tensor.offset + start * tensor.itemsize, part) as found:
                 self._source.tally.add(found.size, 1)
                 try:
                     yield found.view(f"<u{tensor.itemsize}")

@@ -48,7 +48,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk."""
+    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk.
+
+    They need not be aligned: compiled loops read them wherever they lie.
+    """
 
     start: int
     codes: NDArray[Any]
@@ -149,7 +152,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
                 raise Stopped
             part = buffer[: min(many, end - start) * tensor.itemsize]
             offset = tensor.offset + start * tensor.itemsize
-            with _window(file, offset, part, tensor.itemsize) as found:
+            with _window(file, offset, part) as found:
                 read.add(found.size, 1)
                 codes = found.view(f"<u{tensor.itemsize}")
                 for at in range(0, codes.size, step):
@@ -173,8 +176,8 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     checkpoint.confirm()
 
 
-def _window(file: RangeFile, offset: int, buffer: NDArray[np.uint8], itemsize: int) -> AbstractContextManager[NDArray[np.uint8]]:
+def _window(file: RangeFile, offset: int, buffer: NDArray[np.uint8]) -> AbstractContextManager[NDArray[np.uint8]]:
     if (seen := windowed(file)) is not None:
-        return seen.window(offset, buffer, itemsize)
+        return seen.window(offset, buffer)
     file.read_into(offset, buffer.data)
     return nullcontext(buffer)

@@ -20,6 +20,7 @@ def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int6
     """
     import torch
 
+    codes = np.require(codes, requirements="A")  # torch, unlike the compiled loops, expects elements where their size divides
     if codes.dtype == np.uint8:
         index = torch.from_numpy(codes).to(device).to(torch.int32)
         return torch.bincount(index, minlength=256).cpu().numpy(), 0, 0

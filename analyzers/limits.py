@@ -159,6 +159,12 @@ PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the
 PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision variants run all sequences as one batch.")
 PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")
 PRECISION_CHARACTERS = _limit("PRECISION_CHARACTERS", 1_000_000, "characters", "Longest text given to precision variants.")
+PRECISION_KEPT_BYTES = _limit(
+    "PRECISION_KEPT_BYTES",
+    128 << 20,
+    "bytes",
+    "Activations that a run of precision variants keeps of its last layers for the way back; those of the others are computed again.",
+)
 EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Exit feedback runs all samples as one batch.")
 EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest cut of a sample in exit feedback.")
 EXIT_TOKENS = _limit("EXIT_TOKENS", 65_536, "tokens", "Measured tokens of exit feedback: their hidden states at every layer are kept.")

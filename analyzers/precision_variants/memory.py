@@ -2,6 +2,7 @@
 
 import torch
 
+from analyzers import limits
 from analyzers.errors import ModelTooLarge
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
@@ -26,14 +27,15 @@ def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
 
 
 def run_bytes(opened: OpenModel, batch: Batch) -> int:
-    """What a run holds at most beside the activations of a layer: its logits and their gradient, hidden states, a layer cast and its
-    gradients, and the gradient of the embeddings and of the head.
+    """What a run holds at most beside the activations of a layer: those kept for the way back, its logits and their gradient, hidden
+    states, a layer cast and its gradients, and the gradient of the embeddings and of the head.
     """
     weights = weight_bytes(opened.outline, torch.float32)
     rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
     layers, hidden, vocabulary = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden, int(text_config(opened.outline).vocab_size)
     ends = min(weights, 2 * vocabulary * hidden * _FLOAT)
-    return rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT + 2 * (weights - ends // 2) // layers + 2 * ends
+    at_boundaries = rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT
+    return limits.PRECISION_KEPT_BYTES + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
 
 def place_of_reference(opened: OpenModel, batch: Batch, inside: bool) -> str | None:

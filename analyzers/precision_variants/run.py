@@ -2,8 +2,9 @@
 
 Between stages the model is as it was: weights, forwards and settings of torch are in place only while a stage computes. A layer runs once
 forward and once more on the way back, from what entered it, so that no more than one layer's activations and cast weights are held; the
-two runs give the same bits. The last layer is the first on the way back: its activations are kept instead. The decoder prepares masks and
-positions itself: it is run around layers that only note what they are given.
+two runs give the same bits. The last layer is the first on the way back: its activations are kept instead, and those of the layers before
+it as far as they are small (`kept`). The decoder prepares masks and positions itself: it is run around layers that only note what they are
+given.
 
 Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 """
@@ -22,6 +23,7 @@ from analyzers.language_models.head import LogitMap
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.arithmetic import arithmetic
 from analyzers.precision_variants.headroom import Peaks
+from analyzers.precision_variants.kept import Graph, KeptGraphs
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
 from analyzers.precision_variants.parts import Parts
 from analyzers.precision_variants.report import Kind
@@ -60,16 +62,6 @@ class _Call:
     named: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Graph:
-    """A layer that ran for its gradients: what entered and left, its weights, and where the gradients of its modules' results arrive."""
-
-    hidden: Tensor
-    output: Tensor
-    leaves: list[Leaf]
-    edges: dict[str, GradientEdge]
-
-
 class Run:
     """A run over ``token_ids`` (S, L + 1). Take all of `forward`, then of `backward`, which can be repeated.
 
@@ -85,7 +77,7 @@ class Run:
         self._weights = Weights(anatomy, way.settings, way.rounding)
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
-        self._last_layer: _Graph | None = None
+        self._graphs = KeptGraphs()
         self.logits: Tensor
         self.log_p: Tensor
 
@@ -99,11 +91,12 @@ class Run:
         for layer in range(last):
             inside: list[Captured] = []
             with self._stage():
-                graph = self._ran(layer, self._note(layer, inside), layer == last - 1)
+                self._graphs.make_room()
+                graph = self._ran(layer, self._note(layer, inside))
                 for leaf in graph.leaves:
                     self.weight_peaks.add(layer, leaf.tensor, leaf.name)
                 output = graph.output.detach()
-                self._last_layer = graph if layer == last - 1 else None
+                self._graphs.keep(graph)
                 del graph
             yield from inside
             del inside
@@ -152,7 +145,7 @@ class Run:
         yield self._arrived(f"layers.{last - 1}", last - 1, gradient)
         for layer in reversed(range(last)):
             with self._stage():
-                graph, self._last_layer = self._last_layer or self._ran(layer, None, True), None
+                graph = self._graphs.take(layer) or self._ran(layer, None)
                 leaves, edges = graph.leaves, graph.edges
                 wanted = [graph.hidden, *(leaf.tensor for leaf in leaves)]
                 every = _gradients(graph.output, [*wanted, *edges.values()], gradient)
@@ -196,8 +189,8 @@ class Run:
         self.backward_peaks.add(layer, gradient, name)
         return Captured("hidden_grad", name, layer, gradient)
 
-    def _ran(self, layer: int, note: Callable[[str, Tensor], None] | None, for_gradients: bool) -> _Graph:
-        """Run a layer. note: is given what each of its modules computes."""
+    def _ran(self, layer: int, note: Callable[[str, Tensor], None] | None) -> Graph:
+        """Run a layer for its gradients. note: is given what each of its modules computes."""
         edges: dict[str, GradientEdge] = {}
 
         def see(name: str, tensor: Tensor) -> None:
@@ -207,9 +200,9 @@ class Run:
                 edges[name] = get_gradient_edge(tensor)
 
         leaves = self._leaves(self.anatomy.inside[layer].values(), True)
-        with torch.set_grad_enabled(for_gradients), self._watched(layer, see):
-            hidden = self._hidden[layer].detach().requires_grad_(for_gradients)
-            return _Graph(hidden, self._layer(layer, hidden, leaves), leaves, edges)
+        with torch.enable_grad(), self._watched(layer, see):
+            hidden = self._hidden[layer].detach().requires_grad_()
+            return Graph(layer, hidden, self._layer(layer, hidden, leaves), leaves, edges)
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from analyzers import limits
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.run import Captured, Run, Way
@@ -68,8 +69,11 @@ def off(found: Tensor, exact: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_family_gives_the_same_bits_as_the_whole_model(name: str) -> None:
-    """In fp32 and bf16; and with every part in fp32 it is about as near or nearer, the stream and the logits being fp32 throughout."""
+def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 and bf16, the layers kept for the way back or run once more.
+
+    And with every part in fp32 it is about as near or nearer, the stream and the logits being fp32 throughout.
+    """
     model = build(ARCHITECTURES[name], ATTENTION[name], torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = {}
@@ -80,6 +84,11 @@ def test_every_family_gives_the_same_bits_as_the_whole_model(name: str) -> None:
         for key, exact in expected.items():
             assert found[preset][key].dtype == dtype
             assert torch.equal(found[preset][key], exact), key
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, "PRECISION_KEPT_BYTES", 0)
+            again = run(model, PRESETS[preset], ATTENTION[name])
+        assert found[preset].keys() == again.keys()
+        assert all(torch.equal(again[key], value) for key, value in found[preset].items())
     wide = run(model, PRESETS["bf16_max_precision"], ATTENTION[name])
     assert wide["hidden", "embeddings"].dtype == torch.bfloat16
     assert wide["hidden", "layers.0"].dtype == wide["hidden_grad", "layers.0"].dtype == wide["logits", "logits"].dtype == torch.float32

@@ -1,0 +1,85 @@
+"""Which layers are kept for the way back, and how large they are taken to be."""
+
+import gc
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from analyzers import limits
+from analyzers.precision_variants import run as runs
+from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.kept import Graph
+from analyzers.precision_variants.losses import cross_entropy
+from analyzers.precision_variants.run import Run, Way
+from analyzers.precision_variants.variants import PRESETS
+from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
+
+TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def made() -> Run:
+    return Run(Anatomy.of(build(ARCHITECTURES["llama"], "sdpa", torch.float32)), TOKENS, Way(PRESETS["bf16"], "sdpa"))
+
+
+@pytest.fixture
+def graphs(made: Run, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """Every layer that runs from now on, as long as somebody else keeps it."""
+    found: list[Graph] = []
+
+    def ran(*given: object) -> Graph:
+        found.append(own(*given))  # type: ignore[arg-type]
+        return found[-1]
+
+    own = Run._ran
+    monkeypatch.setattr(runs.Run, "_ran", ran)
+    return found
+
+
+def test_the_size_of_a_graph_is_that_of_what_autograd_saved(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against what autograd itself hands to hooks, which look at everything that is saved while the last layer runs."""
+    sizes, saved = [], []
+    own_size = Graph.nbytes
+
+    def nbytes(graph: Graph) -> int:
+        sizes.append((own_size(graph), graph.leaves))
+        return sizes[-1][0]
+
+    monkeypatch.setattr(Graph, "nbytes", nbytes)
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    steps = made.forward()
+    layers = len(made.anatomy.layers)
+    for _ in range(layers):  # embeddings and all layers but one
+        next(steps)
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        next(steps)
+    size, leaves = sizes[-1]
+    own = {parameter.untyped_storage().data_ptr() for parameter in made.anatomy.model.parameters()}
+    storages = [tensor.untyped_storage() for tensor in (*saved, *(leaf.tensor for leaf in leaves))]
+    expected = {storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr() not in own}
+    assert size == sum(expected.values()) > sum(leaf.tensor.nbytes for leaf in leaves) > 0
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_layers_are_kept_as_far_as_there_is_room(made: Run, graphs: list[Graph], room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(made.forward())
+    layers = len(made.anatomy.layers)
+    size = graphs[-1].nbytes()
+    again = Run(made.anatomy, TOKENS, made.way)
+    monkeypatch.setattr(limits, "PRECISION_KEPT_BYTES", (room + 1) * size + size // 2 if room else 0)
+    graphs.clear()
+    list(again.forward())
+    assert [graph.layer for graph in graphs] == list(range(layers))
+    graphs.clear()
+    _, coefficients = cross_entropy(again.log_p)
+    list(again.backward(coefficients, 1.0))
+    assert [graph.layer for graph in graphs] == list(reversed(range(max(0, layers - 1 - room))))
+    del graphs[:]
+    gc.collect()
+    list(again.backward(coefficients, 1.0))  # nothing is kept any more, and nothing needed that was
+    assert [graph.layer for graph in graphs] == list(reversed(range(layers)))

@@ -51,8 +51,8 @@ _LIMITS = f"""
 <p>The same models as for gradient conflict. Text is cut into rows of one length, one after the other, so that nothing is padded; at most
 {limits.PRECISION_SEQUENCES} sequences of {limits.PRECISION_TOKENS:,} tokens and {limits.PRECISION_VARIANTS} variants. Weights are loaded
 once, in fp32; of each run at most one layer more, or {limits.PRECISION_KEPT_BYTES >> 20} MiB of its last layers, is held beside them and
-the tensors of the reference. Random weights are drawn as the architecture does before training, by the seed. On a CPU products of 16-bit numbers are added up in fp32, whatever the setting, and TF32 is
-fp32: errors of reduced-precision reductions show on a GPU only.</p>
+the tensors of the reference. Random weights are drawn as the architecture does before training, by the seed. On a CPU products of 16-bit
+numbers are added up in fp32, whatever the setting, and TF32 is fp32: errors of reduced-precision reductions show on a GPU only.</p>
 """
 
 

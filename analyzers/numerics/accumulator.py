@@ -42,8 +42,9 @@ class Accumulator:
         elif codes.dtype == np.uint32:
             if self._fine is None:
                 self._fine = np.zeros(1 << 19, dtype=np.uint32)
-            self._fine_blocks += self._loops.count32(codes, self._table, self._fine)
-            self._magnitudes(codes, *self._loops.magnitudes32(codes))
+            fine_blocks, low, high, squares = self._loops.count32(codes, self._table, self._fine)
+            self._fine_blocks += fine_blocks
+            self._magnitudes(codes, low, high, squares)
         else:
             self._count64(codes)
 
@@ -71,16 +72,16 @@ class Accumulator:
     def _count_on_device(self, codes: NDArray[Any]) -> None:
         from analyzers.numerics import torch_kernels
 
-        table, low, high = torch_kernels.count(codes, self.dtype, "cuda")
+        table, low, high, squares = torch_kernels.count(codes, self.dtype, "cuda")
         index = np.flatnonzero(table)
         self._taken = self._taken.merge(BitHistogram(self.dtype, index, table[index]))
         if codes.dtype == np.uint32:
-            self._magnitudes(codes, low, high)
+            self._magnitudes(codes, low, high, squares)
         elif codes.dtype == np.uint64:
             self._exact64(codes)
 
-    def _magnitudes(self, codes: NDArray[np.uint32], low: int, high: int) -> None:
-        """Extremes and squares of fp32 patterns, given their smallest nonzero and largest |pattern|."""
+    def _magnitudes(self, codes: NDArray[np.uint32], low: int, high: int, squares: float) -> None:
+        """Extremes and squares of fp32 patterns, given their smallest nonzero and largest |pattern|, and the squares of all of them."""
         if codes.size == 0 or high == 0:
             return
         values = codes.view(np.float32)
@@ -90,9 +91,9 @@ class Accumulator:
             nonzero = magnitudes[magnitudes != 0]
             if nonzero.size == 0:
                 return
-            low, high = int(nonzero.min()), int(nonzero.max())
+            low, high, squares = int(nonzero.min()), int(nonzero.max()), self._loops.squares(values, 1.0)
         to_float = np.array([low, high], dtype=np.uint32).view(np.float32)
-        self._extend(float(to_float[0]), float(to_float[1]), self._loops.squares(values, 1.0), 0)
+        self._extend(float(to_float[0]), float(to_float[1]), squares, 0)
         if to_float[1] >= FP16_OVERFLOW:
             magnitude = np.abs(values)
             self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())

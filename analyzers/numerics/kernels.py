@@ -4,17 +4,20 @@ Legend: ``codes`` are the stored patterns as unsigned integers, one per element.
 (plane, high half), where the plane tells how many low bits are zero: 0 for fewer than 13, then exactly 13, 14, 15,
 and 4 for 16 or more. That is what a 16-bit histogram would lose: with it, every question "is this value exact in a
 format of at most 10 mantissa bits?" is a lookup.
+
+Operations on narrow integers are cast back to their type: numba makes 64 bits of them, of which fewer fit into a vector.
 """
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import float64, int64, uint32, uint64
+from numba import float64, int64, uint16, uint32, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiler import jit
 from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
 from analyzers.numerics.runs import RUN_COUNTS
+from analyzers.numerics.vector_code import Code, intrinsic, types, word
 
 if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
@@ -23,21 +26,38 @@ if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import intersections as intersections
 
 _MASK16 = np.uint64(0xFFFF)
+_LINE = 64  # bytes of a line of a cache
+
+# A processor fetches ahead by itself only to the end of a page, and weights come from memory, a page after another.
+_AHEAD = 4096
+
+
+@intrinsic
+def _prefetch(context: Any, address: Any) -> Any:
+    """Have the line at an address brought near, if there is one."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        Code(builder).prefetch(arguments[0], word(0))
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), build
 
 
 @jit()
 def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
     """Add how often each 16-bit pattern occurs in ``codes`` (n,) to ``counts`` (1, 65536). No bin may pass 2^32 - 1."""
     bins = counts[0]
-    quads = codes.size // 4
-    words = codes[: 4 * quads].view(np.uint64)
-    for i in range(quads):  # one load for four elements; the stores are what limits this loop
-        word = words[i]
-        bins[word & _MASK16] += uint32(1)
-        bins[(word >> uint64(16)) & _MASK16] += uint32(1)
-        bins[(word >> uint64(32)) & _MASK16] += uint32(1)
-        bins[word >> uint64(48)] += uint32(1)
-    for i in range(4 * quads, codes.size):
+    here = uint64(codes.ctypes.data)
+    words = codes[: codes.size // 32 * 32].view(np.uint64)
+    for line in range(codes.size // 32):
+        _prefetch(uint64(here + uint64(_LINE * line + _AHEAD)))
+        for i in range(8 * line, 8 * line + 8):  # one load for four elements; the stores are what limits this loop
+            four = words[i]
+            bins[four & _MASK16] += uint32(1)
+            bins[(four >> uint64(16)) & _MASK16] += uint32(1)
+            bins[(four >> uint64(32)) & _MASK16] += uint32(1)
+            bins[four >> uint64(48)] += uint32(1)
+    for i in range(4 * words.size, codes.size):
         bins[codes[i]] += uint32(1)
 
 
@@ -50,26 +70,41 @@ def _plane_and_high_half(code: Any) -> Any:
     return (plane << uint32(16)) | (code >> uint32(16))
 
 
-@jit()
-def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int:
+@jit(fastmath={"reassoc", "contract"})
+def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]:
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536).
+
+    Returns how many blocks went to ``fine``; the smallest nonzero and the largest |pattern|, which orders like |value|, NaN and infinities
+    included, (2^32 - 1, 0) when all are zero; and the sum of squares in float64, not finite where a value is not.
 
     Works in blocks of 64, for in most files all values of a block are of one kind: no low 13 bits all zero (native),
     all low 16 bits zero (were bf16), or all low 13 bits zero (were fp16). The last kind goes to ``fine`` (2^19,), the
-    histogram of the 19 high bits, which `histogram.fold_fine` adds to ``counts``. Returns how many blocks did.
+    histogram of the 19 high bits, which `accumulator.fold_fine` adds to ``counts``.
     """
     planes = counts.reshape(-1)
     native = counts[0]
     bf16 = counts[4]
+    values = codes.view(np.float32)
+    here = uint64(codes.ctypes.data)
     fine_blocks = 0
+    low, high, squared = uint32(0xFFFFFFFF), uint32(0), 0.0
     whole = codes.size - codes.size % 64
     for start in range(0, whole, 64):
+        for line in range(0, 64 * 4, _LINE):
+            _prefetch(uint64(here + uint64(4 * start + _AHEAD + line)))
         block = codes[start : start + 64]
         least = uint32(0x1FFF)
         any_bits = uint32(0)
         for i in range(64):
-            least = min(least, block[i] & uint32(0x1FFF))
-            any_bits |= block[i]
+            least = min(least, uint32(block[i] & uint32(0x1FFF)))
+            any_bits = uint32(any_bits | block[i])
+        for i in range(64):
+            magnitude = uint32(block[i] & uint32(0x7FFFFFFF))
+            high = max(high, magnitude)
+            low = min(low, uint32(magnitude - uint32(1)))  # as unsigned: zero goes to the top, where the minimum ignores it
+        for i in range(start, start + 64):
+            x = float64(values[i])
+            squared += x * x
         if least != 0:
             for i in range(64):
                 native[block[i] >> uint32(16)] += uint32(1)
@@ -85,7 +120,10 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
                 planes[_plane_and_high_half(block[i])] += uint32(1)
     for i in range(whole, codes.size):
         planes[_plane_and_high_half(codes[i])] += uint32(1)
-    return fine_blocks
+        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
+        high, low = max(high, magnitude), min(low, uint32(magnitude - uint32(1)))
+        squared += float64(values[i]) * float64(values[i])
+    return fine_blocks, int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high), squared
 
 
 @jit()
@@ -107,21 +145,6 @@ def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDA
                 found += int64(block[i] != uint32(0))
             block[:] = 0
     return found
-
-
-@jit()
-def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
-    """Smallest nonzero and largest |pattern| in ``codes``, NaN and infinities included; (2^32 - 1, 0) when all are zero.
-
-    |pattern| orders like |value|. Subtracting one as unsigned sends zero to the top, where the minimum ignores it.
-    """
-    low = uint32(0xFFFFFFFF)
-    high = uint32(0)
-    for i in range(codes.size):
-        magnitude = codes[i] & uint32(0x7FFFFFFF)
-        high = max(high, magnitude)
-        low = min(low, uint32(magnitude - uint32(1)))
-    return int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high)
 
 
 @jit(fastmath={"reassoc", "contract"})
@@ -168,8 +191,9 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
     exceptions = uint32(0)
     for i in range(codes.size):
-        magnitude = codes[i] & uint32(0x7FFFFFFF)
-        exceptions |= uint32(magnitude & uint32(0xFFFF) != 0) & uint32(magnitude < uint32(0x7F800000))
+        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
+        cut = uint32(uint32(magnitude & uint32(0xFFFF)) != 0)
+        exceptions = uint32(exceptions | uint32(cut & uint32(magnitude < uint32(0x7F800000))))
     return bool(exceptions == 0)
 
 
@@ -178,14 +202,14 @@ def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
     values = codes.view(np.float32)
     exceptions = uint32(0)
     for i in range(codes.size):
-        magnitude = codes[i] & uint32(0x7FFFFFFF)
+        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
         # Below 2^-14 fp16 holds the multiples of 2^-24: adding and subtracting 1.5 * 2^23 rounds to whole ones.
         steps = values[i] * np.float32(2.0**24)
         off_grid = uint32((steps + np.float32(12582912.0)) - np.float32(12582912.0) != steps)
-        off_range = uint32(magnitude >= uint32(0x47800000)) | uint32(magnitude & uint32(0x1FFF) != 0)
-        small = uint32(magnitude < uint32(0x38800000))
+        off_range = uint32(uint32(magnitude >= uint32(0x47800000)) | uint32(uint32(magnitude & uint32(0x1FFF)) != 0))
+        small = magnitude < uint32(0x38800000)
         finite = uint32(magnitude < uint32(0x7F800000))
-        exceptions |= finite & ((small & off_grid) | ((small ^ uint32(1)) & off_range))
+        exceptions = uint32(exceptions | uint32(finite & (off_grid if small else off_range)))
     return bool(exceptions == 0)
 
 
@@ -206,11 +230,11 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 @jit()
 def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
-    exceptions = np.uint16(0)
+    exceptions = uint16(0)
     for i in range(codes.size):
-        magnitude = codes[i] & np.uint16(0x7FFF)
-        normal = np.uint16(magnitude >= np.uint16(0x0400)) & np.uint16(magnitude < np.uint16(0x7C00))
-        exceptions |= normal & np.uint16(magnitude & np.uint16(7) != 0)
+        magnitude = uint16(codes[i] & uint16(0x7FFF))
+        normal = uint16(uint16(magnitude >= uint16(0x0400)) & uint16(magnitude < uint16(0x7C00)))
+        exceptions = uint16(exceptions | uint16(normal & uint16(uint16(magnitude & uint16(7)) != 0)))
     return bool(exceptions == 0)
 
 
@@ -346,7 +370,6 @@ def warm() -> None:
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))
-    magnitudes32(codes32)
     exact_rows32(codes32, 128, 8)
     squares(codes32.view(np.float32), 1.0)
     squares(np.zeros(4), 1.0)

@@ -27,7 +27,7 @@ def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
     counts[0] += np.bincount(codes, minlength=1 << 16).astype(np.uint32)
 
 
-def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int:
+def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]:
     """See `kernels.count32`; ``fine`` is not used."""
     index = codes >> np.uint32(16)
     for mask in _LOW_BITS:
@@ -36,7 +36,10 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
         np.add.at(counts.reshape(-1), index, np.uint32(1))
     else:
         counts += np.bincount(index, minlength=counts.size).astype(np.uint32).reshape(counts.shape)
-    return 0
+    magnitudes = codes & np.uint32(0x7FFFFFFF)
+    low, high = (magnitudes[magnitudes != 0].min(initial=0xFFFFFFFF), magnitudes.max(initial=0))
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        return 0, int(low), int(high), squares(codes.view(np.float32), 1.0)
 
 
 def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
@@ -45,13 +48,6 @@ def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDA
     index[: occupied.size], counts[: occupied.size] = occupied, table[occupied]
     table[occupied] = 0
     return occupied.size
-
-
-def magnitudes32(codes: NDArray[np.uint32]) -> tuple[int, int]:
-    """See `kernels.magnitudes32`."""
-    magnitudes = codes & np.uint32(0x7FFFFFFF)
-    nonzero = magnitudes[magnitudes != 0]
-    return int(nonzero.min(initial=0xFFFFFFFF)), int(nonzero.max(initial=0))
 
 
 def squares(values: NDArray[np.floating[Any]], scale: float) -> float:

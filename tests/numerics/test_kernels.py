@@ -37,7 +37,15 @@ def plane(code: int) -> int:
 
 def counted32(codes: Codes) -> tuple[NDArray[np.uint32], int]:
     table, fine = np.zeros((5, 65536), dtype=np.uint32), np.zeros(1 << 19, dtype=np.uint32)
-    blocks = kernels.count32(codes, table, fine)
+    blocks, low, high, squares = kernels.count32(codes, table, fine)
+    magnitudes = (codes & np.uint32(0x7FFFFFFF)).tolist()
+    assert (low, high) == (min((m for m in magnitudes if m), default=0xFFFFFFFF), max(magnitudes, default=0))
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        values = codes.view(np.float32).astype(np.float64)
+    if np.isfinite(values).all():
+        assert squares == pytest.approx(fsum((values * values).tolist()), rel=1e-14)
+    else:
+        assert not np.isfinite(squares)
     fold_fine(fine, table)
     assert not fine.any()
     return table, blocks
@@ -126,11 +134,10 @@ def test_fold_fine_of_every_pattern_of_19_bits() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 2**32 - 1) | st.sampled_from([0, 1 << 31, 0x7F800000, 0xFFFFFFFF, 0x80000001]), max_size=40))
-def test_magnitudes32(values: list[int]) -> None:
-    magnitudes = [v & 0x7FFFFFFF for v in values]
-    expected = (min((m for m in magnitudes if m), default=0xFFFFFFFF), max(magnitudes, default=0))
-    assert kernels.magnitudes32(np.array(values, dtype=np.uint32)) == expected
+@given(st.lists(st.integers(0, 2**32 - 1) | st.sampled_from([0, 1 << 31, 0x7F800000, 0xFFFFFFFF, 0x80000001]), max_size=140))
+def test_count32_of_any_patterns(values: list[int]) -> None:
+    codes = np.array(values, dtype=np.uint32)
+    np.testing.assert_array_equal(counted32(codes)[0], expected32(codes))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.125])

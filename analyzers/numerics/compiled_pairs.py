@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -161,9 +162,9 @@ def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _comparable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
-    """`_pieces`, but for bf16 and bf16 the patterns themselves."""
+    """`_pieces`, but of bf16 and fp32 the patterns themselves."""
     base, tuned = _plain(base), _plain(tuned)
-    if dtypes != ("BF16", "BF16"):
+    if not set(dtypes) <= {"BF16", "F32"}:
         yield from _pieces(base, tuned, dtypes, step)
         return
     for first in range(0, base.size, step):
@@ -204,11 +205,13 @@ def _wide(codes: NDArray[Any], dtype: str, side: int) -> NDArray[np.uint32]:
 
 def warm() -> None:
     """Compile every loop over pairs, or load it from numba's cache."""
-    for dtype, code_type in (("BF16", np.uint16), ("F32", np.uint32)):
-        codes, both = np.arange(FEW + 1, dtype=code_type), (dtype, dtype)
-        count_pairs(codes, codes, both, 0.5, PairTables())
-        changed_mask(codes, codes, both)
-        changed_rows(codes, codes, both, None, np.zeros(1, dtype=np.bool_))
+    codes = {"BF16": np.arange(FEW + 1, dtype=np.uint16), "F32": np.arange(FEW + 1, dtype=np.uint32)}
+    for both in product(codes, codes):
+        base, tuned = (codes[dtype] for dtype in both)
+        count_pairs(base, tuned, both, 0.5, PairTables())
+        changed_mask(base, tuned, both)
+        changed_rows(base, tuned, both, None, np.zeros(1, dtype=np.bool_))
     for dtype, width in (("BF16", 2), ("F16", 2), ("F8_E4M3", 1)):
         _wide(np.zeros(1, dtype=f"u{width}"), dtype, 0)
+    pair_vectors.fill_group(_scratch.rest, 0)
     intersections(np.zeros((1, 8), dtype=np.uint8))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzers.numerics.compiler import jit
 from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
 from analyzers.numerics.runs import RUN_COUNTS
-from analyzers.numerics.vector_code import Code, intrinsic, types, word
+from analyzers.numerics.vector_code import LINE, prefetch
 
 if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
@@ -26,21 +26,9 @@ if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import intersections as intersections
 
 _MASK16 = np.uint64(0xFFFF)
-_LINE = 64  # bytes of a line of a cache
 
-# A processor fetches ahead by itself only to the end of a page, and weights come from memory, a page after another.
+# Bytes beyond what is counted that are asked for meanwhile: weights come from memory, and the machine itself does not look beyond a page.
 _AHEAD = 4096
-
-
-@intrinsic
-def _prefetch(context: Any, address: Any) -> Any:
-    """Have the line at an address brought near, if there is one."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        Code(builder).prefetch(arguments[0], word(0))
-        return context.get_dummy_value()
-
-    return types.void(types.uint64), build
 
 
 @jit()
@@ -50,7 +38,7 @@ def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
     here = uint64(codes.ctypes.data)
     words = codes[: codes.size // 32 * 32].view(np.uint64)
     for line in range(codes.size // 32):
-        _prefetch(uint64(here + uint64(_LINE * line + _AHEAD)))
+        prefetch(uint64(here + uint64(LINE * line + _AHEAD)))
         for i in range(8 * line, 8 * line + 8):  # one load for four elements; the stores are what limits this loop
             four = words[i]
             bins[four & _MASK16] += uint32(1)
@@ -90,8 +78,8 @@ def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray
     low, high, squared = uint32(0xFFFFFFFF), uint32(0), 0.0
     whole = codes.size - codes.size % 64
     for start in range(0, whole, 64):
-        for line in range(0, 64 * 4, _LINE):
-            _prefetch(uint64(here + uint64(4 * start + _AHEAD + line)))
+        for line in range(0, 64 * 4, LINE):
+            prefetch(uint64(here + uint64(4 * start + _AHEAD + line)))
         block = codes[start : start + 64]
         least = uint32(0x1FFF)
         any_bits = uint32(0)

@@ -150,6 +150,8 @@ def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed
         vectors = builder.mul(groups, word(GROUP // _LANES32))
         with code.each(vectors) as loop:
             offset = builder.mul(loop.index, word(VECTOR_BYTES))
+            for side in (base, tuned):
+                code.prefetch(side, builder.add(offset, word(_AHEAD)))
             w, v = code.load(base, offset, INT32), code.load(tuned, offset, INT32)
             magnitudes = [builder.and_(each, code.like(each, _MAGNITUDE)) for each in (w, v)]
             larger = code.bits_as(code.larger(code.larger(*magnitudes), code.like(w, _NORMAL)), FLOAT32)

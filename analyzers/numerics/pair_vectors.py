@@ -13,6 +13,7 @@ from numba.extending import intrinsic
 from numba.extending import overload as _overload
 
 from analyzers.numerics import compiler
+from analyzers.numerics.vector_code import LINE, prefetch
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
 STRETCH = 4  # blocks looked through before those with many differences are counted, and the differing pairs of the others
@@ -143,6 +144,8 @@ def fp32_again(codes: Any, room: Any) -> Any:
 @overload(fp32)
 def _fp32(codes: Any, room: Any) -> Any:
     def widened(codes: Any, room: Any) -> Any:
+        for line in range(0, 2 * codes.size, LINE):
+            prefetch(uint64(address(codes) + uint64(2 * BLOCK + line)))  # of the block that is next
         widen(codes, room)
         return room[: codes.size]
 

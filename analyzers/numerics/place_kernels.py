@@ -13,15 +13,17 @@ _WORDS = 256  # of each mask at a time: 64 masks of them stay in cache
 
 @jit()
 def flags(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.uint8]) -> None:
-    """Set ``out`` (n,) to 1 where the bf16 values of pairs differ, else 0. a, b: (n,) patterns of bf16, or of fp32."""
-    if a.itemsize == 2:  # known when compiled: one of the two ways remains
+    """Set ``out`` (n,) to 1 where the bf16 values of pairs differ, else 0. a, b: (n,) patterns, of bf16 or fp32 each."""
+    if a.itemsize == 2 and b.itemsize == 2:  # known when compiled: one of the two ways remains
         for i in range(a.size):
             one, other = uint16(a[i] & uint16(0x7FFF)), uint16(b[i] & uint16(0x7FFF))
             numbers = uint16(min(one, other)) <= uint16(0x7F80)
             out[i] = uint8(uint16(a[i]) != uint16(b[i])) & uint8(uint16(one | other) != uint16(0)) & uint8(numbers)
     else:
         for i in range(a.size):
-            out[i] = uint8(order(one_nan(uint32(a[i]))) != order(one_nan(uint32(b[i]))))
+            one = uint32(uint32(a[i]) << uint32(16 if a.itemsize == 2 else 0))
+            other = uint32(uint32(b[i]) << uint32(16 if b.itemsize == 2 else 0))
+            out[i] = uint8(order(one_nan(one)) != order(one_nan(other)))
 
 
 @jit()

@@ -11,6 +11,7 @@ from numba.extending import intrinsic as _untyped
 INT16, INT32, INT64 = (ir.IntType(bits) for bits in (16, 32, 64))
 FLOAT32, FLOAT64 = ir.FloatType(), ir.DoubleType()
 VECTOR_BYTES = 64
+LINE = 64  # bytes that a cache takes in together
 
 # Whether the machine can squeeze elements out of a vector; elsewhere LLVM would branch for each of them.
 SQUEEZES = "+avx512f" in binding.get_host_cpu_features().flatten().split(",")
@@ -163,6 +164,17 @@ class Code:
         module = self.builder.module
         declared = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [each.type for each in arguments]), name)
         return self.builder.call(declared, arguments, fastmath=flags)
+
+
+@intrinsic
+def prefetch(context: Any, address: Any) -> Any:
+    """`Code.prefetch` of an address, for loops that numba makes vectors of."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        Code(builder).prefetch(arguments[0], word(0))
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), build
 
 
 def _name(vector: Any) -> str:

@@ -205,7 +205,7 @@ def _wide(codes: NDArray[Any], dtype: str, side: int) -> NDArray[np.uint32]:
 
 def warm() -> None:
     """Compile every loop over pairs, or load it from numba's cache."""
-    codes = {"BF16": np.arange(FEW + 1, dtype=np.uint16), "F32": np.arange(FEW + 1, dtype=np.uint32)}
+    codes: dict[str, NDArray[Any]] = {"BF16": np.arange(FEW + 1, dtype=np.uint16), "F32": np.arange(FEW + 1, dtype=np.uint32)}
     for both in product(codes, codes):
         base, tuned = (codes[dtype] for dtype in both)
         count_pairs(base, tuned, both, 0.5, PairTables())

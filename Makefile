@@ -11,8 +11,9 @@ PORT ?= 7860
 
 python := .venv/bin/python
 pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
-# On all cores, where pip would use one; left to the first import, what a compiler warns of would be an error of the tests.
-compile := $(python) -W ignore -m compileall -qq -j 0 .venv/lib
+# On all cores, where pip would use one; left to the first import, what a compiler warns of would be an error of the tests. Without
+# the half of it of which few files are ever imported.
+compile := $(python) -W ignore -m compileall -qq -j 0 -x '/(models|tests|testing|_inductor|onnx)/|/sympy/' .venv/lib
 checksum = $(shell cat $(1) | cksum | cut -d ' ' -f 1)
 app_stamp := .venv/app-$(call checksum,requirements.txt)
 tests_stamp := .venv/tests-$(call checksum,requirements.txt tests/requirements.txt)

@@ -107,8 +107,8 @@ def _each(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[str
             found = variant.summary
             said = f"In {name} logits are off by {_percent(found.logits)}, gradients of parameters by {_percent(found.parameters_bw)}"
             if found.mid_max:
-                said = f"In {name} hidden states are off by {_percent(found.mid_median)} in the median layer and "
-                said += f"{_percent(found.mid_max)} in the worst ({found.mid_max_layer}), "
+                said = f"In {name} hidden states of the middle layers are off by {_percent(found.mid_median)} in the median and "
+                said += f"{_percent(found.mid_max)} in the worst (layer {found.mid_max_layer}), "
                 said += f"gradients by {_percent(found.mid_median_bw)} and {_percent(found.mid_max_bw)}"
             nats = f"; log-probabilities by {found.logprob_mean:.2g} nats on average and {found.logprob_max:.2g} at most"
             yield said + (nats if found.logprob_mean is not None and found.logprob_max is not None else "") + "."

@@ -85,22 +85,15 @@ class Partial:
     requests: int = 0
     seconds: float = 0.0
 
-    def finish(self, tensor: Tensor, counted: Counted) -> None:
-        """Take in a tensor of which everything planned was counted."""
-        self.results[tensor.name] = tensor_result(tensor, counted)
-        if _pool(tensor) in self.pools:
-            self.pools[_pool(tensor)].add(counted)
-        else:
-            self.pools[_pool(tensor)] = counted
-
 
 def _pool(tensor: Tensor) -> str:
     """Under which name values are pooled: by dtype, those that scales make apart from those that are as stored."""
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
 
 
-# Counts of one tensor that are kept apart: adding many up at once takes far less time than one by one.
-_HELD = 64
+# Counts of one tensor, of a few blocks each, and of whole tensors that are kept apart: adding many up at once takes far less time than
+# one by one.
+_HELD, _POOLED = 64, 16
 
 
 class Collector:
@@ -111,6 +104,7 @@ class Collector:
         self.partial = Partial(part, parts)
         self._strata = plan.strata
         self._held: dict[str, list[Counted]] = {}
+        self._pooled: dict[str, list[Counted]] = {}
         names = {span.tensor.name for span in self.spans}
         self._spans_left = dict.fromkeys(names, 0)
         for span in plan.spans if parts > 1 else self.spans:
@@ -126,13 +120,19 @@ class Collector:
         held.append(counted)
         self._spans_left[tensor.name] -= 1
         if self._spans_left[tensor.name] == 0:
-            self.partial.finish(tensor, Counted.together(self._held.pop(tensor.name)))
+            whole = Counted.together(self._held.pop(tensor.name))
+            self.partial.results[tensor.name] = tensor_result(tensor, whole)
+            pooled = self._pooled.setdefault(_pool(tensor), [])
+            pooled.append(whole)
+            if len(pooled) >= _POOLED:
+                pooled[:] = [Counted.together(pooled)]
         elif len(held) >= _HELD:
             held[:] = [Counted.together(held)]
 
     def finish(self) -> Partial:
         """The part, once all of its spans were taken in."""
         self.partial.cut = {name: Counted.together(held) for name, held in self._held.items()}
+        self.partial.pools = {name: Counted.together(pooled) for name, pooled in self._pooled.items()}
         return self.partial
 
 
@@ -142,24 +142,24 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
     whole = Partial(0, 1)
-    cut: dict[str, Counted] = {}
+    pools: dict[str, list[Counted]] = {}
+    cut: dict[str, list[Counted]] = {}
     for partial in found:
         whole.results |= partial.results
         whole.blocks += partial.blocks
         whole.nbytes += partial.nbytes
         whole.requests += partial.requests
         whole.seconds += partial.seconds
-        for into, parts in ((whole.pools, partial.pools), (cut, partial.cut)):
+        for into, parts in ((pools, partial.pools), (cut, partial.cut)):
             for name, counted in parts.items():
-                if name in into:
-                    into[name].add(counted)
-                else:
-                    into[name] = counted
+                into.setdefault(name, []).append(counted)
     for tensor in floats:
         if tensor.name in cut:
-            whole.finish(tensor, cut.pop(tensor.name))
-    order = list(dict.fromkeys(map(_pool, floats)))
-    whole.pools = {name: whole.pools[name] for name in order if name in whole.pools}
+            counted = Counted.together(cut.pop(tensor.name))
+            whole.results[tensor.name] = tensor_result(tensor, counted)
+            pools.setdefault(_pool(tensor), []).append(counted)
+    order = dict.fromkeys(map(_pool, floats))
+    whole.pools = {name: Counted.together(pools[name]) for name in order if name in pools}
     return whole
 
 

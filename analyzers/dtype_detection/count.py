@@ -28,7 +28,7 @@ ROW_EVIDENCE = {"F32": 8, "F16": 10}
 
 @dataclass(slots=True)
 class Counted:
-    """Counts of some elements of one tensor; `add` merges (associative, commutative).
+    """Counts of some elements of one tensor, or of several; `together` merges (associative, commutative).
 
     runs: (RUN_COUNTS,) what runs of 128 neighbours hold, see `numerics.runs`.
     exact_rows: ancestor format -> rows exact in it throughout (in fp16: and not in bf16).
@@ -39,25 +39,16 @@ class Counted:
     runs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(RUN_COUNTS, dtype=np.int64))
     exact_rows: dict[str, int] = field(default_factory=dict)
 
-    def add(self, other: "Counted") -> None:
-        """Merge ``other`` into this one."""
-        self.histogram = self.histogram.merge(other.histogram)
-        self._add_beside(other)
-
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
-        """What adding one or more gives, in a fraction of the time where they are many."""
+        """One or more, merged."""
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
         for each in parts:
-            whole._add_beside(each)
+            whole.values += each.values
+            whole.runs += each.runs
+            for name, rows in each.exact_rows.items():
+                whole.exact_rows[name] = whole.exact_rows.get(name, 0) + rows
         return whole
-
-    def _add_beside(self, other: "Counted") -> None:
-        """Merge all but the histogram."""
-        self.values += other.values
-        self.runs += other.runs
-        for name, rows in other.exact_rows.items():
-            self.exact_rows[name] = self.exact_rows.get(name, 0) + rows
 
 
 class Counter:

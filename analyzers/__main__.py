@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
-from analyzers.numerics import leave_out_linear_algebra
 from analyzers.terminal import printable
 
 if TYPE_CHECKING:
@@ -78,8 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if signal.getsignal(signal.SIGINT) is _leave:
             sys.unraisablehook = _not_lost
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if __name__ == "__main__":
-            leave_out_linear_algebra()
         status: int = command.run(options)
         return status
     except MantissaError as error:
@@ -94,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End the process without taking it apart object by object: of numba's and torch's there are so many that it takes 0.4 s.
+    """End the process without taking it apart object by object: of torch's and LLVM's there are so many that it takes 0.4 s.
 
     What was registered to be done at the end is done.
     """

@@ -128,7 +128,7 @@ class PairSums:
 
 def _compiled_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds, floor: float) -> tuple[int, Matrix]:
     """``zeros`` and the matrices of `PairSums`, (9, S, S), of which the lower halves count."""
-    from analyzers.numerics.gram_kernels import add_pairs
+    from analyzers.numerics.grams import add_pairs
 
     grams, samples = pairs.gram.contiguous().numpy(), pairs.gram.shape[-1]
     below = np.array([np.inf, thresholds.gamma, thresholds.low, thresholds.high, 0], np.float32)

@@ -2,7 +2,6 @@
 
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, NARROW, Bins, bins
-from analyzers.numerics.compiler import leave_out_linear_algebra
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
 from analyzers.numerics.histogram import BitHistogram, sqrt_of
 from analyzers.numerics.loops import Loops, load, loops_for, warm
@@ -30,7 +29,6 @@ __all__ = [
     "bins",
     "changed_mask",
     "intersections",
-    "leave_out_linear_algebra",
     "load",
     "loops_for",
     "sqrt_of",

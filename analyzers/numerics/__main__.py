@@ -1,4 +1,4 @@
-"""``python -m analyzers.numerics`` compiles the kernels into numba's cache, so that no later start waits for it."""
+"""``python -m analyzers.numerics`` compiles the loops and keeps their machine code, so that no later start waits for it."""
 
 from analyzers.numerics import warm
 

@@ -14,7 +14,7 @@ from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
 class Accumulator:
     """Counts patterns of one dtype on one thread, and hands them over as a `BitHistogram`.
 
-    Reused from span to span: the tables are cleared, not allocated anew. ``loops`` does the counting (by default numba's);
+    Reused from span to span: the tables are cleared, not allocated anew. ``loops`` does the counting (by default compiled loops);
     with ``device`` "cuda" torch does.
     """
 

@@ -1,4 +1,4 @@
-"""The counting of pairs by the loops of `pair_kernels`: which loop for which dtypes, and what they need."""
+"""The counting of pairs by compiled loops: which one for which dtypes, and what they need."""
 
 import threading
 from collections.abc import Iterator
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics import pair_blocks, pair_kernels, pair_vectors, place_kernels, plain_pairs
+from analyzers.numerics import plain_pairs
+from analyzers.numerics.machine_code import Loop
 from analyzers.numerics.pair_cells import (
     ALL,
     BASE_SQUARE,
     CHANGED,
     COUNTS,
     DIFFER,
+    GROUP,
     JOINT_CELLS,
     LARGEST,
     MOVED,
@@ -23,14 +25,13 @@ from analyzers.numerics.pair_cells import (
     NONFINITE_DIFFER,
     PROBE,
     REACH,
+    REST,
     SQUARE,
     SUMS,
     UPDATE_MAX,
     UPDATE_SQUARE,
 )
-from analyzers.numerics.pair_kernels import REST
 from analyzers.numerics.pair_tables import PairCounts, PairTables
-from analyzers.numerics.pair_vectors import GROUP
 
 # Number of the first pair, and patterns of the two sides.
 Piece = tuple[int, NDArray[Any], NDArray[Any]]
@@ -40,6 +41,11 @@ PIECE = 1 << 16
 
 # Fewer pairs of bf16 are widened too: looking through the joint cells would take longer than counting them.
 FEW = 1 << 14
+
+_count16, _fold, _look_up = (Loop("pair_kernels", name) for name in ("count16", "fold", "look_up"))
+_count32 = Loop("pair_blocks", "count32")
+_fill_group, _widen = (Loop("pair_vectors", name) for name in ("fill_group", "widen"))
+_flags, _pack, _mark, _intersections = (Loop("place_kernels", name) for name in ("flags", "pack", "mark", "intersections"))
 
 _NO_CELLS = np.zeros(0, dtype=np.uint32)
 
@@ -75,15 +81,15 @@ def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]
     base, tuned = _plain(base), _plain(tuned)
     whole = base.size // GROUP * GROUP
     if dtypes == ("BF16", "BF16") and base.size > FEW:
-        _count16(base[:whole], tuned[:whole], eta, cells, counts, sums)
+        _count_bf16(base[:whole], tuned[:whole], eta, cells, counts, sums)
     else:
         for w, v in _countable(base[:whole], tuned[:whole], dtypes):
-            pair_blocks.count32(w, v, True, eta, cells, counts, sums)
+            _count32(w, v, True, eta, cells, counts, sums)
     if whole < base.size:
         last = np.zeros((2, GROUP), dtype=np.uint32)  # filled up with pairs of zeros, which count nowhere
         for _, w, v in _pieces(base[whole:], tuned[whole:], dtypes, PIECE):
             last[0, : w.size], last[1, : w.size] = w, v
-        pair_blocks.count32(last[0], last[1], True, eta, cells, counts, sums)
+        _count32(last[0], last[1], True, eta, cells, counts, sums)
     changed, probe, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
     every, moved = sums[ALL:MOVED].tolist(), sums[MOVED:].tolist()
     if tables is not None:
@@ -102,7 +108,7 @@ def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]
     )
 
 
-def _count16(
+def _count_bf16(
     base: NDArray[np.uint16], tuned: NDArray[np.uint16], eta: float, cells: NDArray[np.uint32], counts: NDArray[np.int64],
     sums: NDArray[np.float64],
 ) -> None:  # fmt: skip
@@ -110,11 +116,11 @@ def _count16(
     span = np.array([1 << 16, 0])
     start = 0
     while start < base.size:
-        start, sent = pair_kernels.count16(base, tuned, start, joint, rest, counts, sums, span)
+        start, sent = _count16(base, tuned, start, joint, rest, counts, sums, span)
         if sent:
-            sent = pair_vectors.fill_group(rest, sent)
-            pair_blocks.count32(rest[0, :sent], rest[1, :sent], False, eta, cells, counts, sums)
-    pair_kernels.fold(joint, _VALUES, span, eta, cells, counts, sums)
+            sent = _fill_group(rest, sent)
+            _count32(rest[0, :sent], rest[1, :sent], False, eta, cells, counts, sums)
+    _fold(joint, _VALUES, span, eta, cells, counts, sums)
 
 
 def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]:
@@ -124,10 +130,10 @@ def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str
     mask = np.zeros(-(-base.size // GROUP), dtype=np.uint64)
     found = np.zeros(PIECE, dtype=np.uint8)
     for first, a, b in _comparable(base, tuned, dtypes, PIECE):
-        place_kernels.flags(a, b, found[: a.size])
+        _flags(a, b, found[: a.size])
         found[a.size :] = 0
         words = mask[first // GROUP : -(-(first + a.size) // GROUP)]
-        place_kernels.pack(found[: GROUP * words.size], words)
+        _pack(found[: GROUP * words.size], words)
     return mask.astype("<u8", copy=False).view(np.uint8)[: -(-base.size // 8)]
 
 
@@ -143,13 +149,13 @@ def changed_rows(
     if length <= PIECE:
         for first, a, b in _comparable(base, tuned, dtypes, PIECE // length * length):
             here = marked[first // length : (first + a.size) // length]
-            place_kernels.mark(a, b, none if columns is None else columns.view(np.uint8), here)
+            _mark(a, b, none if columns is None else columns.view(np.uint8), here)
         return
     for row in range(rows.size):
         part = slice(row * length, (row + 1) * length)
         for first, a, b in _comparable(base[part], tuned[part], dtypes, PIECE):
             here = none if columns is None else columns.view(np.uint8)[first : first + a.size]
-            place_kernels.mark(a, b, here, marked[row : row + 1])
+            _mark(a, b, here, marked[row : row + 1])
 
 
 def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -157,7 +163,7 @@ def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
     words = np.zeros((len(masks), -(-masks.shape[1] // 8)), dtype=np.uint64)
     words.view(np.uint8)[:, : masks.shape[1]] = masks
     shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
-    place_kernels.intersections(words, shared)
+    _intersections(words, shared)
     return shared
 
 
@@ -187,8 +193,8 @@ def _countable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str])
 
 
 def _plain(codes: NDArray[Any]) -> NDArray[Any]:
-    """The same, copied if need be: arrays that are read-only, or do not lie as usual, would have loops of their own compiled."""
-    return np.require(codes, requirements=("C", "A", "W"))
+    """The same, copied if need be: loops take arrays whose elements lie side by side."""
+    return np.ascontiguousarray(codes)
 
 
 def _wide(codes: NDArray[Any], dtype: str, side: int) -> NDArray[np.uint32]:
@@ -197,14 +203,14 @@ def _wide(codes: NDArray[Any], dtype: str, side: int) -> NDArray[np.uint32]:
         return codes
     wide = _scratch.wide[side, : codes.size]
     if dtype == "BF16":
-        pair_vectors.widen(codes, wide)
+        _widen(codes, wide)
     else:
-        pair_kernels.look_up(codes, plain_pairs.fp32_table(dtype), wide)
+        _look_up(codes, plain_pairs.fp32_table(dtype), wide)
     return wide
 
 
 def warm() -> None:
-    """Compile every loop over pairs, or load it from numba's cache."""
+    """Load every loop over pairs, compiled if that was never done."""
     codes: dict[str, NDArray[Any]] = {"BF16": np.arange(FEW + 1, dtype=np.uint16), "F32": np.arange(FEW + 1, dtype=np.uint32)}
     for both in product(codes, codes):
         base, tuned = (codes[dtype] for dtype in both)
@@ -213,5 +219,5 @@ def warm() -> None:
         changed_rows(base, tuned, both, None, np.zeros(1, dtype=np.bool_))
     for dtype, width in (("BF16", 2), ("F16", 2), ("F8_E4M3", 1)):
         _wide(np.zeros(1, dtype=f"u{width}"), dtype, 0)
-    pair_vectors.fill_group(_scratch.rest, 0)
+    _fill_group(_scratch.rest, 0)
     intersections(np.zeros((1, 8), dtype=np.uint8))

@@ -1,23 +1,11 @@
-"""The loops over bits: numba on the CPU. They release the GIL, so that threads run them side by side; compiled once, then cached.
-
-Legend: ``codes`` are the stored patterns as unsigned integers, one per element. The 32-bit histogram is indexed by
-(plane, high half), where the plane tells how many low bits are zero: 0 for fewer than 13, then exactly 13, 14, 15,
-and 4 for 16 or more. That is what a 16-bit histogram would lose: with it, every question "is this value exact in a
-format of at most 10 mantissa bits?" is a lookup.
-
-Operations on narrow integers are cast back to their type: numba makes 64 bits of them, of which fewer fit into a vector.
-"""
+"""The loops over bits, compiled: `compiled` has them, and documents each. They release the GIL, so that threads run them side by side."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import float64, int64, uint16, uint32, uint64
-from numpy.typing import NDArray
 
-from analyzers.numerics.compiler import jit
-from analyzers.numerics.run_kernels import runs_of_few_significands as runs_of_few_significands
+from analyzers.numerics.machine_code import Loop
 from analyzers.numerics.runs import RUN_COUNTS
-from analyzers.numerics.vector_code import LINE, prefetch
 
 if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
@@ -25,309 +13,15 @@ if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
     from analyzers.numerics.compiled_pairs import intersections as intersections
 
-_MASK16 = np.uint64(0xFFFF)
-
-# Bytes beyond what is counted that are asked for meanwhile: weights come from memory, and the machine itself does not look beyond a page.
-_AHEAD = 4096
-
-
-@jit()
-def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
-    """Add how often each 16-bit pattern occurs in ``codes`` (n,) to ``counts`` (1, 65536). No bin may pass 2^32 - 1."""
-    bins = counts[0]
-    here = uint64(codes.ctypes.data)
-    words = codes[: codes.size // 32 * 32].view(np.uint64)
-    for line in range(codes.size // 32):
-        prefetch(uint64(here + uint64(LINE * line + _AHEAD)))
-        for i in range(8 * line, 8 * line + 8):  # one load for four elements; the stores are what limits this loop
-            four = words[i]
-            bins[four & _MASK16] += uint32(1)
-            bins[(four >> uint64(16)) & _MASK16] += uint32(1)
-            bins[(four >> uint64(32)) & _MASK16] += uint32(1)
-            bins[four >> uint64(48)] += uint32(1)
-    for i in range(4 * words.size, codes.size):
-        bins[codes[i]] += uint32(1)
-
-
-@jit(inline="always")
-def _plane_and_high_half(code: Any) -> Any:
-    plane = uint32((code & uint32(0x1FFF)) == 0)
-    plane += uint32((code & uint32(0x3FFF)) == 0)
-    plane += uint32((code & uint32(0x7FFF)) == 0)
-    plane += uint32((code & uint32(0xFFFF)) == 0)
-    return (plane << uint32(16)) | (code >> uint32(16))
-
-
-@jit(fastmath={"reassoc", "contract"})
-def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]:
-    """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536).
-
-    Returns how many blocks went to ``fine``; the smallest nonzero and the largest |pattern|, which orders like |value|, NaN and infinities
-    included, (2^32 - 1, 0) when all are zero; and the sum of squares in float64, not finite where a value is not.
-
-    Works in blocks of 64, for in most files all values of a block are of one kind: no low 13 bits all zero (native),
-    all low 16 bits zero (were bf16), or all low 13 bits zero (were fp16). The last kind goes to ``fine`` (2^19,), the
-    histogram of the 19 high bits, which `accumulator.fold_fine` adds to ``counts``.
-    """
-    planes = counts.reshape(-1)
-    native = counts[0]
-    bf16 = counts[4]
-    values = codes.view(np.float32)
-    here = uint64(codes.ctypes.data)
-    fine_blocks = 0
-    low, high, squared = uint32(0xFFFFFFFF), uint32(0), 0.0
-    whole = codes.size - codes.size % 64
-    for start in range(0, whole, 64):
-        for line in range(0, 64 * 4, LINE):
-            prefetch(uint64(here + uint64(4 * start + _AHEAD + line)))
-        block = codes[start : start + 64]
-        least = uint32(0x1FFF)
-        any_bits = uint32(0)
-        for i in range(64):
-            least = min(least, uint32(block[i] & uint32(0x1FFF)))
-            any_bits = uint32(any_bits | block[i])
-        for i in range(64):
-            magnitude = uint32(block[i] & uint32(0x7FFFFFFF))
-            high = max(high, magnitude)
-            low = min(low, uint32(magnitude - uint32(1)))  # as unsigned: zero goes to the top, where the minimum ignores it
-        for i in range(start, start + 64):
-            x = float64(values[i])
-            squared += x * x
-        if least != 0:
-            for i in range(64):
-                native[block[i] >> uint32(16)] += uint32(1)
-        elif any_bits & uint32(0xFFFF) == 0:
-            for i in range(64):
-                bf16[block[i] >> uint32(16)] += uint32(1)
-        elif any_bits & uint32(0x1FFF) == 0:
-            fine_blocks += 1
-            for i in range(64):
-                fine[block[i] >> uint32(13)] += uint32(1)
-        else:
-            for i in range(64):
-                planes[_plane_and_high_half(block[i])] += uint32(1)
-    for i in range(whole, codes.size):
-        planes[_plane_and_high_half(codes[i])] += uint32(1)
-        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
-        high, low = max(high, magnitude), min(low, uint32(magnitude - uint32(1)))
-        squared += float64(values[i]) * float64(values[i])
-    return fine_blocks, int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high), squared
-
-
-@jit()
-def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
-    """Set ``index`` and ``counts`` (n,) to the occupied bins of ``table`` (n,), ascending, and to what they hold; clears the table.
-
-    Returns how many there are. n is a multiple of 64: most blocks of so many bins hold nothing, and are passed over.
-    """
-    found = 0
-    for start in range(0, table.size, 64):
-        block = table[start : start + 64]
-        some = uint32(0)
-        for i in range(64):
-            some |= block[i]
-        if some != uint32(0):
-            for i in range(64):
-                index[found] = start + i
-                counts[found] = block[i]
-                found += int64(block[i] != uint32(0))
-            block[:] = 0
-    return found
-
-
-@jit(fastmath={"reassoc", "contract"})
-def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
-    """Sum of (scale * x)^2 over ``values`` (n,), accumulated in float64. All values must be finite."""
-    total = float64(0.0)
-    for i in range(values.size):
-        x = float64(values[i]) * scale
-        total += x * x
-    return total
-
-
-@jit(inline="always")
-def _ones(low: Any, high: Any) -> int:
-    """How many bits are set in two 64-bit words; counting stops at 9."""
-    count = 0
-    while low != 0 and count < 9:
-        low &= low - uint64(1)
-        count += 1
-    while high != 0 and count < 9:
-        high &= high - uint64(1)
-        count += 1
-    return count
-
-
-@jit()
-def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
-    """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
-
-    At least ``need`` different informative values must be among them (see `_informative`): a row of ones or zeros
-    proves nothing. codes: (n,) whole rows of ``row`` elements. Most rows are left after their first 64 values.
-    """
-    bf16 = fp16 = 0
-    for start in range(0, codes.size // row * row, row):
-        first, end = min(start + 64, start + row), start + row
-        if _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end]):
-            bf16 += _informative(codes[start:end], 23, 8, need, 0, 0x10000)
-        elif _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end]):
-            fp16 += _informative(codes[start:end], 23, 8, need, 0xFFFF, 0x2000)
-    return int(bf16), int(fp16)
-
-
-@jit()
-def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
-    exceptions = uint32(0)
-    for i in range(codes.size):
-        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
-        cut = uint32(uint32(magnitude & uint32(0xFFFF)) != 0)
-        exceptions = uint32(exceptions | uint32(cut & uint32(magnitude < uint32(0x7F800000))))
-    return bool(exceptions == 0)
-
-
-@jit()
-def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
-    values = codes.view(np.float32)
-    exceptions = uint32(0)
-    for i in range(codes.size):
-        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
-        # Below 2^-14 fp16 holds the multiples of 2^-24: adding and subtracting 1.5 * 2^23 rounds to whole ones.
-        steps = values[i] * np.float32(2.0**24)
-        off_grid = uint32((steps + np.float32(12582912.0)) - np.float32(12582912.0) != steps)
-        off_range = uint32(uint32(magnitude >= uint32(0x47800000)) | uint32(uint32(magnitude & uint32(0x1FFF)) != 0))
-        small = magnitude < uint32(0x38800000)
-        finite = uint32(magnitude < uint32(0x7F800000))
-        exceptions = uint32(exceptions | uint32(finite & (off_grid if small else off_range)))
-    return bool(exceptions == 0)
-
-
-@jit()
-def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
-    """Count rows of fp16 patterns whose normal values all have the 3 low mantissa bits zero: exact in bf16.
-
-    Otherwise as `exact_rows32`. Subnormals have lost the bits that would tell.
-    """
-    count = 0
-    for start in range(0, codes.size // row * row, row):
-        first, end = min(start + 64, start + row), start + row
-        exact = _fp16_exact_in_bf16(codes[start:first]) and _fp16_exact_in_bf16(codes[first:end])
-        if exact and _informative(codes[start:end], 10, 5, need, 0, 8):
-            count += 1
-    return count
-
-
-@jit()
-def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
-    exceptions = uint16(0)
-    for i in range(codes.size):
-        magnitude = uint16(codes[i] & uint16(0x7FFF))
-        normal = uint16(uint16(magnitude >= uint16(0x0400)) & uint16(magnitude < uint16(0x7C00)))
-        exceptions = uint16(exceptions | uint16(normal & uint16(uint16(magnitude & uint16(7)) != 0)))
-    return bool(exceptions == 0)
-
-
-@jit()
-def _informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, last: int) -> bool:
-    """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
-
-    Informative are normal values but powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
-    and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
-    a row of bf16 values and one other is no row of fp16 values. And the ``last`` bit that the narrower format keeps must
-    be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone.
-    """
-    seen = uint64(0)
-    binades = uint64(0)
-    distinct = 0
-    top = (1 << exponent) - 1
-    magnitude = (uint64(1) << uint64(mantissa + exponent)) - uint64(1)
-    for i in range(codes.size):
-        code = uint64(codes[i]) & magnitude
-        stored = int64((code >> uint64(mantissa)) & uint64(top))
-        if beyond != 0 and code & uint64(beyond) == 0:
-            continue
-        if stored == 0 or stored == top or code & ((uint64(1) << uint64(mantissa)) - uint64(1)) == 0:
-            continue
-        if code & uint64(last):
-            binades |= uint64(1) << uint64(stored & 63)
-        slot = uint64(1) << ((code * uint64(0x9E3779B97F4A7C15)) >> uint64(58))
-        if seen & slot == 0:
-            seen |= slot
-            distinct += 1
-        if distinct >= need and _ones(binades, uint64(0)) >= 4:
-            return True
-    return False
-
-
-@jit()
-def decode_fp8(
-    codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> None:  # fmt: skip
-    """Set ``out`` (n,) to the values of ``codes`` (n,), which are elements of a tensor from number ``start`` on: table[code] x scale.
-
-    The tensor is (matrices, rows, columns), row-major, and each of its matrices is cut into blocks that share a scale. grid:
-    (rows, columns, rows of a block, columns of a block, rows of scales, columns of scales); scales: those from number ``base``
-    on, of (matrices, rows of scales, columns of scales), row-major; table: (256,) the value of each code.
-    """
-    columns, block_columns = grid[1], grid[3]
-    i = 0
-    while i < out.size:
-        row, column = divmod(start + i, columns)
-        first = _first_scale(row, grid) - base
-        end = min(i + columns - column, out.size)
-        block = column // block_columns
-        edge = i + (block + 1) * block_columns - column
-        while i < end:
-            stop = min(edge, end)
-            scale = scales[first + block]
-            part, values = codes[i:stop], out[i:stop]
-            for j in range(values.size):
-                values[j] = table[part[j]] * scale
-            i = stop
-            edge += block_columns
-            block += 1
-
-
-@jit()
-def decode_fp4(
-    codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> None:  # fmt: skip
-    """`decode_fp8` for codes of 4 bits, the first of a byte in its low half; ``codes`` begins with the byte that holds ``start``.
-
-    Blocks have an even number of columns, so that none begins inside a byte. table: (16,) the value of each code.
-    """
-    columns, block_columns = grid[1], grid[3]
-    i = 0
-    odd = start % 2
-    while i < out.size:
-        row, column = divmod(start + i, columns)
-        first = _first_scale(row, grid) - base
-        end = min(i + columns - column, out.size)
-        block = column // block_columns
-        edge = i + (block + 1) * block_columns - column
-        while i < end:
-            stop = min(edge, end)
-            scale = scales[first + block]
-            if (odd + i) % 2:
-                out[i] = table[codes[(odd + i) // 2] >> 4] * scale
-                i += 1
-            part, values = codes[(odd + i) // 2 : (odd + stop) // 2], out[i:stop]
-            for j in range(part.size):
-                values[2 * j] = table[part[j] & 15] * scale
-                values[2 * j + 1] = table[part[j] >> 4] * scale
-            if (odd + stop) % 2 and i < stop:
-                out[stop - 1] = table[codes[(odd + stop) // 2] & 15] * scale
-            i = stop
-            edge += block_columns
-            block += 1
-
-
-@jit(inline="always")
-def _first_scale(row: int, grid: Any) -> Any:
-    """Number of the scale that ``row`` begins with."""
-    matrix, inside = divmod(row, grid[0])
-    return (matrix * grid[4] + inside // grid[2]) * grid[5]
+count16: Any = Loop("count_kernels", "count16")
+count32: Any = Loop("count_kernels", "count32")
+take_counts: Any = Loop("count_kernels", "take_counts")
+squares: Any = Loop("count_kernels", "squares")
+exact_rows16: Any = Loop("count_kernels", "exact_rows16")
+exact_rows32: Any = Loop("count_kernels", "exact_rows32")
+decode_fp8: Any = Loop("count_kernels", "decode_fp8")
+decode_fp4: Any = Loop("count_kernels", "decode_fp4")
+runs_of_few_significands: Any = Loop("run_kernels", "runs_of_few_significands")
 
 
 def __getattr__(name: str) -> Any:
@@ -340,12 +34,12 @@ def __getattr__(name: str) -> Any:
 
 
 def start() -> None:
-    """Have numba ready: its first loop takes a quarter of a second, every further one a few milliseconds where it is first called."""
+    """Have the loader ready: the first loop takes a tenth of a second, every further one a few milliseconds where it is first called."""
     count16(np.zeros(4, dtype=np.uint16), np.zeros((1, 1 << 16), dtype=np.uint32))
 
 
 def warm() -> None:
-    """Compile every kernel, or load it from numba's cache: so that the first visitor does not wait for it."""
+    """Load every loop over one checkpoint, compiled if that was never done: so that the first visitor does not wait for it."""
     table = np.zeros((1, 1 << 16), dtype=np.uint32)
     planes = np.zeros((5, 1 << 16), dtype=np.uint32)
     runs = np.zeros(RUN_COUNTS, dtype=np.int64)

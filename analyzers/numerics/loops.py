@@ -10,12 +10,12 @@ from analyzers.numerics import plain
 from analyzers.numerics.pair_tables import PairCounts, PairTables
 from analyzers.numerics.plain import Grid
 
-# Up to here numpy is done before numba would be loaded.
+# Up to here numpy is done before compiled loops would be loaded.
 PLAIN_BYTES = 4 << 20
 
 
 class Loops(Protocol):
-    """What `kernels` (numba) and `plain` (numpy) both are. ``kernels`` documents each function."""
+    """What `kernels` (compiled) and `plain` (numpy) both are. `compiled` documents each function."""
 
     def count16(self, codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None: ...
     def count32(self, codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]: ...
@@ -46,7 +46,7 @@ class Loops(Protocol):
 
 
 def loops_for(nbytes: int) -> Loops:
-    """The loops to count ``nbytes`` of weights with: numba's, loaded and ready, unless numpy is done sooner."""
+    """The loops to count ``nbytes`` of weights with: compiled ones, loaded and ready, unless numpy is done sooner."""
     if nbytes <= PLAIN_BYTES:
         return plain
     return _compiled()
@@ -61,13 +61,13 @@ def _compiled() -> Loops:
 
 
 def load() -> None:
-    """Have numba's loops ready for a checkpoint that may be large, from a thread, say, while its headers are read."""
+    """Have the compiled loops ready for a checkpoint that may be large, from a thread, say, while its headers are read."""
     loops_for(PLAIN_BYTES + 1)
 
 
 def warm() -> None:
     """Load all compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
-    from analyzers.numerics import compiled_pairs, differences, gram_kernels, kernels
+    from analyzers.numerics import compiled_pairs, differences, grams, kernels
 
-    for module in (kernels, compiled_pairs, differences, gram_kernels):
+    for module in (kernels, compiled_pairs, differences, grams):
         module.warm()

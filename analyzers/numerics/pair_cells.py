@@ -35,6 +35,8 @@ JOINT_CELLS = 16 * JOINT_ROW
 REACH = 7
 
 CELLS = JOINT + JOINT_CELLS
+GROUP = 64  # pairs come to the loops in whole groups: which of one differ fits the bits of a word
+REST = 1 << 16  # pairs that the loop over bf16 may hand on at a time
 MOST = 0xFFFFFFFF  # pairs before a cell could overflow
 
 # What is counted besides: indices into an array of counts.

@@ -16,7 +16,7 @@ class PairCounter:
     """Counts pairs of patterns of two dtypes on one thread, and hands the counts over as `PairCounts`.
 
     eta: of the probe, in (0, 1). Magnitudes go to ``tables``, which no other thread may use meanwhile; without, they are not taken,
-    which is faster. ``loops`` does the counting (by default numba's); with ``device`` "cuda" torch does. Holds no memory of its own.
+    which is faster. ``loops`` does the counting (by default compiled loops); with ``device`` "cuda" torch does. Holds no memory of its own.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The loops of `kernels` in numpy: slower by a factor of ten and more, and ready at once.
 
-Loading numba takes half a second, which is all the time a small checkpoint should take. Same names, same arguments,
-same results; `kernels` says what each computes.
+Compiled ones take a tenth of a second to load, or, where none are kept yet, many to compile: more than a small checkpoint should take.
+Same names, same arguments, same results; `compiled` says what each computes.
 """
 
 from typing import Any

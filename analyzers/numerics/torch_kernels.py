@@ -1,4 +1,4 @@
-"""The bit histogram on a CUDA device, by torch. The same bins and the same counts as the numba kernels.
+"""The bit histogram on a CUDA device, by torch. The same bins and the same counts as the compiled loops.
 
 torch is imported when the first chunk is counted: nothing else of the numerics needs it. ``device`` may be any torch
 device; tests run the same code on CPU tensors.

@@ -21,7 +21,7 @@ from analyzers.gradient_conflict.pairs import Pairs, Thresholds
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.prompts import Encoded, collate
-from analyzers.numerics import gram_kernels, leave_out_linear_algebra
+from analyzers.numerics import grams
 
 VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 8192, 384, 1024, 8, 6
 SAMPLES, TOKENS, ANSWER = 32, 128, 32
@@ -78,8 +78,7 @@ WAYS = {
 
 def main(way: str) -> None:
     """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
-    leave_out_linear_algebra()  # as the command line does
-    gram_kernels.warm()  # libraries are not what is measured here
+    grams.warm()  # libraries are not what is measured here
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY,

@@ -429,7 +429,7 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path: Path) -> None:
     tensors = {"e_blocks": nbytes(64, 512, 16, 16), "e_scales": nbytes(64, 512, 16)}
     with opened(tmp_path, tensors) as checkpoint:
         tensor = checkpoint.tensors[0]
-        kernels.warm()  # numba's own memory is another matter
+        kernels.warm()  # what it takes to load them is another matter
         tracemalloc.start()
         try:
             steps = list(stream(checkpoint, whole_spans([tensor]), lambda span, chunks: sum(c.codes.size for c in chunks)))

@@ -46,7 +46,7 @@ def test_sharded_is_the_same_model_as_whole() -> None:
 
 @pytest.mark.parametrize("name", ["tiny-fp32", "tiny-fp16-as-fp32", "tiny-fp16-mixed", "tiny-bf16"])
 def test_compiled_loops_report_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples are small enough for the numpy loops; with numba's the report differs in the last bits of norms at most."""
+    """Samples are small enough for the numpy loops; with compiled ones the report differs in the last bits of norms at most."""
     plain = steady(exact(f"sample:{name}"))
     monkeypatch.setattr(loops, "PLAIN_BYTES", 0)
     assert _rounded(steady(exact(f"sample:{name}"))) == _rounded(plain)

@@ -21,7 +21,7 @@ Codes = NDArray[np.uint32]
 kernels: Any = compiled
 
 
-@pytest.fixture(autouse=True, scope="module", params=[compiled, plain], ids=["numba", "numpy"])
+@pytest.fixture(autouse=True, scope="module", params=[compiled, plain], ids=["compiled", "numpy"])
 def each_implementation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test here runs on both implementations of the loops."""
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The counting of pairs, by numpy and by numba, against an oracle in float64."""
+"""The counting of pairs, by numpy and by compiled loops, against an oracle in float64."""
 
 import itertools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hosti
 
 Codes = NDArray[Any]
 Dtypes = tuple[str, str]
-BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["numba", "numpy"])
+BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["compiled", "numpy"])
 ETA = 1e-3
 ABSOLUTE: Quantity = "absolute"
 RELATIVE: Quantity = "relative"
@@ -286,7 +286,7 @@ def test_chunks_of_any_size_in_any_order_count_the_same(loops: Loops, name: str)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_numba_counts_what_numpy_counts(name: str) -> None:
+def test_compiled_loops_count_what_numpy_counts(name: str) -> None:
     base, tuned, dtypes = PAIRS[name]()
     for eta in (1e-3, 0.01, 1e-9):
         (one, fast), (other, slow) = (counted(base, tuned, dtypes, eta, loops) for loops in (kernels, plain))

@@ -1,4 +1,4 @@
-"""Where pairs changed, by numpy and by numba, against masks made one value at a time by torch."""
+"""Where pairs changed, by numpy and by compiled loops, against masks made one value at a time by torch."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hosti
 
 Codes = NDArray[Any]
 Dtypes = tuple[str, str]
-BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["numba", "numpy"])
+BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["compiled", "numpy"])
 
 
 def changed(base: Codes, tuned: Codes, dtypes: Dtypes) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics import plain_runs, run_kernels
+from analyzers.numerics import kernels, plain_runs
 from analyzers.numerics.runs import (
     ALL_E2M1,
     DULL,
@@ -34,7 +34,7 @@ LAYOUTS = [(128, 0, 1), (256, 3, 8), (200, 1, 3), (96, 2, 1), (40, 0, 5), (16, 0
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 Values = NDArray[np.float64]
-each_implementation = pytest.mark.parametrize("loops", [run_kernels, plain_runs], ids=["numba", "numpy"])
+each_implementation = pytest.mark.parametrize("loops", [kernels, plain_runs], ids=["compiled", "numpy"])
 
 
 def stored(values: Values, dtype: str) -> NDArray[np.unsignedinteger]:
@@ -100,7 +100,7 @@ def test_runs_against_one_value_after_the_other(dtype: str, row: int, first: int
     rows = next(rows for rows in range(-(-640 // row), 2000) if rows * row % 32 == 0)
     for values in kinds(rng, rows * row, row):
         expected = slow_runs(stored(values, dtype).tolist(), row, first, *FIELDS[dtype], stride)
-        for loops in (run_kernels, plain_runs):
+        for loops in (kernels, plain_runs):
             assert counts(loops, values, dtype, row, first, stride).tolist() == expected
 
 
@@ -109,7 +109,7 @@ def test_runs_against_one_value_after_the_other(dtype: str, row: int, first: int
 def test_both_implementations_agree(seed: int, dtype: str, row: int, stride: int) -> None:
     rng = np.random.default_rng(seed)
     for values in kinds(rng, 32 * row, row):
-        first, second = (counts(loops, values, dtype, row, 1, stride).tolist() for loops in (run_kernels, plain_runs))
+        first, second = (counts(loops, values, dtype, row, 1, stride).tolist() for loops in (kernels, plain_runs))
         assert first == second
 
 

@@ -1,4 +1,4 @@
-"""The torch path counts exactly what the numba path counts. Its code is the same on any device: here it runs on the CPU."""
+"""The torch path counts exactly what the compiled path counts. Its code is the same on any device: here it runs on the CPU."""
 
 from dataclasses import replace
 from typing import Any

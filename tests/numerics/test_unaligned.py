@@ -12,7 +12,7 @@ from analyzers.numerics.runs import RUN_COUNTS
 from tests.numerics.values import hostile32, hostile64
 
 Codes = NDArray[Any]
-BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["numba", "numpy"])
+BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["compiled", "numpy"])
 ROW = 192
 FIELDS = {"BF16": (7, 8), "F16": (10, 5), "F32": (23, 8), "F64": (52, 11)}
 

@@ -1,4 +1,4 @@
-"""The loops over where pairs changed: numba on the CPU, like `kernels`. `plain_pairs` says what they compute."""
+"""The loops over where pairs changed. `plain_pairs` says what they compute."""
 
 from typing import Any
 
@@ -6,7 +6,10 @@ import numpy as np
 from numba import uint8, uint16, uint32, uint64
 from numpy.typing import NDArray
 
-from analyzers.numerics.pair_vectors import BLOCK, GROUP, differing8, jit, one_nan, ones, order
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.pair_vectors import BLOCK, differing8, one_nan, ones, order
+from analyzers.numerics.compiled.vector_code import room
+from analyzers.numerics.pair_cells import GROUP
 
 _WORDS = 256  # of each mask at a time: 64 masks of them stay in cache
 
@@ -29,7 +32,8 @@ def flags(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.uint8]) -> None:
 @jit()
 def pack(values: NDArray[np.uint8], out: NDArray[np.uint64]) -> None:
     """Set bit i of word k of ``out`` (n / 64,) where ``values[64 k + i]`` (n,) is not 0."""
-    nothing = np.zeros(GROUP, dtype=np.uint8)
+    nothing = room(uint8, GROUP)
+    nothing[:] = 0
     for word in range(out.size):
         out[word] = differing8(uint64(values.ctypes.data + GROUP * word), uint64(nothing.ctypes.data))
 
@@ -38,7 +42,7 @@ def pack(values: NDArray[np.uint8], out: NDArray[np.uint64]) -> None:
 def mark(a: NDArray[Any], b: NDArray[Any], columns: NDArray[np.uint8], rows: NDArray[np.uint8]) -> None:
     """Set to 1 what rows (r,) and columns (c,) of (r, c) pairs, row-major, changed. Without any columns only rows are looked for."""
     length = a.size // rows.size
-    found = np.empty(BLOCK, dtype=np.uint8)
+    found = room(uint8, BLOCK)
     for row in range(rows.size):
         step = BLOCK if columns.size else GROUP  # most rows show a change at once
         stop = 0

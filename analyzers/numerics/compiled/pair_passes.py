@@ -8,9 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import float64, int64, uint64
 
-from analyzers.numerics.pair_cells import ABSOLUTE, REACH, RELATIVE, RELATIVE_FIRST, RELATIVE_PLANE
-from analyzers.numerics.pair_vectors import GROUP
-from analyzers.numerics.vector_code import (
+from analyzers.numerics.compiled.vector_code import (
     FLOAT32,
     FLOAT64,
     INT16,
@@ -24,6 +22,7 @@ from analyzers.numerics.vector_code import (
     word,
     zeros,
 )
+from analyzers.numerics.pair_cells import ABSOLUTE, GROUP, REACH, RELATIVE, RELATIVE_FIRST, RELATIVE_PLANE
 
 # Bytes beyond what is looked at that are asked for meanwhile: the machine itself does not look beyond a page of 4 KiB.
 _AHEAD = 2048

@@ -1,23 +1,19 @@
 """What the loops over pairs are made of: vector comparisons that numba has no word for, and the order of bf16."""
 
 from collections.abc import Callable
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
 from numba import int32, int64, uint32, uint64
-from numba.core import config as numba_config
 from numba.extending import intrinsic
-from numba.extending import overload as _overload
 
-from analyzers.numerics import compiler
-from analyzers.numerics.vector_code import LINE, prefetch
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.vector_code import LINE, array_at, array_of, prefetch
+from analyzers.numerics.pair_cells import GROUP
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
 STRETCH = 4  # blocks looked through before those with many differences are counted, and the differing pairs of the others
-GROUP = 64  # elements whose comparison fits the bits of a word
 
 # Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
 FASTER = {"reassoc", "contract", "nsz"}
@@ -26,40 +22,7 @@ MAGNITUDE = np.uint32(0x7FFFFFFF)
 INFINITY = np.uint32(0x7F800000)
 NAN = np.uint32(0x7FC00000)
 
-config: Any = numba_config  # it has its settings from the environment: no checker knows them
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 _intrinsic = cast(Callable[[Any], Any], intrinsic)
-overload = cast(Callable[[Any], Callable[[F], F]], _overload)
-
-
-def cache_folder(folder: Path, modules: tuple[str, ...]) -> str:
-    """Where compiled loops are kept: a folder for each state of the ``modules`` (of ``folder``) that they are made of.
-
-    numba itself looks at the file of a function alone. What a function takes from another file, a constant or a function in turn,
-    could change unnoticed, and old code would write where new arrays end.
-    """
-    sources = b"".join((folder / f"{module}.py").read_bytes() for module in modules)
-    return str(Path(config.CACHE_DIR or folder / "__pycache__") / f"loops-{sha256(sources).hexdigest()[:12]}")
-
-
-_MODULES = ("pair_blocks", "pair_cells", "pair_kernels", "pair_passes", "pair_vectors", "place_kernels", "sketches", "vector_code")
-_FOLDER = cache_folder(Path(__file__).parent, _MODULES)
-
-
-def jit(**options: Any) -> Callable[[F], F]:
-    """Decorates a function of the loops: it releases the GIL, and is compiled once, then cached."""
-
-    def compiled(function: F) -> F:
-        usual = config.CACHE_DIR
-        config.CACHE_DIR = _FOLDER
-        try:
-            return compiler.jit(**options)(function)
-        finally:
-            config.CACHE_DIR = usual
-
-    return compiled
 
 
 def _differing(bits: int) -> Any:
@@ -131,39 +94,27 @@ def widen(codes: Any, out: Any) -> None:
         out[i] = uint32(codes[i]) << uint32(16)
 
 
-def fp32(codes: Any, room: Any) -> Any:
-    """The fp32 patterns of ``codes`` (n,): in ``room`` if those are of bf16."""
-    raise NotImplementedError("only within compiled loops")
-
-
-def fp32_again(codes: Any, room: Any) -> Any:
-    """What `fp32` found for the same two."""
-    raise NotImplementedError("only within compiled loops")
-
-
-@overload(fp32)
-def _fp32(codes: Any, room: Any) -> Any:
-    def widened(codes: Any, room: Any) -> Any:
+@jit()
+def widen_narrow(codes: Any, room: Any) -> None:
+    """Set ``room`` to the fp32 patterns of ``codes`` (n,) of bf16; of fp32 there is nothing to do."""
+    if codes.itemsize == 2:
         for line in range(0, 2 * codes.size, LINE):
             prefetch(uint64(address(codes) + uint64(2 * BLOCK + line)))  # of the block that is next
         widen(codes, room)
-        return room[: codes.size]
-
-    def same(codes: Any, room: Any) -> Any:
-        return codes
-
-    return widened if codes.dtype.bitwidth == 16 else same
 
 
-@overload(fp32_again)
-def _fp32_again(codes: Any, room: Any) -> Any:
-    def widened(codes: Any, room: Any) -> Any:
-        return room[: codes.size]
+@_intrinsic
+def fp32(context: Any, codes: Any, room: Any) -> Any:
+    """The fp32 patterns of ``codes`` (n,): what `widen_narrow` put into ``room``, or themselves."""
+    narrow = codes.dtype.bitwidth == 16
 
-    def same(codes: Any, room: Any) -> Any:
-        return codes
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not narrow:
+            return arguments[0]
+        size, data = (array_of(context, builder, *each) for each in zip(signature.args, arguments, strict=True))
+        return array_at(context, builder, signature.return_type, data.data, [size.nitems])
 
-    return widened if codes.dtype.bitwidth == 16 else same
+    return (room if narrow else codes)(codes, room), build
 
 
 @jit()

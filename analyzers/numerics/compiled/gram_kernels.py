@@ -1,29 +1,24 @@
-"""What Gram matrices of many units say about each pair of samples, summed over the units in one pass: numba on the CPU, like `kernels`."""
+"""What Gram matrices of many units say about each pair of samples, summed over the units in one pass."""
 
-import numba
 import numpy as np
 from numba import float32, uint32
 from numpy.typing import NDArray
 
-from analyzers.numerics.compiler import jit
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.vector_code import flat
 
 
-@jit(error_model="numpy")
+@jit()
 def add_pairs(
     grams: NDArray[np.float32], smallest: float, floor: float, thresholds: NDArray[np.float32],
-    sums: NDArray[np.float64], counts: NDArray[np.uint32],
+    sums: NDArray[np.float64], counts: NDArray[np.uint32], counted: NDArray[np.bool_], rows: NDArray[np.float32],
+    matrices: NDArray[np.float32],
 ) -> int:  # fmt: skip
-    """Add units' matrices to ``sums`` and ``counts``; returns how many units and samples have no gradient.
-
-    grams: (n, S, S). A sample counts in a unit where its square is above ``smallest`` and its norm not below ``floor``.
-    sums: (3, S * S), of Gram matrices, cosines and similarities. counts: (t, S * S), how often a pair counts and has a cosine below each of
-    ``thresholds`` (t,). cos = G[s, r] / (|s| |r|) and similarity 2|s||r| / (|s|^2 + |r|^2), in float32 and 0 where a pair does not count.
-    """
+    """`grams.add_pairs`, with room for what it works with: counted (S,), rows (2, S) and matrices (3, S * S)."""
     samples = grams.shape[1]
-    norms, inverse = np.empty(samples, np.float32), np.empty(samples, np.float32)
-    counted, no_pair = np.empty(samples, np.bool_), float32(np.inf)
-    cosines = np.empty(samples * samples, np.float32)
-    compared, similarities = np.empty_like(cosines), np.empty_like(cosines)
+    norms, inverse = rows[0], rows[1]
+    cosines, compared, similarities = matrices[0], matrices[1], matrices[2]
+    no_pair = float32(np.inf)
     zeros = 0
     # Simple loops over few arrays each: the compiler makes vectors of such ones, and long ones cost least.
     for unit in range(grams.shape[0]):
@@ -43,7 +38,7 @@ def add_pairs(
             else:
                 similarities[first : first + samples] = float32(0)
                 compared[first : first + samples] = no_pair
-        _add(sums[0], gram.ravel())
+        _add(sums[0], flat(gram))
         _add(sums[1], cosines)
         _add(sums[2], similarities)
         for number in range(thresholds.size):
@@ -51,32 +46,26 @@ def add_pairs(
     return zeros
 
 
-@numba.njit(inline="always")
+@jit(inline="always")
 def _cosines(row: NDArray[np.float32], factor: float, inverse: NDArray[np.float32], cosines: NDArray[np.float32]) -> None:
     for r in range(row.size):
         cosines[r] = row[r] * factor * inverse[r]
 
 
-@numba.njit(inline="always", error_model="numpy")
+@jit(inline="always")
 def _similarities(norm: float, inverse: NDArray[np.float32], similarities: NDArray[np.float32]) -> None:
     for r in range(inverse.size):
         ratio = norm * inverse[r]
         similarities[r] = ratio / (ratio * ratio + float32(1)) * float32(2)
 
 
-@numba.njit(inline="always")
+@jit(inline="always")
 def _add(total: NDArray[np.float64], numbers: NDArray[np.float32]) -> None:
     for i in range(total.size):
         total[i] += numbers[i]
 
 
-@numba.njit(inline="always")
+@jit(inline="always")
 def _count(count: NDArray[np.uint32], numbers: NDArray[np.float32], threshold: float) -> None:
     for i in range(count.size):
         count[i] += uint32(numbers[i] < threshold)
-
-
-def warm() -> None:
-    """Compile all of it, or load it from numba's cache."""
-    one = np.ones((1, 1, 1), np.float32)
-    add_pairs(one, 0.0, 0.0, one[0, 0], np.zeros((3, 1)), np.zeros((1, 1), np.uint32))

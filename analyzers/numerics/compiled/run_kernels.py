@@ -1,12 +1,13 @@
-"""The loops over runs of neighbours by numba; `runs` says what is counted."""
+"""The loops over runs of neighbours; `runs` says what is counted."""
 
 from typing import Any
 
 import numpy as np
-from numba import int64, uint64
+from numba import int64, uint8, uint64
 from numpy.typing import NDArray
 
-from analyzers.numerics.compiler import jit
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.vector_code import room
 from analyzers.numerics.runs import (
     ALL_E2M1,
     BLOCK,
@@ -51,8 +52,8 @@ def runs_of_few_significands(
     top = uint64((1 << exponent) - 1)
     mantissa_shift = uint64(mantissa)
     significand_shift = uint64(mantissa - 7)
-    run = np.empty(RUN, dtype=np.uint64)
-    work = np.empty(128 + RUN // BLOCK, dtype=np.uint8)
+    run = room(uint64, RUN)
+    work = room(uint8, 128 + RUN // BLOCK)
     for r in range(codes.size // row):
         step = (stride - (first + r) * per_row % stride) % stride
         for k in range(step, per_row, stride):
@@ -123,7 +124,7 @@ def _kind(run: NDArray[np.uint64], mantissa: int, top: Any, numbers: NDArray[np.
     """
     shift = uint64(mantissa)
     fraction = (uint64(1) << shift) - uint64(1)
-    fractions = np.empty(SIGNIFICANDS_OF_FP4 + 1, dtype=np.uint64)
+    fractions = room(uint64, SIGNIFICANDS_OF_FP4 + 1)
     numbers[:] = 0
     known = normal = asked = poor = rich = 0
     alike = False

@@ -1,4 +1,4 @@
-"""The loops over pairs of bf16 patterns: numba on the CPU, like `kernels`. `plain_pairs` says what they compute.
+"""The loops over pairs of bf16 patterns. `plain_pairs` says what they compute.
 
 Nearly all that a fine-tune changes in bf16 it moves by a few steps. Such a pair is told completely by one pattern and the step: it costs
 one increment of a small table, from which `fold` takes everything else. What is left goes the way of fp32 (`pair_blocks`).
@@ -10,9 +10,23 @@ import numpy as np
 from numba import float64, int64, uint16, uint32, uint64
 from numpy.typing import NDArray
 
-from analyzers.numerics.pair_cells import BASE_SQUARE, CHANGED, DIFFER, JOINT, JOINT_ROW, PROBE, REACH, UPDATE_MAX, UPDATE_SQUARE
-from analyzers.numerics.pair_passes import joint_places, survey16
-from analyzers.numerics.pair_vectors import FASTER, GROUP, STRETCH, address, fill_group, first_bit, jit, keep, widen
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.pair_passes import joint_places, survey16
+from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, address, fill_group, first_bit, keep, widen
+from analyzers.numerics.compiled.vector_code import room, rooms
+from analyzers.numerics.pair_cells import (
+    BASE_SQUARE,
+    CHANGED,
+    DIFFER,
+    GROUP,
+    JOINT,
+    JOINT_ROW,
+    PROBE,
+    REACH,
+    REST,
+    UPDATE_MAX,
+    UPDATE_SQUARE,
+)
 
 Codes = NDArray[np.uint32]
 
@@ -22,8 +36,6 @@ BLOCK = 2048  # pairs that a pass goes over: what it needs of them lies in the n
 DENSE = BLOCK // 8
 
 STRIP = 128  # patterns, those of a binade, that `fold` looks at together
-
-REST = 1 << 16  # pairs that `count16` may hand on at a time
 
 
 @jit()
@@ -91,13 +103,10 @@ def count16(
     Returns the number of the first pair not counted, for that is full, and how many it holds. span: (2,) is widened to the least and the
     largest |pattern| that has counts, zero aside.
     """
-    places, masks, words = (
-        np.empty(BLOCK, dtype=np.uint32),
-        np.empty(BLOCK // GROUP + 1, dtype=np.uint64),
-        np.empty(BLOCK // GROUP + 1, np.int64),
-    )
-    kept = np.empty((2, (STRETCH + 1) * BLOCK), dtype=np.uint16)
-    dense = np.empty(STRETCH, dtype=np.int64)
+    places = room(uint32, BLOCK)
+    masks, words = room(uint64, BLOCK // GROUP + 1), room(int64, BLOCK // GROUP + 1)
+    kept = rooms(uint16, 2, (STRETCH + 1) * BLOCK)
+    dense = room(int64, STRETCH)
     held = sent = 0
     for first in range(start, base.size, STRETCH * BLOCK):
         stop = min(first + STRETCH * BLOCK, base.size)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from llvmlite import binding, ir
+from numba import int64
 from numba import types as _types
 from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _untyped
+from numba.np import arrayobj as _arrays
 
 INT16, INT32, INT64 = (ir.IntType(bits) for bits in (16, 32, 64))
 FLOAT32, FLOAT64 = ir.FloatType(), ir.DoubleType()
@@ -22,6 +24,7 @@ _ANY_ORDER = ("reassoc", "contract", "nsz")
 # What numba does not annotate.
 types: Any = _types
 cgutils: Any = _cgutils
+arrays: Any = _arrays
 
 # A function of typing context and types that returns a signature and what writes the instructions.
 intrinsic = cast(Callable[[Any], Any], _untyped)
@@ -164,6 +167,58 @@ class Code:
         module = self.builder.module
         declared = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [each.type for each in arguments]), name)
         return self.builder.call(declared, arguments, fastmath=flags)
+
+
+def array_at(context: Any, builder: Any, kind: Any, data: Any, shape: Sequence[Any]) -> Any:
+    """The array of a numba type whose elements are at ``data``."""
+    size = word(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides = [size] if len(shape) == 1 else [builder.mul(size, shape[1]), size]
+    array = arrays.make_array(kind)(context, builder)
+    arrays.populate_array(array, data, shape, strides, size, None)
+    return array._getvalue()
+
+
+def array_of(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """What an array of a numba type consists of: ``data``, ``nitems``, ``shape``..."""
+    return arrays.make_array(kind)(context, builder, value)
+
+
+def _room(kind: Any, dimensions: int) -> Any:
+    """`room` or `rooms`."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shape = arguments[1:]
+        count = shape[0] if dimensions == 1 else builder.mul(*shape)
+        place = builder.alloca(context.get_data_type(kind.dtype), size=count)
+        return array_at(context, builder, signature.return_type, place, shape)
+
+    return types.Array(kind.dtype, dimensions, "C", aligned=False)(kind, *[int64] * dimensions), build
+
+
+@intrinsic
+def room(context: Any, kind: Any, count: Any) -> Any:
+    """An array (count,) of elements of a numba ``kind``, which holds anything, until the loop that asked for it, once, is done.
+
+    Arrays that numba makes itself would take its own runtime, which is not there when a loop is loaded without it.
+    """
+    return _room(kind, 1)
+
+
+@intrinsic
+def rooms(context: Any, kind: Any, rows: Any, count: Any) -> Any:
+    """`room`, (rows, count)."""
+    return _room(kind, 2)
+
+
+@intrinsic
+def flat(context: Any, array: Any) -> Any:
+    """The elements of an array as one row, (n,)."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = array_of(context, builder, *signature.args, *arguments)
+        return array_at(context, builder, signature.return_type, found.data, [found.nitems])
+
+    return types.Array(array.dtype, 1, "C", aligned=array.aligned)(array), build
 
 
 @intrinsic

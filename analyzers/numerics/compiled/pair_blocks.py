@@ -1,4 +1,4 @@
-"""The loops over pairs of fp32 patterns: numba on the CPU, like `kernels`. `plain_pairs` says what they compute.
+"""The loops over pairs of fp32 patterns. `plain_pairs` says what they compute.
 
 Each pass over a block of 1,024 pairs does one thing, so that it becomes vector instructions; the block stays in the nearest cache.
 
@@ -9,15 +9,33 @@ Legend: ``w``, ``v`` (n,) are fp32 patterns of the base and the tuned values, fi
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, uint32
+from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
+from analyzers.numerics.compiled.compiler import jit
+from analyzers.numerics.compiled.pair_passes import survey32, updates32
+from analyzers.numerics.compiled.pair_vectors import (
+    BLOCK,
+    FASTER,
+    INFINITY,
+    MAGNITUDE,
+    STRETCH,
+    address,
+    fill_group,
+    fp32,
+    keep,
+    one_nan,
+    order,
+    widen_narrow,
+)
+from analyzers.numerics.compiled.vector_code import room, rooms
 from analyzers.numerics.pair_cells import (
     ABSOLUTE,
     ALL,
     BASE_SQUARE,
     CHANGED,
     DIFFER,
+    GROUP,
     LARGEST,
     MOVED,
     NONFINITE,
@@ -36,23 +54,6 @@ from analyzers.numerics.pair_cells import (
     TOTAL,
     UPDATE_MAX,
     UPDATE_SQUARE,
-)
-from analyzers.numerics.pair_passes import survey32, updates32
-from analyzers.numerics.pair_vectors import (
-    BLOCK,
-    FASTER,
-    GROUP,
-    INFINITY,
-    MAGNITUDE,
-    STRETCH,
-    address,
-    fill_group,
-    fp32,
-    fp32_again,
-    jit,
-    keep,
-    one_nan,
-    order,
 )
 
 Codes = NDArray[np.uint32]
@@ -229,11 +230,11 @@ def count32(
     w: NDArray[Any], v: NDArray[Any], base: bool, eta: float, cells: Codes, counts: NDArray[np.int64], sums: NDArray[np.float64]
 ) -> None:
     """Count pairs of patterns of bf16 or fp32 (n,), whole groups, of any values; ``base``: and the squares of the base's."""
-    wide = np.empty((2, STRETCH * BLOCK), dtype=np.uint32)  # of patterns of bf16, those of fp32
-    packed, peaks, totals = np.empty(BLOCK, dtype=np.uint32), np.empty(4, dtype=np.uint32), np.empty(9, dtype=np.float64)
-    masks, words = np.empty(BLOCK // GROUP + 1, dtype=np.uint64), np.empty(BLOCK // GROUP + 1, dtype=np.int64)
-    kept = np.empty((2, (STRETCH + 1) * BLOCK), dtype=np.uint32)  # pairs that differ, of blocks where few do
-    dense = np.empty(STRETCH, dtype=np.int64)  # where the other blocks begin
+    wide = rooms(uint32, 2, STRETCH * BLOCK)  # of patterns of bf16, those of fp32
+    packed, peaks, totals = room(uint32, BLOCK), room(uint32, 4), room(float64, 9)
+    masks, words = room(uint64, BLOCK // GROUP + 1), room(int64, BLOCK // GROUP + 1)
+    kept = rooms(uint32, 2, (STRETCH + 1) * BLOCK)  # pairs that differ, of blocks where few do
+    dense = room(int64, STRETCH)  # where the other blocks begin
     held = 0
     many = False  # of the block before differed: likely so of the next one, which then need not be looked through first
     for first in range(0, w.size, STRETCH * BLOCK):
@@ -241,6 +242,8 @@ def count32(
         found = 0
         for start in range(first, stop, BLOCK):
             at = start - first
+            widen_narrow(w[start : min(start + BLOCK, stop)], wide[0, at:])
+            widen_narrow(v[start : min(start + BLOCK, stop)], wide[1, at:])
             a = fp32(w[start : min(start + BLOCK, stop)], wide[0, at:])
             b = fp32(v[start : min(start + BLOCK, stop)], wide[1, at:])
             if many and cells.size > 0:
@@ -268,8 +271,8 @@ def count32(
         for job in range(found + blocks):
             if job < found:
                 at = dense[job] - first
-                a = fp32_again(w[dense[job] : min(dense[job] + BLOCK, stop)], wide[0, at:])
-                b = fp32_again(v[dense[job] : min(dense[job] + BLOCK, stop)], wide[1, at:])
+                a = fp32(w[dense[job] : min(dense[job] + BLOCK, stop)], wide[0, at:])
+                b = fp32(v[dense[job] : min(dense[job] + BLOCK, stop)], wide[1, at:])
             else:
                 start = (job - found) * BLOCK
                 a, b = kept[0, start : min(start + BLOCK, held)], kept[1, start : min(start + BLOCK, held)]

@@ -45,7 +45,7 @@ FEW = 1 << 14
 _count16, _fold, _look_up = (Loop("pair_kernels", name) for name in ("count16", "fold", "look_up"))
 _count32 = Loop("pair_blocks", "count32")
 _fill_group, _widen = (Loop("pair_vectors", name) for name in ("fill_group", "widen"))
-_flags, _pack, _mark, _intersections = (Loop("place_kernels", name) for name in ("flags", "pack", "mark", "intersections"))
+_mask, _mark, _intersections = (Loop("place_kernels", name) for name in ("mask", "mark", "intersections"))
 
 _NO_CELLS = np.zeros(0, dtype=np.uint32)
 
@@ -83,7 +83,7 @@ def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]
     if dtypes == ("BF16", "BF16") and base.size > FEW:
         _count_bf16(base[:whole], tuned[:whole], eta, cells, counts, sums)
     else:
-        for w, v in _countable(base[:whole], tuned[:whole], dtypes):
+        for _, w, v in _comparable(base[:whole], tuned[:whole], dtypes, PIECE):
             _count32(w, v, True, eta, cells, counts, sums)
     if whole < base.size:
         last = np.zeros((2, GROUP), dtype=np.uint32)  # filled up with pairs of zeros, which count nowhere
@@ -128,12 +128,8 @@ def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str
     if "F64" in dtypes:
         return plain_pairs.changed_mask(base, tuned, dtypes)
     mask = np.zeros(-(-base.size // GROUP), dtype=np.uint64)
-    found = np.zeros(PIECE, dtype=np.uint8)
     for first, a, b in _comparable(base, tuned, dtypes, PIECE):
-        _flags(a, b, found[: a.size])
-        found[a.size :] = 0
-        words = mask[first // GROUP : -(-(first + a.size) // GROUP)]
-        _pack(found[: GROUP * words.size], words)
+        _mask(a, b, mask[first // GROUP : -(-(first + a.size) // GROUP)])
     return mask.astype("<u8", copy=False).view(np.uint8)[: -(-base.size // 8)]
 
 
@@ -168,13 +164,12 @@ def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _comparable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
-    """`_pieces`, but of bf16 and fp32 the patterns themselves."""
+    """`_pieces`, but of bf16 and fp32 the patterns themselves, all at once."""
     base, tuned = _plain(base), _plain(tuned)
-    if not set(dtypes) <= {"BF16", "F32"}:
+    if set(dtypes) <= {"BF16", "F32"}:
+        yield 0, base, tuned
+    else:
         yield from _pieces(base, tuned, dtypes, step)
-        return
-    for first in range(0, base.size, step):
-        yield first, base[first : first + step], tuned[first : first + step]
 
 
 def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
@@ -182,14 +177,6 @@ def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], st
     for first in range(0, base.size, step):
         part = slice(first, first + step)
         yield first, _wide(base[part], dtypes[0], 0), _wide(tuned[part], dtypes[1], 1)
-
-
-def _countable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Patterns of bf16 and fp32 as they are, all at once; others in pieces of fp32."""
-    if set(dtypes) <= {"BF16", "F32"}:
-        yield base, tuned
-    else:
-        yield from ((w, v) for _, w, v in _pieces(base, tuned, dtypes, PIECE))
 
 
 def _plain(codes: NDArray[Any]) -> NDArray[Any]:

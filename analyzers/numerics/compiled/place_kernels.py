@@ -30,12 +30,17 @@ def flags(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.uint8]) -> None:
 
 
 @jit()
-def pack(values: NDArray[np.uint8], out: NDArray[np.uint64]) -> None:
-    """Set bit i of word k of ``out`` (n / 64,) where ``values[64 k + i]`` (n,) is not 0."""
-    nothing = room(uint8, GROUP)
+def mask(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.uint64]) -> None:
+    """Set bit i of word k of ``out`` (ceil(n / 64),) where pair 64 k + i of bf16 values differs. a, b: as in `flags`."""
+    found, nothing = room(uint8, BLOCK), room(uint8, GROUP)
+    found[:] = 0
     nothing[:] = 0
-    for word in range(out.size):
-        out[word] = differing8(uint64(values.ctypes.data + GROUP * word), uint64(nothing.ctypes.data))
+    for first in range(0, a.size, BLOCK):
+        here = found[: min(BLOCK, a.size - first)]
+        flags(a[first : first + here.size], b[first : first + here.size], here)
+        found[here.size :] = 0
+        for word in range(-(-here.size // GROUP)):
+            out[first // GROUP + word] = differing8(uint64(found.ctypes.data + GROUP * word), uint64(nothing.ctypes.data))
 
 
 @jit()

@@ -53,7 +53,7 @@ class Window:
         self._stop = self._first + before + size
         self.damaged = False
         # numpy takes the array from here, and keeps this object alive with it. Not "read-only", though it must never be
-        # written: the compiled loops would have to be compiled once more for arrays of that kind.
+        # written: torch, which counts on a GPU, warns of arrays of that kind.
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self._first + before, False), "version": 3}
         _watch(self)
 

@@ -56,7 +56,7 @@ class Loop:
         self._ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        found = tuple([(each.dtype.char, each.ndim) if isinstance(each, np.ndarray) else type(each) for each in arguments])
+        found = tuple([(each.dtype.char, each.ndim) if isinstance(each, np.ndarray) else _type(each) for each in arguments])
         return (self._ready.get(found) or self._load(found, arguments))(arguments)
 
     def _load(self, found: tuple[Any, ...], arguments: tuple[Any, ...]) -> Callable[..., Any]:
@@ -79,6 +79,11 @@ class Loop:
             if _write(folder / file, *made):
                 break
         return made
+
+
+def _type(argument: Any) -> Any:
+    """What tells types of arguments other than arrays apart."""
+    return len(argument) if isinstance(argument, tuple) else type(argument)
 
 
 def _kind(argument: Any) -> str:
@@ -106,8 +111,8 @@ def _callable(address: int, kinds: tuple[str, ...], result: str) -> Callable[[tu
         flat: list[Any] = [ctypes.byref(found), ctypes.byref(error)]
         for argument in arguments:
             if isinstance(argument, np.ndarray):
-                if not argument.flags.c_contiguous:
-                    raise ValueError("the elements of an array do not lie side by side")
+                if not (argument.flags.c_contiguous and argument.dtype.isnative):
+                    raise ValueError("the elements of an array do not lie side by side, or not as this machine has them")
                 flat += (None, None, argument.size, argument.itemsize, _address(argument), *argument.shape, *argument.strides)
             elif isinstance(argument, tuple):
                 flat += argument
@@ -171,8 +176,7 @@ def _loader() -> _Loader:
 def _folders() -> list[Path]:
     """Where code is looked for, and kept where that can be: beside the sources, then in the user's own cache.
 
-    There is a folder for each state of the sources, the compiler and the processor. Both belong to who could change the sources, or
-    what else this user runs: no code of others is ever loaded.
+    There is a folder for each state of the sources, the compiler and the processor.
     """
     sources = [*sorted((_HERE / "compiled").glob("*.py")), *(_HERE / f"{name}.py" for name in CONSTANTS)]
     state = [_FORMAT, _loader().target, *(path.read_bytes() for path in sources)]
@@ -184,10 +188,11 @@ def _folders() -> list[Path]:
 
 
 def _read(path: Path) -> tuple[str, str, bytes] | None:
-    """Code that was kept there; None where there is none, or not all of it."""
-    with suppress(OSError, ValueError):
-        checksum, content = path.read_bytes().split(b"\n", 1)
-        if sha256(content).hexdigest().encode() == checksum:
+    """Code that was kept there; None where there is none, not all of it, or where it is of neither this user nor who has the sources."""
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        owner = os.fstat(file.fileno()).st_uid
+        checksum, content = file.read().split(b"\n", 1)
+        if owner in (os.getuid(), _HERE.stat().st_uid) and sha256(content).hexdigest().encode() == checksum:
             symbol, result, code = content.split(b"\n", 2)
             return symbol.decode(), result.decode(), code
     return None

@@ -43,6 +43,10 @@ def positive(out: Any) -> None:
         raise ValueError
 
 
+def last(out: Any, grid: Any) -> Any:
+    return grid[-1]
+
+
 def nothing(out: Any) -> None:
     out[0] += 1
 
@@ -57,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setattr(machine_code, "_folders", lambda: [tmp_path / "file" / "in", tmp_path / "kept"])
     module = ModuleType(MODULE)
-    for function in (everything, positive, nothing, folded):
+    for function in (everything, last, positive, nothing, folded):
         setattr(module, function.__name__, compiler.jit()(function))
     monkeypatch.setitem(sys.modules, f"analyzers.numerics.compiled.{MODULE}", module)
     return tmp_path / "kept"
@@ -109,7 +113,7 @@ def test_what_a_loop_refuses(folder: Path) -> None:
     assert loop(np.ones(4)) is None
     with pytest.raises(RuntimeError, match="refused"):
         loop(np.zeros(4))
-    for wrong in (np.ones(8)[::2], np.ones((4, 2))[:, 0], np.ones(4)[::-1]):
+    for wrong in (np.ones(8)[::2], np.ones((4, 2))[:, 0], np.ones(4)[::-1], np.ones(4, dtype=">f8")):
         with pytest.raises(ValueError, match="side by side"):
             loop(wrong)
 
@@ -122,6 +126,20 @@ def test_damaged_code_is_compiled_again(folder: Path) -> None:
         file.write_bytes(damaged)
         assert call(Loop(MODULE, "everything"))[0] == EXPECTED
         assert file.read_bytes().split(b"\n")[0] == whole.split(b"\n")[0]
+
+
+def test_code_of_others_is_not_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call(Loop(MODULE, "everything"))
+    (file,) = folder.iterdir()
+    assert machine_code._read(file) is not None
+    real = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda number: os.stat_result([*real(number)[:4], os.getuid() + 1, *real(number)[5:]]))
+    assert machine_code._read(file) is None
+
+
+def test_tuples_of_another_length_are_another_type(folder: Path) -> None:
+    loop, grids, table = Loop(MODULE, "last"), ((1, 2, 3), (4, 5), (6, 7, 8, 9)), np.zeros(1)
+    assert [loop(table, grid) for grid in grids] == [3, 5, 9]
 
 
 def test_where_nothing_can_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,10 @@ T = TypeVar("T")
 # threads it is a quarter of that, so that all end at about the same time.
 SPAN_BYTES = 64 << 20
 
+# Bytes of a span of a local file, on average, below which threads would mostly wait for each other: Python, which one of them at a time
+# may run, takes longer for it than counting does.
+SHARED_BYTES = 128 << 10
+
 # What is mapped at a time of a file that can be: several chunks, for mapping pays off from some MiB on.
 WINDOW_BYTES = 8 << 20
 
@@ -110,8 +114,11 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     read = Tally()
     views = threading.BoundedSemaphore(HELD_AT_ONCE)
     chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
-    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if all(map(windowed, checkpoint.files)) else chunk_bytes
+    local = all(map(windowed, checkpoint.files))
+    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if local else chunk_bytes
     threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // window_bytes))
+    if local and sum(span.nbytes for span in spans) < SHARED_BYTES * len(spans):
+        threads = 1
 
     loops = loops_for(sum(4 * span.count for span in spans if span.tensor.scale is not None))
 

@@ -25,6 +25,7 @@ class Accumulator:
         self._fine: NDArray[np.uint32] | None = None
         self._fine_blocks = 0
         self._table = np.zeros((PLANES.get(dtype, 1), min(bin_count(dtype), 1 << 16)), dtype=np.uint32)
+        self._occupied = np.empty((2, self._table.size), dtype=np.int64)  # takes memory only where it is written to
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
         self._device = device
 
@@ -59,9 +60,8 @@ class Accumulator:
             fold_fine(self._fine, self._table)
             self._fine_blocks = 0
         table = self._table.reshape(-1)
-        index, counts = (np.empty(table.size, dtype=np.int64) for _ in range(2))  # takes memory only where it is written to
-        occupied = self._loops.take_counts(table, index, counts)
-        index, counts = index[:occupied].copy(), counts[:occupied].copy()
+        occupied = self._loops.take_counts(table, *self._occupied)
+        index, counts = self._occupied[:, :occupied].copy()
         taken = self._taken
         if taken.index.size:
             self._taken = taken.merge(BitHistogram(self.dtype, index, counts))

@@ -1,14 +1,20 @@
 """Counting: patterns of one dtype, chunk by chunk, into a bit histogram."""
 
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.bins import PLANES, bin_count
+from analyzers.numerics.alike import ALIKE
+from analyzers.numerics.bins import NARROW, PLANES, bin_count, bins
 from analyzers.numerics.formats import FP16_OVERFLOW
 from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
 from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
+
+# More than any magnitude's pattern.
+_NONE = 1 << 16
 
 
 class Accumulator:
@@ -26,6 +32,8 @@ class Accumulator:
         self._fine_blocks = 0
         self._table = np.zeros((PLANES.get(dtype, 1), min(bin_count(dtype), 1 << 16)), dtype=np.uint32)
         self._occupied = np.empty((2, self._table.size), dtype=np.int64)  # takes memory only where it is written to
+        self._beside = np.zeros((3, 256), dtype=np.int64)  # see `kernels.count_bf16`
+        self._beside[2, 0] = _NONE
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
         self._device = device
 
@@ -39,11 +47,12 @@ class Accumulator:
         elif codes.dtype == np.uint8:
             self._table[0] += np.bincount(codes, minlength=256).astype(np.uint32)
         elif codes.dtype == np.uint16:
-            self._loops.count16(codes, self._table)
+            count = self._loops.count_bf16 if self.dtype == "BF16" else self._loops.count_fp16
+            count(codes, self._table, self._beside)
         elif codes.dtype == np.uint32:
             if self._fine is None:
                 self._fine = np.zeros(1 << 19, dtype=np.uint32)
-            fine_blocks, low, high, squares = self._loops.count32(codes, self._table, self._fine)
+            fine_blocks, low, high, squares = self._loops.count32(codes, self._table, self._fine, self._beside)
             self._fine_blocks += fine_blocks
             self._magnitudes(codes, low, high, squares)
         else:
@@ -59,6 +68,11 @@ class Accumulator:
         if self._fine is not None and self._fine_blocks:
             fold_fine(self._fine, self._table)
             self._fine_blocks = 0
+        alike = ALIKE.get(self.dtype)
+        if self.dtype in NARROW:
+            self._settle()
+        if alike:
+            self._loops.fold_alike(self._table[0], self._beside, alike.mantissa, alike.first, alike.last, alike.low)
         table = self._table.reshape(-1)
         occupied = self._loops.take_counts(table, *self._occupied)
         index, counts = self._occupied[:, :occupied].copy()
@@ -69,12 +83,33 @@ class Accumulator:
             taken.index, taken.counts = index, counts
         self._room = 0xFFFFFFFF
 
+    def _settle(self) -> None:
+        """Extremes and squares of 16- and 8-bit patterns, exactly."""
+        taken, beside, format_ = self._taken, self._beside, NARROW[self.dtype]
+        if alike := ALIKE.get(self.dtype):
+            self._loops.settle16(self._table, beside, alike.mantissa, alike.last)
+            low, high = beside[2, :2].tolist()
+            unit = SQUARE_BITS - 2 * (alike.mantissa + alike.bias)
+            occupied = np.flatnonzero(beside[1])
+            for exponent, whole in zip(occupied.tolist(), beside[1, occupied].tolist(), strict=True):
+                taken.squares += whole << (unit + 2 * exponent)
+            beside[1] = 0
+            beside[2, :2] = _NONE, 0
+        else:
+            finite = np.flatnonzero(self._table[0].astype(np.bool_) & bins(self.dtype).finite_nonzero)
+            squares = _squares(self.dtype)
+            taken.squares += sum(squares[i] * count for i, count in zip(finite.tolist(), self._table[0, finite].tolist(), strict=True))
+            magnitudes = finite & ((1 << (format_.bits - 1)) - 1)
+            low, high = int(magnitudes.min(initial=_NONE)), int(magnitudes.max(initial=0))
+        if high:  # patterns without their sign are ordered like magnitudes
+            value = bins(self.dtype).value
+            taken.low, taken.high = either(min, taken.low, float(value[low])), either(max, taken.high, float(value[high]))
+
     def _count_on_device(self, codes: NDArray[Any]) -> None:
         from analyzers.numerics import torch_kernels
 
         table, low, high, squares = torch_kernels.count(codes, self.dtype, "cuda")
-        index = np.flatnonzero(table)
-        self._taken = self._taken.merge(BitHistogram(self.dtype, index, table[index]))
+        self._table += table.astype(np.uint32).reshape(self._table.shape)
         if codes.dtype == np.uint32:
             self._magnitudes(codes, low, high, squares)
         elif codes.dtype == np.uint64:
@@ -133,6 +168,14 @@ class Accumulator:
         taken.high = either(max, taken.high, high)
         numerator, denominator = squares.as_integer_ratio()
         taken.squares += (numerator << (SQUARE_BITS + shift)) // denominator
+
+
+@cache
+def _squares(dtype: str) -> tuple[int, ...]:
+    """The square of each pattern's value in units of 2^-SQUARE_BITS; 0 where it is not finite."""
+    table = bins(dtype)
+    values = np.where(table.finite_nonzero, table.value, 0.0)
+    return tuple([int(Fraction(value) ** 2 * (1 << SQUARE_BITS)) for value in values.tolist()])
 
 
 def fold_fine(fine: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:

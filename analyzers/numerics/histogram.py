@@ -1,13 +1,12 @@
 """The bit histogram: up to the order of its elements, all that statistics of a tensor can ask for.
 
-Every 16- or 8-bit pattern has a bin; of wider floats, what a bin cannot tell (extremes, squares, the two sides of
-65520) is kept exactly beside it. `bins` says what each bin stands for.
+`bins` says what each bin stands for, and `alike` which patterns are counted at one of them; what a bin cannot tell (extremes, squares,
+the two sides of 65520) is kept exactly beside it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
 from math import inf, isqrt
 
 import numpy as np
@@ -30,12 +29,13 @@ FP64_LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(slots=True, eq=False)
 class BitHistogram:
-    """How often each bin of ``bins(dtype)`` occurs, and for 32- and 64-bit floats what bins cannot tell.
+    """How often each bin of ``bins(dtype)`` occurs, and what bins cannot tell.
 
-    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often.
-    low, high: exact smallest nonzero and largest finite magnitude (None where there is none, and for narrow dtypes,
-    whose bins tell). squares: sum of x^2 over finite values, in units of 2^-SQUARE_BITS (wide dtypes).
-    near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller ones (wide dtypes).
+    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often. Patterns that
+    are `alike` count at the lowest one with its last bit set of their exponent. low, high: exact smallest nonzero and largest finite
+    magnitude, None where there is none. squares: sum of x^2 over finite values, in units of 2^-SQUARE_BITS: exact in dtypes of 16 and
+    8 bits, in wider ones as accumulated in float64. near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller
+    ones (wide dtypes).
     """
 
     dtype: str
@@ -127,30 +127,13 @@ class BitHistogram:
 
     def extremes(self) -> tuple[float | None, float | None, float | None]:
         """(smallest, smallest nonzero, largest) magnitude over the finite values; None where there is none."""
-        table = bins(self.dtype)
-        if self.dtype in NARROW:
-            # Patterns without their sign are ordered like magnitudes.
-            magnitude = self.index[table.finite_nonzero[self.index]] & ((1 << (NARROW[self.dtype].bits - 1)) - 1)
-            low = float(table.value[magnitude.min()]) if magnitude.size else None
-            high = float(table.value[magnitude.max()]) if magnitude.size else None
-        else:
-            low, high = self.low, self.high
-        if self.count(table.zero):
-            return 0.0, low, high if high is not None else 0.0
-        return low, low, high
+        if self.count(bins(self.dtype).zero):
+            return 0.0, self.low, self.high if self.high is not None else 0.0
+        return self.low, self.low, self.high
 
     def sum_of_squares(self) -> Fraction:
-        """Sum of x^2 over the finite values, exactly as counted (narrow dtypes) or as accumulated in float64 (wide ones)."""
-        if self.dtype not in NARROW:
-            return Fraction(self.squares, 1 << SQUARE_BITS)
-        squares = _squares(self.dtype)
-        places = squares.place[self.index]
-        # Small integers times a power of two each: exact in int64 (below 2^41 values), then in Python's integers. Bins of one
-        # place mostly stand side by side.
-        first = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]])) if places.size else places
-        sums = np.add.reduceat(squares.whole[self.index] * self.counts, first) if places.size else places
-        total = sum(square << (2 * place) for square, place in zip(sums.tolist(), places[first].tolist(), strict=True))
-        return Fraction(total, 1 << (-2 * squares.first))
+        """Sum of x^2 over the finite values."""
+        return Fraction(self.squares, 1 << SQUARE_BITS)
 
     def norm(self) -> float:
         """Frobenius norm over the finite values."""
@@ -170,24 +153,6 @@ class BitHistogram:
         counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
         np.add.at(counts, exponent - first, self.counts[chosen])
         return {first + i: int(c) for i, c in enumerate(counts) if c}
-
-
-@dataclass(frozen=True, slots=True)
-class _Squares:
-    """The square of each bin's value, exactly: whole * 2^(2 * (place + first)), first < 0; zero where the value is not finite."""
-
-    whole: NDArray[np.int64]
-    place: NDArray[np.int64]
-    first: int
-
-
-@cache
-def _squares(dtype: str) -> _Squares:
-    table = bins(dtype)
-    mantissa, exponent = np.frexp(np.where(table.finite_nonzero, np.abs(table.value), 0.0))
-    whole = np.rint(np.ldexp(mantissa, 11)).astype(np.int64)
-    first = int(exponent.min())
-    return _Squares(whole * whole, (exponent - first).astype(np.int64), first - 11)
 
 
 def _merged(a: BitHistogram, b: BitHistogram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
     from analyzers.numerics.compiled_pairs import intersections as intersections
 
-count16: Any = Loop("count_kernels", "count16")
+count_bf16: Any = Loop("count_kernels", "count_bf16")
+count_fp16: Any = Loop("count_kernels", "count_fp16")
 count32: Any = Loop("count_kernels", "count32")
+settle16: Any = Loop("count_kernels", "settle16")
+fold_alike: Any = Loop("count_kernels", "fold_alike")
 take_counts: Any = Loop("count_kernels", "take_counts")
 squares: Any = Loop("count_kernels", "squares")
 exact_rows16: Any = Loop("count_kernels", "exact_rows16")
@@ -35,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 def start() -> None:
     """Have the loader ready: the first loop takes a tenth of a second, every further one a few milliseconds where it is first called."""
-    count16(np.zeros(4, dtype=np.uint16), np.zeros((1, 1 << 16), dtype=np.uint32))
+    count_bf16(np.zeros(4, dtype=np.uint16), np.zeros((1, 1 << 16), dtype=np.uint32), np.zeros((3, 256), dtype=np.int64))
 
 
 def warm() -> None:
@@ -47,11 +50,15 @@ def warm() -> None:
         codes = np.arange(256, dtype=code_type)
         mantissa, exponent = (7, 8) if code_type is np.uint16 else (23, 8)
         runs_of_few_significands(codes, 128, 0, mantissa, exponent, 1, runs)
-    count16(np.arange(256, dtype=np.uint16), table)
+    beside = np.zeros((3, 256), dtype=np.int64)
+    for count in (count_bf16, count_fp16):
+        count(np.arange(256, dtype=np.uint16), table, beside)
+    settle16(table, beside, 7, 254)
+    fold_alike(table[0], beside, 7, 110, 254, 15)
     take_counts(table[0], np.zeros(1 << 16, dtype=np.int64), np.zeros(1 << 16, dtype=np.int64))
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
-    count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32))
+    count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32), beside)
     exact_rows32(codes32, 128, 8)
     squares(codes32.view(np.float32), 1.0)
     squares(np.zeros(4), 1.0)

@@ -22,13 +22,46 @@ _BINADES_OF_A_ROW = 4
 Grid = tuple[int, int, int, int, int, int]
 
 
-def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
-    """See `kernels.count16`."""
-    counts[0] += np.bincount(codes, minlength=1 << 16).astype(np.uint32)
+def count_bf16(codes: NDArray[np.uint16], table: NDArray[np.uint32], beside: NDArray[np.int64]) -> None:
+    """See `kernels.count_bf16`; ``beside`` is not used."""
+    table[0] += np.bincount(codes, minlength=1 << 16).astype(np.uint32)
 
 
-def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]:
-    """See `kernels.count32`; ``fine`` is not used."""
+count_fp16 = count_bf16
+
+
+def settle16(table: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, last: int) -> None:
+    """See `kernels.settle16`."""
+    index = np.flatnonzero(table[0] != 0)
+    magnitudes = index & 0x7FFF
+    finite = (magnitudes != 0) & (magnitudes >> mantissa <= last)
+    index, magnitudes = index[finite], magnitudes[finite]
+    exponents = magnitudes >> mantissa
+    significands = (magnitudes & ((1 << mantissa) - 1)) | (exponents != 0).astype(np.int64) << mantissa
+    np.add.at(beside[1], np.maximum(exponents, 1), significands**2 * table[0, index].astype(np.int64))
+    beside[2, 0] = magnitudes.min(initial=int(beside[2, 0]))
+    beside[2, 1] = magnitudes.max(initial=int(beside[2, 1]))
+
+
+def fold_alike(bins: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, first: int, last: int, low: int) -> None:
+    """See `kernels.fold_alike`."""
+    index = np.flatnonzero(bins != 0)
+    exponents = (index >> mantissa) & (last + 1)
+    alike = (exponents >= first) & (exponents <= last)
+    if low:
+        alike &= index & low != 0
+    index, exponents = index[alike], exponents[alike]
+    counts = bins[index]
+    bins[index] = 0
+    np.add.at(bins, (exponents << mantissa) | 1, counts)
+    bins[(np.arange(last + 1) << mantissa) | 1] += beside[0, : last + 1].astype(np.uint32)
+    beside[0] = 0
+
+
+def count32(
+    codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32], beside: NDArray[np.int64]
+) -> tuple[int, int, int, float]:
+    """See `kernels.count32`; ``fine`` and ``beside`` are not used."""
     index = codes >> np.uint32(16)
     for mask in _LOW_BITS:
         index += (codes & np.uint32(mask) == 0).astype(np.uint32) << np.uint32(16)

@@ -24,12 +24,12 @@ _COUNTING = """
 import time
 import numpy
 from analyzers.numerics import kernels
-codes = numpy.random.default_rng(0).integers(1 << 16, size=1 << 20, dtype=numpy.uint16)
-table = numpy.zeros((1, 1 << 16), dtype=numpy.uint32)
-kernels.count16(codes, table)
+codes = (numpy.random.default_rng(0).normal(0, 0.02, 1 << 20).astype(numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+table, beside = numpy.zeros((1, 1 << 16), dtype=numpy.uint32), numpy.zeros((3, 256), dtype=numpy.int64)
+kernels.count_bf16(codes, table, beside)
 counted, start = 0, time.perf_counter()
 while time.perf_counter() - start < 2:
-    kernels.count16(codes, table)
+    kernels.count_bf16(codes, table, beside)
     counted += codes.size
 print(counted / (time.perf_counter() - start))
 """

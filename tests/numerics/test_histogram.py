@@ -26,7 +26,7 @@ def counted(codes: NDArray[Any], dtype: str, device: str = "cpu") -> BitHistogra
 def patterns(dtype: str, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Sets of patterns of ``dtype``, by name."""
     rng = np.random.default_rng(seed)
-    normal = (rng.standard_normal(3001) * 0.02).astype(np.float32)
+    normal = (rng.standard_normal(9001) * 0.02).astype(np.float32)
     if dtype == "F64":
         wide = normal.astype(np.float64)
         return {
@@ -46,7 +46,14 @@ def patterns(dtype: str, seed: int = 0) -> dict[str, NDArray[Any]]:
             "near 65520": (65520 + rng.integers(-40, 40, 500)).astype(np.float32).view(np.uint32),
         }
     every = all_patterns(dtype)
-    return {"every": every, "random": rng.choice(every, 5000)}
+    found = {"every": every, "random": rng.choice(every, 5000)}
+    if dtype in ("F16", "BF16"):
+        weights = torch.from_numpy((rng.standard_normal(9001) * 0.02).astype(np.float32))
+        weights[rng.integers(0, 9001, 60)] = torch.tensor([0.0, -0.0, 1e-7, 300.0, -70000.0, float("inf"), float("nan"), 2.0**-17]).repeat(
+            8
+        )[:60]
+        found["weights"] = weights.to(torch.bfloat16 if dtype == "BF16" else torch.float16).view(torch.int16).numpy().view(np.uint16)
+    return found
 
 
 def common(dtype: str) -> dict[str, NDArray[Any]]:
@@ -248,7 +255,7 @@ def test_bins_beyond_32_bits(dtype: str) -> None:
     codes[:] = codes[0]
     accumulator = Accumulator(dtype)
     accumulator.update(codes)
-    waiting = 0 if accumulator._fine is None else int(accumulator._fine.sum())
+    waiting = int(accumulator._beside[0].sum()) + (0 if accumulator._fine is None else int(accumulator._fine.sum()))
     accumulator._table[accumulator._table > 0] = 0xFFFFFFFF - 50 - waiting  # as if so many had been counted
     accumulator._room = 50
     accumulator.update(codes)

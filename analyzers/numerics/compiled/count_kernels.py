@@ -14,8 +14,18 @@ import numpy as np
 from numba import float64, int64, uint16, uint32, uint64
 from numpy.typing import NDArray
 
+from analyzers.numerics.alike import ALIKE, Alike
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.vector_code import LINE, flat, prefetch
+from analyzers.numerics.compiled.count_passes import (
+    ALIKE_GROUP,
+    STRETCH,
+    WINDOW16,
+    WINDOW32,
+    alike_bf16,
+    alike_fp16,
+    native32,
+)
+from analyzers.numerics.compiled.vector_code import AVX512, LINE, address, flat, prefetch, room
 
 _MASK16 = np.uint64(0xFFFF)
 
@@ -23,11 +33,18 @@ _MASK16 = np.uint64(0xFFFF)
 _AHEAD = 4096
 
 
+# Elements that are looked at to say where most exponents of the next `STRETCH` are.
+_SAMPLE = 256
+
+# Of the window of exponents compared with, those below the mean one: of values spread as a normal distribution, one in 60 is outside
+# 8 exponents, and one in 10,000 outside 16.
+_BELOW16, _BELOW32 = 4, 11
+
+
 @jit()
-def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
-    """Add how often each 16-bit pattern occurs in ``codes`` (n,) to ``counts`` (1, 65536). No bin may pass 2^32 - 1."""
-    bins = counts[0]
-    here = uint64(codes.ctypes.data)
+def count16(codes: NDArray[np.uint16], bins: NDArray[np.uint32]) -> None:
+    """Add how often each 16-bit pattern occurs in ``codes`` (n,) to ``bins`` (65536,). None may pass 2^32 - 1."""
+    here = address(codes)
     words = codes[: codes.size // 32 * 32].view(np.uint64)
     for line in range(codes.size // 32):
         prefetch(uint64(here + uint64(LINE * line + _AHEAD)))
@@ -41,6 +58,111 @@ def count16(codes: NDArray[np.uint16], counts: NDArray[np.uint32]) -> None:
         bins[codes[i]] += uint32(1)
 
 
+@jit()
+def _first_exponent(codes: Any, shift: int, below: int, window: int, first: int, last: int, low: int) -> Any:
+    """The first of ``window`` stored exponents that most of the patterns with one of their ``low`` bits set have; 0 where few are such.
+
+    shift: bits below the exponent; first, last: between which it may be; below: how many are to lie below the mean one.
+    """
+    if not AVX512:
+        return 0
+    total = count = uint32(0)
+    for i in range(codes.size):
+        exponent = uint32(uint32(codes[i]) >> uint32(shift)) & uint32(last + 1)
+        total = uint32(total + exponent)
+        count = uint32(count + uint32(exponent != uint32(0)))
+    if count == 0:
+        return 0
+    mean: Any = int64(total) // int64(count)
+    start = min(max(mean - below, first), last + 1 - window)
+    inside = uint32(0)
+    for i in range(codes.size):
+        exponent = uint32(uint32(codes[i]) >> uint32(shift)) & uint32(last + 1)
+        here = uint32(uint32(exponent - uint32(start)) < uint32(window)) & uint32(uint32(uint32(codes[i]) & uint32(low)) != uint32(0))
+        inside = uint32(inside + here)
+    return start if 2 * int64(inside) >= codes.size else 0
+
+
+def _count_alike(kind: Alike, alike: Any) -> Any:
+    """`count_bf16` or `count_fp16`."""
+    mantissa, first, last, low = kind.mantissa, kind.first, kind.last, kind.low
+
+    @jit()
+    def count(codes: NDArray[np.uint16], table: NDArray[np.uint32], beside: NDArray[np.int64]) -> None:
+        """Count the patterns ``codes`` (n,): in ``table`` (1, 65536), and most of those that are `alike` in ``beside`` (3, 256) alone.
+
+        Added to ``beside``: [0] how many of each stored exponent; [1] the squares of their significands, in units of that of an exponent
+        not above theirs; and [2, :2] becomes the smallest and the largest of their magnitudes' patterns and of those it held.
+        """
+        bins = table[0]
+        others = room(uint16, STRETCH + LINE)
+        for start in range(0, codes.size, STRETCH):
+            stretch = codes[start : start + STRETCH]
+            window = _first_exponent(stretch[:_SAMPLE], mantissa, _BELOW16, WINDOW16, first, last, low)
+            if window == 0:
+                count16(stretch, bins)
+                continue
+            whole = stretch.size // ALIKE_GROUP
+            places = address(beside) + uint64(8 * window)
+            held, most, least = alike(address(stretch), whole, window, address(others), places, places + uint64(8 * beside.shape[1]))
+            if most >= 0:
+                lowest = window << (mantissa + 1)
+                beside[2, 0] = min(beside[2, 0], (least + lowest) >> 1)
+                beside[2, 1] = max(beside[2, 1], (most + lowest) >> 1)
+            count16(others[:held], bins)
+            count16(stretch[whole * ALIKE_GROUP :], bins)
+
+    return count
+
+
+count_bf16 = _count_alike(ALIKE["BF16"], alike_bf16)
+count_fp16 = _count_alike(ALIKE["F16"], alike_fp16)
+
+
+@jit()
+def settle16(table: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, last: int) -> None:
+    """Add to ``beside`` (3, 256), as `count_bf16` does, squares and magnitudes of the finite patterns counted in ``table`` (1, 65536)."""
+    bins = table[0]
+    smallest, largest = beside[2, 0], beside[2, 1]
+    for start in range(0, bins.size, 64):
+        block = bins[start : start + 64]
+        some = uint32(0)
+        for i in range(64):
+            some |= block[i]
+        if some == uint32(0):
+            continue
+        for i in range(64):
+            magnitude = (start + i) & 0x7FFF
+            exponent = magnitude >> mantissa
+            if block[i] != uint32(0) and magnitude != 0 and exponent <= last:
+                significand = magnitude & ((1 << mantissa) - 1)
+                significand |= (1 << mantissa) if exponent != 0 else 0
+                beside[1, max(exponent, 1)] += significand * significand * int64(block[i])
+                smallest, largest = min(smallest, magnitude), max(largest, magnitude)
+    beside[2, 0], beside[2, 1] = smallest, largest
+
+
+@jit()
+def fold_alike(bins: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, first: int, last: int, low: int) -> None:
+    """Move the counts of all patterns in ``bins`` (65536,) that are `alike`, and those in ``beside``, to one pattern for each exponent."""
+    for start in range(0, bins.size, 64):
+        block = bins[start : start + 64]
+        some = uint32(0)
+        for i in range(64):
+            some |= block[i]
+        if some == uint32(0):
+            continue
+        for i in range(start, start + 64):
+            exponent = (i >> mantissa) & (last + 1)
+            if first <= exponent <= last and (low == 0 or i & low != 0):
+                count = bins[i]
+                bins[i] = uint32(0)
+                bins[(exponent << mantissa) | 1] += count
+    for exponent in range(first, last + 1):
+        bins[(exponent << mantissa) | 1] += uint32(beside[0, exponent])
+    beside[0] = 0
+
+
 @jit(inline="always")
 def _plane_and_high_half(code: Any) -> Any:
     plane = uint32((code & uint32(0x1FFF)) == 0)
@@ -50,60 +172,88 @@ def _plane_and_high_half(code: Any) -> Any:
     return (plane << uint32(16)) | (code >> uint32(16))
 
 
+@jit(inline="always")
+def _place_block(block: NDArray[np.uint32], planes: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int:
+    """Count a block of 64 fp32 patterns, and return whether it went to ``fine``.
+
+    In most files all values of a block are of one kind: no low 13 bits all zero (native), all low 16 bits zero (were bf16), or all low
+    13 bits zero (were fp16).
+    """
+    least = uint32(0x1FFF)
+    any_bits = uint32(0)
+    for i in range(64):
+        least = min(least, uint32(block[i] & uint32(0x1FFF)))
+        any_bits = uint32(any_bits | block[i])
+    if least != 0:
+        for i in range(64):
+            planes[block[i] >> uint32(16)] += uint32(1)
+    elif any_bits & uint32(0xFFFF) == 0:
+        for i in range(64):
+            planes[uint32(4 << 16) + (block[i] >> uint32(16))] += uint32(1)
+    elif any_bits & uint32(0x1FFF) == 0:
+        for i in range(64):
+            fine[block[i] >> uint32(13)] += uint32(1)
+        return 1
+    else:
+        for i in range(64):
+            planes[_plane_and_high_half(block[i])] += uint32(1)
+    return 0
+
+
 @jit(fastmath={"reassoc", "contract"})
-def count32(codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, int, int, float]:
-    """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536).
+def _magnitudes(codes: NDArray[np.uint32]) -> tuple[Any, Any, float]:
+    """(the smallest |pattern| minus 1, with zeros on top, the largest, sum of squares in float64) of fp32 patterns."""
+    low, high, squared = uint32(0xFFFFFFFF), uint32(0), 0.0
+    for i in range(codes.size):
+        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
+        high = max(high, magnitude)
+        low = min(low, uint32(magnitude - uint32(1)))  # as unsigned: zero goes to the top, where the minimum ignores it
+    values = codes.view(np.float32)
+    for i in range(codes.size):
+        x = float64(values[i])
+        squared += x * x
+    return low, high, squared
+
+
+@jit()
+def count32(
+    codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32], beside: NDArray[np.int64]
+) -> tuple[int, int, int, float]:
+    """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536), or those that are `alike` to ``beside``.
 
     Returns how many blocks went to ``fine``; the smallest nonzero and the largest |pattern|, which orders like |value|, NaN and infinities
     included, (2^32 - 1, 0) when all are zero; and the sum of squares in float64, not finite where a value is not.
 
-    Works in blocks of 64, for in most files all values of a block are of one kind: no low 13 bits all zero (native),
-    all low 16 bits zero (were bf16), or all low 13 bits zero (were fp16). The last kind goes to ``fine`` (2^19,), the
-    histogram of the 19 high bits, which `accumulator.fold_fine` adds to ``counts``.
+    fine: (2^19,) the histogram of the 19 high bits, which `accumulator.fold_fine` adds to ``counts``: blocks of values that were fp16
+    go there. beside: (3, 256), of which row 0 has how many there are of each stored exponent.
     """
     planes = flat(counts)
-    native = counts[0]
-    bf16 = counts[4]
-    values = codes.view(np.float32)
-    here = uint64(codes.ctypes.data)
+    left = room(int64, STRETCH // ALIKE_GROUP)
     fine_blocks = 0
-    low, high, squared = uint32(0xFFFFFFFF), uint32(0), 0.0
-    whole = codes.size - codes.size % 64
-    for start in range(0, whole, 64):
-        for line in range(0, 64 * 4, LINE):
-            prefetch(uint64(here + uint64(4 * start + _AHEAD + line)))
-        block = codes[start : start + 64]
-        least = uint32(0x1FFF)
-        any_bits = uint32(0)
-        for i in range(64):
-            least = min(least, uint32(block[i] & uint32(0x1FFF)))
-            any_bits = uint32(any_bits | block[i])
-        for i in range(64):
-            magnitude = uint32(block[i] & uint32(0x7FFFFFFF))
-            high = max(high, magnitude)
-            low = min(low, uint32(magnitude - uint32(1)))  # as unsigned: zero goes to the top, where the minimum ignores it
-        for i in range(start, start + 64):
-            x = float64(values[i])
-            squared += x * x
-        if least != 0:
-            for i in range(64):
-                native[block[i] >> uint32(16)] += uint32(1)
-        elif any_bits & uint32(0xFFFF) == 0:
-            for i in range(64):
-                bf16[block[i] >> uint32(16)] += uint32(1)
-        elif any_bits & uint32(0x1FFF) == 0:
-            fine_blocks += 1
-            for i in range(64):
-                fine[block[i] >> uint32(13)] += uint32(1)
+    low, high, squared = int64(0xFFFFFFFF), int64(0), 0.0
+    for start in range(0, codes.size, STRETCH):
+        stretch = codes[start : start + STRETCH]
+        whole = stretch.size // ALIKE_GROUP
+        exponent = _first_exponent(stretch[:_SAMPLE], 23, _BELOW32, WINDOW32, 1, 254, 0x1FFF)
+        if exponent == 0:
+            for group in range(whole):
+                block = stretch[group * ALIKE_GROUP : (group + 1) * ALIKE_GROUP]
+                for line in range(0, block.nbytes, LINE):
+                    prefetch(uint64(address(block) + uint64(_AHEAD + line)))
+                least, most, square = _magnitudes(block)
+                low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
+                fine_blocks += _place_block(block, planes, fine)
         else:
-            for i in range(64):
-                planes[_plane_and_high_half(block[i])] += uint32(1)
-    for i in range(whole, codes.size):
-        planes[_plane_and_high_half(codes[i])] += uint32(1)
-        magnitude = uint32(codes[i] & uint32(0x7FFFFFFF))
-        high, low = max(high, magnitude), min(low, uint32(magnitude - uint32(1)))
-        squared += float64(values[i]) * float64(values[i])
-    return fine_blocks, int(low) + 1 if low != uint32(0xFFFFFFFF) else 0xFFFFFFFF, int(high), squared
+            held, most, least, square = native32(address(stretch), whole, exponent, address(left), address(beside) + uint64(8 * exponent))
+            low, high, squared = min(low, least), max(high, most), squared + square
+            for group in left[:held]:
+                fine_blocks += _place_block(stretch[group * ALIKE_GROUP : (group + 1) * ALIKE_GROUP], planes, fine)
+        rest = stretch[whole * ALIKE_GROUP :]
+        least, most, square = _magnitudes(rest)
+        low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
+        for i in range(rest.size):
+            planes[_plane_and_high_half(rest[i])] += uint32(1)
+    return fine_blocks, int(low) + 1 if low != 0xFFFFFFFF else 0xFFFFFFFF, int(high), squared
 
 
 @jit()

@@ -20,7 +20,6 @@ from analyzers.numerics.compiled.pair_vectors import (
     INFINITY,
     MAGNITUDE,
     STRETCH,
-    address,
     fill_group,
     fp32,
     keep,
@@ -28,7 +27,7 @@ from analyzers.numerics.compiled.pair_vectors import (
     order,
     widen_narrow,
 )
-from analyzers.numerics.compiled.vector_code import room, rooms
+from analyzers.numerics.compiled.vector_code import address, room, rooms
 from analyzers.numerics.pair_cells import (
     ABSOLUTE,
     ALL,

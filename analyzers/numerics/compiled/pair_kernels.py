@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
 from analyzers.numerics.compiled.pair_passes import joint_places, survey16
-from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, address, fill_group, first_bit, keep, widen
-from analyzers.numerics.compiled.vector_code import room, rooms
+from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, fill_group, first_bit, keep, widen
+from analyzers.numerics.compiled.vector_code import address, room, rooms
 from analyzers.numerics.pair_cells import (
     BASE_SQUARE,
     CHANGED,

@@ -145,7 +145,7 @@ def updates32(context: Any, base: Any, tuned: Any, groups: Any, eta: Any, packed
         changed, differ, probe, odd = (code.kept(word(0)) for _ in range(4))
         largest = [code.kept(none) for _ in range(4)]
         totals = [code.kept(zeros(FLOAT64, VECTOR_BYTES // 8)) for _ in range(9)]
-        limit = _repeated(builder, eta, VECTOR_BYTES // 8)
+        limit = code.repeated(eta, VECTOR_BYTES // 8)
         vectors = builder.mul(groups, word(GROUP // _LANES32))
         with code.each(vectors) as loop:
             offset = builder.mul(loop.index, word(VECTOR_BYTES))
@@ -233,10 +233,3 @@ def _order(code: Code, pattern: Any, magnitude: Any) -> Any:
 def _where(code: Code, flags: Any, values: Any) -> Any:
     """``values``, or 0.0 where there is no flag."""
     return code.builder.select(flags, values, code.like(values, 0.0))
-
-
-def _repeated(builder: Any, value: Any, lanes: int) -> Any:
-    """``value`` in every lane."""
-    kind = ir.VectorType(value.type, lanes)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT32, 0))
-    return builder.shuffle_vector(one, one, zeros(INT32, lanes))

@@ -9,7 +9,7 @@ from numba import int32, int64, uint32, uint64
 from numba.extending import intrinsic
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.vector_code import LINE, array_at, array_of, prefetch
+from analyzers.numerics.compiled.vector_code import LINE, address, array_at, array_of, prefetch
 from analyzers.numerics.pair_cells import GROUP
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
@@ -79,12 +79,6 @@ def order(code: Any) -> Any:
 def one_nan(code: Any) -> Any:
     """The fp32 pattern ``code``, or `NAN` in place of any NaN."""
     return NAN if (code & MAGNITUDE) > INFINITY else code
-
-
-@jit(inline="always")
-def address(array: Any) -> Any:
-    """Where an array begins, for the passes of explicit vectors."""
-    return uint64(array.ctypes.data)
 
 
 @jit()

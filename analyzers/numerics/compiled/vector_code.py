@@ -4,19 +4,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from llvmlite import binding, ir
-from numba import int64
+from numba import int64, uint64
 from numba import types as _types
 from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _untyped
 from numba.np import arrayobj as _arrays
 
-INT16, INT32, INT64 = (ir.IntType(bits) for bits in (16, 32, 64))
+from analyzers.numerics.compiled.compiler import jit
+
+INT8, INT16, INT32, INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT32, FLOAT64 = ir.FloatType(), ir.DoubleType()
 VECTOR_BYTES = 64
 LINE = 64  # bytes that a cache takes in together
 
 # Whether the machine can squeeze elements out of a vector; elsewhere LLVM would branch for each of them.
-SQUEEZES = "+avx512f" in binding.get_host_cpu_features().flatten().split(",")
+_FEATURES = set(binding.get_host_cpu_features().flatten().split(","))
+SQUEEZES = "+avx512f" in _FEATURES
+AVX512 = {"+avx512f", "+avx512bw", "+avx512vbmi2"} <= _FEATURES
 
 # Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
 _ANY_ORDER = ("reassoc", "contract", "nsz")
@@ -105,9 +109,47 @@ class Code:
         self._call(f"llvm.masked.compressstore.{_name(vector.type)}", ir.VoidType(), vector, place, flags)
         return self.builder.add(address, self.builder.shl(self.builder.ctpop(self.mask(flags)), word(2)))
 
+    def squeeze16(self, vector: Any, flags: Any, address: Any) -> Any:
+        """`squeeze` for 16-bit integers, which writes a whole vector to ``address``. Where `AVX512`."""
+        name = f"llvm.x86.avx512.mask.compress.{_name(vector.type)}"
+        self.store(self._call(name, vector.type, vector, zeros(INT16, vector.type.count), flags), address, word(0))
+        return self.builder.add(address, self.builder.shl(self.builder.ctpop(self.mask(flags)), word(1)))
+
+    def shifted16(self, vector: Any, by: Any) -> Any:
+        """A whole vector of 16-bit integers shifted left, lane by lane; ``by`` 16 or more leaves zero. Where `AVX512`."""
+        return self._call("llvm.x86.avx512.psllv.w.512", vector.type, vector, by)
+
+    def squared_pairs(self, vector: Any) -> Any:
+        """The sums of squares of neighbours in a whole vector of signed 16-bit integers, in 32 bits. Where `AVX512`."""
+        pairs = ir.VectorType(INT32, vector.type.count // 2)
+        return self._call("llvm.x86.avx512.pmaddw.d.512", pairs, vector, vector)
+
+    def sum_of_bytes(self, vector: Any) -> Any:
+        """The sum of all lanes of a whole vector of unsigned bytes. Where `AVX512`."""
+        words = ir.VectorType(INT64, vector.type.count // 8)
+        return self.sum(self._call("llvm.x86.avx512.psad.bw.512", words, vector, zeros(INT8, vector.type.count)))
+
+    def sum(self, vector: Any) -> Any:
+        """The sum of all lanes of integers."""
+        return self.reduced("add", vector)
+
+    def increase(self, address: Any, offset: Any, by: Any) -> None:
+        """Add ``by`` to the 64-bit integer that lies ``offset`` bytes behind ``address``."""
+        self.store(self.builder.add(self.load_word(address, offset), by), address, offset)
+
+    def repeated(self, value: Any, lanes: int) -> Any:
+        """``value`` in every lane."""
+        kind = ir.VectorType(value.type, lanes)
+        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT32, 0))
+        return self.builder.shuffle_vector(one, one, zeros(INT32, lanes))
+
     def larger(self, one: Any, other: Any) -> Any:
         """The larger of unsigned integers, lane by lane."""
         return self._call(f"llvm.umax.{_name(one.type)}", one.type, one, other)
+
+    def larger_signed(self, one: Any, other: Any) -> Any:
+        """The larger of signed integers, lane by lane."""
+        return self._call(f"llvm.smax.{_name(one.type)}", one.type, one, other)
 
     def smaller(self, one: Any, other: Any) -> Any:
         """The smaller of unsigned integers, lane by lane."""
@@ -115,11 +157,11 @@ class Code:
 
     def largest(self, vector: Any) -> Any:
         """Of all lanes of unsigned integers."""
-        return self._reduced("umax", vector)
+        return self.builder.zext(self.reduced("umax", vector), INT64)
 
     def smallest(self, vector: Any) -> Any:
         """Of all lanes of unsigned integers."""
-        return self._reduced("umin", vector)
+        return self.builder.zext(self.reduced("umin", vector), INT64)
 
     def total(self, vectors: Sequence[Any]) -> Any:
         """The sum of all lanes of vectors of float64."""
@@ -148,8 +190,9 @@ class Code:
         return self.builder.zext(vector, ir.VectorType(kind, vector.type.count))
 
     def bits_as(self, vector: Any, kind: Any) -> Any:
-        """The same bits, as another kind of numbers of that width."""
-        return self.builder.bitcast(vector, ir.VectorType(kind, vector.type.count))
+        """The same bits, as another kind of numbers."""
+        lanes = vector.type.count * _bits(vector.type.element) // _bits(kind)
+        return self.builder.bitcast(vector, ir.VectorType(kind, lanes))
 
     def float64(self, vector: Any) -> Any:
         """fp32 values as float64."""
@@ -159,14 +202,20 @@ class Code:
         """Flags as the bits of a word, the first lowest."""
         return self.builder.zext(self.builder.bitcast(flags, ir.IntType(flags.type.count)), INT64)
 
-    def _reduced(self, name: str, vector: Any) -> Any:
-        found = self._call(f"llvm.vector.reduce.{name}.{_name(vector.type)}", vector.type.element, vector)
-        return self.builder.zext(found, INT64)
+    def reduced(self, name: str, vector: Any) -> Any:
+        """All lanes of integers taken together by an operation of LLVM."""
+        return self._call(f"llvm.vector.reduce.{name}.{_name(vector.type)}", vector.type.element, vector)
 
     def _call(self, name: str, result: Any, *arguments: Any, flags: Sequence[str] = ()) -> Any:
         module = self.builder.module
         declared = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [each.type for each in arguments]), name)
         return self.builder.call(declared, arguments, fastmath=flags)
+
+
+@jit(inline="always")
+def address(array: Any) -> Any:
+    """Where an array begins, for passes of explicit vectors."""
+    return uint64(array.ctypes.data)
 
 
 def array_at(context: Any, builder: Any, kind: Any, data: Any, shape: Sequence[Any]) -> Any:
@@ -230,6 +279,11 @@ def prefetch(context: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.uint64), build
+
+
+def _bits(kind: Any) -> int:
+    """How wide one number is."""
+    return {FLOAT32: 32, FLOAT64: 64}.get(kind) or int(kind.width)
 
 
 def _name(vector: Any) -> str:

@@ -36,6 +36,15 @@ def _share_masks(dtype: str) -> NDArray[np.int64]:
     return np.stack(masks)[:, classes(dtype).example].astype(np.int64)
 
 
+@cache
+def _row_masks(dtype: str) -> NDArray[np.int64]:
+    """(7 + formats, classes): 1 for the classes of all values, then for those that each count of `statistics` is of."""
+    table = bins(dtype)
+    masks = [table.finite_nonzero, table.zero, table.nan, table.inf, table.underflow, table.subnormal]
+    chosen = np.stack([np.ones_like(table.zero), *masks, *(table.exact[name] for name in FORMATS)])
+    return chosen[:, classes(dtype).example].astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What a row of the report needs, in counts, so that rows can be put together. Extremes are None where nothing was read."""
@@ -68,21 +77,20 @@ def finite(x: float) -> float | None:
 
 def statistics(values: BitHistogram, elements: int) -> Statistics:
     """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
-    table = bins(values.dtype)
-    read = values.values
+    read, nonzero, zero, nan, inf, underflow, subnormal, *exact = (_row_masks(values.dtype) @ values.by_class()).tolist()
     abs_min, abs_min_nonzero, abs_max = values.extremes()
     any_finite = abs_max is not None
     return Statistics(
         values_read=read,
-        nonzero=values.count(table.finite_nonzero),
-        exact=tuple(values.count(table.exact[name]) for name in FORMATS),
+        nonzero=nonzero,
+        exact=tuple(exact),
         counts=Counts(
-            zero=values.count(table.zero),
-            nan=values.count(table.nan),
-            inf=values.count(table.inf),
+            zero=zero,
+            nan=nan,
+            inf=inf,
             fp16_overflow=values.overflow(),
-            fp16_underflow=values.count(table.underflow),
-            fp16_subnormal=values.count(table.subnormal),
+            fp16_underflow=underflow,
+            fp16_subnormal=subnormal,
         ),
         abs_min=abs_min,
         abs_min_nonzero=abs_min_nonzero,

@@ -34,6 +34,9 @@ class Accumulator:
         self._occupied = np.empty((2, self._table.size), dtype=np.int64)  # takes memory only where it is written to
         self._beside = np.zeros((3, 256), dtype=np.int64)  # see `kernels.count_bf16`
         self._beside[2, 0] = _NONE
+        alike = ALIKE.get(dtype)
+        exact = int(dtype in NARROW)
+        self._kind = (alike.mantissa, alike.first, alike.last, alike.low, exact) if alike else (0, 0, 0, 0, 0)
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
         self._device = device
 
@@ -68,13 +71,11 @@ class Accumulator:
         if self._fine is not None and self._fine_blocks:
             fold_fine(self._fine, self._table)
             self._fine_blocks = 0
-        alike = ALIKE.get(self.dtype)
-        if self.dtype in NARROW:
-            self._settle()
-        if alike:
-            self._loops.fold_alike(self._table[0], self._beside, alike.mantissa, alike.first, alike.last, alike.low)
-        table = self._table.reshape(-1)
-        occupied = self._loops.take_counts(table, *self._occupied)
+        if self._table.size == 256:
+            self._settle8()
+        occupied = self._loops.take_counts(self._table, self._beside, self._kind, *self._occupied)
+        if self._kind[-1]:
+            self._settle16()
         index, counts = self._occupied[:, :occupied].copy()
         taken = self._taken
         if taken.index.size:
@@ -83,26 +84,27 @@ class Accumulator:
             taken.index, taken.counts = index, counts
         self._room = 0xFFFFFFFF
 
-    def _settle(self) -> None:
-        """Extremes and squares of 16- and 8-bit patterns, exactly."""
-        taken, beside, format_ = self._taken, self._beside, NARROW[self.dtype]
-        if alike := ALIKE.get(self.dtype):
-            self._loops.settle16(self._table, beside, alike.mantissa, alike.last)
-            low, high = beside[2, :2].tolist()
-            unit = SQUARE_BITS - 2 * (alike.mantissa + alike.bias)
-            occupied = np.flatnonzero(beside[1])
-            for exponent, whole in zip(occupied.tolist(), beside[1, occupied].tolist(), strict=True):
-                taken.squares += whole << (unit + 2 * exponent)
-            beside[1] = 0
-            beside[2, :2] = _NONE, 0
-        else:
-            finite = np.flatnonzero(self._table[0].astype(np.bool_) & bins(self.dtype).finite_nonzero)
-            squares = _squares(self.dtype)
-            taken.squares += sum(squares[i] * count for i, count in zip(finite.tolist(), self._table[0, finite].tolist(), strict=True))
-            magnitudes = finite & ((1 << (format_.bits - 1)) - 1)
-            low, high = int(magnitudes.min(initial=_NONE)), int(magnitudes.max(initial=0))
-        if high:  # patterns without their sign are ordered like magnitudes
-            value = bins(self.dtype).value
+    def _settle16(self) -> None:
+        """Extremes and squares of 16-bit patterns."""
+        beside, alike = self._beside, ALIKE[self.dtype]
+        squares = sum(whole << 2 * exponent for exponent, whole in enumerate(beside[1].tolist()) if whole)
+        self._taken.squares += squares << (SQUARE_BITS - 2 * (alike.mantissa + alike.bias))
+        self._ends(*beside[2, :2].tolist())
+        beside[1] = 0
+        beside[2, :2] = _NONE, 0
+
+    def _settle8(self) -> None:
+        """Extremes and squares of 8-bit patterns."""
+        finite = np.flatnonzero((self._table[0] != 0) & bins(self.dtype).finite_nonzero)
+        squares = _squares(self.dtype)
+        self._taken.squares += sum(squares[i] * count for i, count in zip(finite.tolist(), self._table[0, finite].tolist(), strict=True))
+        magnitudes = finite & 0x7F
+        self._ends(int(magnitudes.min(initial=_NONE)), int(magnitudes.max(initial=0)))
+
+    def _ends(self, low: int, high: int) -> None:
+        """Take in the smallest and the largest of finite patterns without their signs, which are ordered like magnitudes."""
+        if high:
+            taken, value = self._taken, bins(self.dtype).value
             taken.low, taken.high = either(min, taken.low, float(value[low])), either(max, taken.high, float(value[high]))
 
     def _count_on_device(self, codes: NDArray[Any]) -> None:

@@ -133,7 +133,10 @@ class BitHistogram:
 
     def sum_of_squares(self) -> Fraction:
         """Sum of x^2 over the finite values."""
-        return Fraction(self.squares, 1 << SQUARE_BITS)
+        if not self.squares:
+            return Fraction(0)
+        zeros = (self.squares & -self.squares).bit_length() - 1  # most of its bits, which would make the fraction slow to reduce
+        return Fraction(self.squares >> zeros) / (1 << (SQUARE_BITS - zeros)) if zeros < SQUARE_BITS else Fraction(self.squares >> SQUARE_BITS)
 
     def norm(self) -> float:
         """Frobenius norm over the finite values."""

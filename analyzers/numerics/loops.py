@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from analyzers.numerics import plain
 from analyzers.numerics.pair_tables import PairCounts, PairTables
-from analyzers.numerics.plain import Grid
+from analyzers.numerics.plain import Grid, Kind
 
 # Up to here numpy is done before compiled loops would be loaded.
 PLAIN_BYTES = 4 << 20
@@ -22,9 +22,9 @@ class Loops(Protocol):
     def count32(
         self, codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32], beside: NDArray[np.int64]
     ) -> tuple[int, int, int, float]: ...
-    def settle16(self, table: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, last: int) -> None: ...
-    def fold_alike(self, bins: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, first: int, last: int, low: int) -> None: ...
-    def take_counts(self, table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int: ...
+    def take_counts(
+        self, table: NDArray[np.uint32], beside: NDArray[np.int64], kind: Kind, index: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> int: ...
     def squares(self, values: NDArray[np.floating[Any]], scale: float) -> float: ...
     def runs_of_few_significands(
         self, codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]

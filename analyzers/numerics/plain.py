@@ -21,6 +21,9 @@ _BINADES_OF_A_ROW = 4
 # rows, columns, rows of a block, columns of a block, rows of scales, columns of scales: see `kernels.decode_fp8`
 Grid = tuple[int, int, int, int, int, int]
 
+# mantissa, first, last, low, exact: see `kernels.take_counts`
+Kind = tuple[int, int, int, int, int]
+
 
 def count_bf16(codes: NDArray[np.uint16], table: NDArray[np.uint32], beside: NDArray[np.int64]) -> None:
     """See `kernels.count_bf16`; ``beside`` is not used."""
@@ -28,34 +31,6 @@ def count_bf16(codes: NDArray[np.uint16], table: NDArray[np.uint32], beside: NDA
 
 
 count_fp16 = count_bf16
-
-
-def settle16(table: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, last: int) -> None:
-    """See `kernels.settle16`."""
-    index = np.flatnonzero(table[0] != 0)
-    magnitudes = index & 0x7FFF
-    finite = (magnitudes != 0) & (magnitudes >> mantissa <= last)
-    index, magnitudes = index[finite], magnitudes[finite]
-    exponents = magnitudes >> mantissa
-    significands = (magnitudes & ((1 << mantissa) - 1)) | (exponents != 0).astype(np.int64) << mantissa
-    np.add.at(beside[1], np.maximum(exponents, 1), significands**2 * table[0, index].astype(np.int64))
-    beside[2, 0] = magnitudes.min(initial=int(beside[2, 0]))
-    beside[2, 1] = magnitudes.max(initial=int(beside[2, 1]))
-
-
-def fold_alike(bins: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, first: int, last: int, low: int) -> None:
-    """See `kernels.fold_alike`."""
-    index = np.flatnonzero(bins != 0)
-    exponents = (index >> mantissa) & (last + 1)
-    alike = (exponents >= first) & (exponents <= last)
-    if low:
-        alike &= index & low != 0
-    index, exponents = index[alike], exponents[alike]
-    counts = bins[index]
-    bins[index] = 0
-    np.add.at(bins, (exponents << mantissa) | 1, counts)
-    bins[(np.arange(last + 1) << mantissa) | 1] += beside[0, : last + 1].astype(np.uint32)
-    beside[0] = 0
 
 
 def count32(
@@ -75,12 +50,36 @@ def count32(
         return 0, int(low), int(high), squares(codes.view(np.float32), 1.0)
 
 
-def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
+def take_counts(
+    table: NDArray[np.uint32], beside: NDArray[np.int64], kind: Kind, index: NDArray[np.int64], counts: NDArray[np.int64]
+) -> int:
     """See `kernels.take_counts`."""
-    occupied = np.flatnonzero(table != 0)  # of booleans: five times as fast as of counts
-    index[: occupied.size], counts[: occupied.size] = occupied, table[occupied]
-    table[occupied] = 0
+    mantissa, first, last, low, exact = kind
+    bins = table.reshape(-1)
+    occupied = np.flatnonzero(bins != 0)  # of booleans: five times as fast as of counts
+    if last:
+        own = occupied[: np.searchsorted(occupied, 1 << 16)]
+        exponents = own >> mantissa & last + 1
+        if exact:
+            magnitudes = own & 0x7FFF
+            finite = (magnitudes != 0) & (exponents <= last)
+            magnitudes, steps = magnitudes[finite], exponents[finite]
+            significands = magnitudes & (1 << mantissa) - 1 | (steps != 0).astype(np.int64) << mantissa
+            np.add.at(beside[1], np.maximum(steps, 1), significands**2 * bins[own[finite]].astype(np.int64))
+            beside[2, 0] = magnitudes.min(initial=int(beside[2, 0]))
+            beside[2, 1] = magnitudes.max(initial=int(beside[2, 1]))
+        alike = (exponents >= first) & (exponents <= last) & (own & low != 0 if low else True)
+        np.add.at(bins, exponents[alike] << mantissa | 1, _taken(bins, own[alike]))
+        occupied = np.flatnonzero(bins != 0)
+    index[: occupied.size], counts[: occupied.size] = occupied, _taken(bins, occupied)
     return occupied.size
+
+
+def _taken(bins: NDArray[np.uint32], index: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """What ``bins`` hold, which are cleared."""
+    held = bins[index]
+    bins[index] = 0
+    return held
 
 
 def squares(values: NDArray[np.floating[Any]], scale: float) -> float:

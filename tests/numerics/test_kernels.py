@@ -44,10 +44,17 @@ def beside() -> NDArray[np.int64]:
     return empty
 
 
-def fold(table: NDArray[np.uint32], dtype: str, found: NDArray[np.int64]) -> None:
+def taken(table: NDArray[np.uint32], dtype: str, found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What a table holds, bin by bin; it and what lay beside it are cleared."""
     alike = ALIKE[dtype]
-    kernels.fold_alike(table[0], found, alike.mantissa, alike.first, alike.last, alike.low)
-    assert not found[0].any()
+    size, (index, counts) = table.size, np.empty((2, table.size), dtype=np.int64)
+    kind = (alike.mantissa, alike.first, alike.last, alike.low, int(dtype != "F32"))
+    occupied = kernels.take_counts(table, found, kind, index, counts)
+    assert not table.any() and not found[0].any()
+    assert (np.diff(index[:occupied]) > 0).all() and (counts[:occupied] > 0).all()
+    whole = np.zeros(size, dtype=np.int64)
+    whole[index[:occupied]] = counts[:occupied]
+    return whole.reshape(table.shape)
 
 
 def home(code: int, dtype: str) -> int:
@@ -57,7 +64,7 @@ def home(code: int, dtype: str) -> int:
     return exponent << alike.mantissa | 1 if alike.first <= exponent <= alike.last and (not alike.low or code & alike.low) else code
 
 
-def counted32(codes: Codes) -> tuple[NDArray[np.uint32], int]:
+def counted32(codes: Codes) -> tuple[NDArray[np.int64], int]:
     table, fine, found = np.zeros((5, 65536), dtype=np.uint32), np.zeros(1 << 19, dtype=np.uint32), beside()
     blocks, low, high, squares = kernels.count32(codes, table, fine, found)
     magnitudes = (codes & np.uint32(0x7FFFFFFF)).tolist()
@@ -70,8 +77,7 @@ def counted32(codes: Codes) -> tuple[NDArray[np.uint32], int]:
         assert not np.isfinite(squares)
     fold_fine(fine, table)
     assert not fine.any()
-    fold(table, "F32", found)
-    return table, blocks
+    return taken(table, "F32", found), blocks
 
 
 def expected32(codes: Codes) -> NDArray[np.uint32]:
@@ -83,10 +89,10 @@ def expected32(codes: Codes) -> NDArray[np.uint32]:
 
 @pytest.mark.parametrize("bins", [[], [0], [63, 64], [65535], [0, 1, 4095, 4096, 40000, 65472, 65535], range(65536)])
 def test_take_counts_finds_what_is_occupied_and_leaves_nothing(bins: Sequence[int]) -> None:
-    table = np.zeros(65536, dtype=np.uint32)
-    table[list(bins)] = np.arange(len(bins), dtype=np.uint32) + np.uint32(0xFFFF0000)
+    table = np.zeros((1, 65536), dtype=np.uint32)
+    table[0, list(bins)] = np.arange(len(bins), dtype=np.uint32) + np.uint32(0xFFFF0000)
     index, counts = np.empty(65536, dtype=np.int64), np.empty(65536, dtype=np.int64)
-    found = kernels.take_counts(table, index, counts)
+    found = kernels.take_counts(table, beside(), (0, 0, 0, 0, 0), index, counts)
     assert (index[:found].tolist(), counts[:found].tolist()) == (list(bins), [0xFFFF0000 + i for i in range(len(bins))])
     assert not table.any()
 
@@ -104,7 +110,7 @@ def check16(codes: NDArray[np.uint16], dtype: str) -> NDArray[np.int64]:
     {"BF16": kernels.count_bf16, "F16": kernels.count_fp16}[dtype](codes, table, found)
     counted: NDArray[np.int64] = found[0].copy()
     assert int(table.sum()) + int(counted.sum()) == codes.size
-    kernels.settle16(table, found, mantissa, last)
+    whole = taken(table, dtype, found)
     magnitudes = (codes & np.uint16(0x7FFF)).astype(np.int64)
     magnitudes = magnitudes[(magnitudes != 0) & (magnitudes >> mantissa <= last)]
     assert found[2, :2].tolist() == [magnitudes.min(initial=1 << 16), magnitudes.max(initial=0)]
@@ -112,12 +118,11 @@ def check16(codes: NDArray[np.uint16], dtype: str) -> NDArray[np.int64]:
     significands = magnitudes & (1 << mantissa) - 1 | (exponents != 0) << mantissa
     steps = np.maximum(exponents, 1)
     squares = sum(s * s << 2 * e for s, e in zip(significands.tolist(), steps.tolist(), strict=True))
-    assert sum(whole << 2 * e for e, whole in enumerate(found[1].tolist())) == squares
-    fold(table, dtype, found)
+    assert sum(square << 2 * e for e, square in enumerate(found[1].tolist())) == squares
     expected = np.zeros(65536, dtype=np.int64)
     for code, count in zip(*(each.tolist() for each in np.unique(codes, return_counts=True)), strict=True):
         expected[home(code, dtype)] += count
-    np.testing.assert_array_equal(table[0], expected)
+    np.testing.assert_array_equal(whole[0], expected)
     return counted
 
 

@@ -18,6 +18,7 @@ from analyzers.numerics.alike import ALIKE, Alike
 from analyzers.numerics.compiled.compiler import jit
 from analyzers.numerics.compiled.count_passes import (
     ALIKE_GROUP,
+    BLOCK,
     STRETCH,
     WINDOW16,
     WINDOW32,
@@ -119,50 +120,6 @@ count_bf16 = _count_alike(ALIKE["BF16"], alike_bf16)
 count_fp16 = _count_alike(ALIKE["F16"], alike_fp16)
 
 
-@jit()
-def settle16(table: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, last: int) -> None:
-    """Add to ``beside`` (3, 256), as `count_bf16` does, squares and magnitudes of the finite patterns counted in ``table`` (1, 65536)."""
-    bins = table[0]
-    smallest, largest = beside[2, 0], beside[2, 1]
-    for start in range(0, bins.size, 64):
-        block = bins[start : start + 64]
-        some = uint32(0)
-        for i in range(64):
-            some |= block[i]
-        if some == uint32(0):
-            continue
-        for i in range(64):
-            magnitude = (start + i) & 0x7FFF
-            exponent = magnitude >> mantissa
-            if block[i] != uint32(0) and magnitude != 0 and exponent <= last:
-                significand = magnitude & ((1 << mantissa) - 1)
-                significand |= (1 << mantissa) if exponent != 0 else 0
-                beside[1, max(exponent, 1)] += significand * significand * int64(block[i])
-                smallest, largest = min(smallest, magnitude), max(largest, magnitude)
-    beside[2, 0], beside[2, 1] = smallest, largest
-
-
-@jit()
-def fold_alike(bins: NDArray[np.uint32], beside: NDArray[np.int64], mantissa: int, first: int, last: int, low: int) -> None:
-    """Move the counts of all patterns in ``bins`` (65536,) that are `alike`, and those in ``beside``, to one pattern for each exponent."""
-    for start in range(0, bins.size, 64):
-        block = bins[start : start + 64]
-        some = uint32(0)
-        for i in range(64):
-            some |= block[i]
-        if some == uint32(0):
-            continue
-        for i in range(start, start + 64):
-            exponent = (i >> mantissa) & (last + 1)
-            if first <= exponent <= last and (low == 0 or i & low != 0):
-                count = bins[i]
-                bins[i] = uint32(0)
-                bins[(exponent << mantissa) | 1] += count
-    for exponent in range(first, last + 1):
-        bins[(exponent << mantissa) | 1] += uint32(beside[0, exponent])
-    beside[0] = 0
-
-
 @jit(inline="always")
 def _plane_and_high_half(code: Any) -> Any:
     plane = uint32((code & uint32(0x1FFF)) == 0)
@@ -228,27 +185,27 @@ def count32(
     go there. beside: (3, 256), of which row 0 has how many there are of each stored exponent.
     """
     planes = flat(counts)
-    left = room(int64, STRETCH // ALIKE_GROUP)
+    left = room(int64, STRETCH // BLOCK + 1)
     fine_blocks = 0
     low, high, squared = int64(0xFFFFFFFF), int64(0), 0.0
     for start in range(0, codes.size, STRETCH):
         stretch = codes[start : start + STRETCH]
-        whole = stretch.size // ALIKE_GROUP
         exponent = _first_exponent(stretch[:_SAMPLE], 23, _BELOW32, WINDOW32, 1, 254, 0x1FFF)
-        if exponent == 0:
-            for group in range(whole):
-                block = stretch[group * ALIKE_GROUP : (group + 1) * ALIKE_GROUP]
-                for line in range(0, block.nbytes, LINE):
-                    prefetch(uint64(address(block) + uint64(_AHEAD + line)))
-                least, most, square = _magnitudes(block)
-                low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
-                fine_blocks += _place_block(block, planes, fine)
-        else:
-            held, most, least, square = native32(address(stretch), whole, exponent, address(left), address(beside) + uint64(8 * exponent))
+        end = stretch.size // ALIKE_GROUP * ALIKE_GROUP if exponent != 0 else 0
+        if end != 0:
+            there = address(beside) + uint64(8 * exponent)
+            held, most, least, square = native32(address(stretch), end // ALIKE_GROUP, exponent, address(left), there)
             low, high, squared = min(low, least), max(high, most), squared + square
-            for group in left[:held]:
-                fine_blocks += _place_block(stretch[group * ALIKE_GROUP : (group + 1) * ALIKE_GROUP], planes, fine)
-        rest = stretch[whole * ALIKE_GROUP :]
+            for number in left[:held]:
+                fine_blocks += _place_block(stretch[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+        for number in range(end // BLOCK, stretch.size // BLOCK):
+            block = stretch[number * BLOCK : (number + 1) * BLOCK]
+            for line in range(0, block.nbytes, LINE):
+                prefetch(uint64(address(block) + uint64(_AHEAD + line)))
+            least, most, square = _magnitudes(block)
+            low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
+            fine_blocks += _place_block(block, planes, fine)
+        rest = stretch[stretch.size // BLOCK * BLOCK :]
         least, most, square = _magnitudes(rest)
         low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
         for i in range(rest.size):
@@ -257,24 +214,67 @@ def count32(
 
 
 @jit()
-def take_counts(table: NDArray[np.uint32], index: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
-    """Set ``index`` and ``counts`` (n,) to the occupied bins of ``table`` (n,), ascending, and to what they hold; clears the table.
+def take_counts(
+    table: NDArray[np.uint32], beside: NDArray[np.int64], kind: Any, index: NDArray[np.int64], counts: NDArray[np.int64]
+) -> int:
+    """Set ``index`` and ``counts`` to the occupied bins of ``table`` (planes, n), ascending, and to what they hold; clears the table.
 
-    Returns how many there are. n is a multiple of 64: most blocks of so many bins hold nothing, and are passed over.
+    Returns how many there are. What is `alike` in plane 0, there and in ``beside``, comes in one bin for each exponent; kind: (mantissa,
+    first, last, low, exact), `Alike`'s numbers, or zeros. Where ``exact``, of 16-bit patterns, ``beside`` is told squares and ends of the
+    finite ones in the table, as `count_bf16` does.
     """
+    mantissa, first, last, low, exact = kind
+    bins = flat(table)
     found = 0
-    for start in range(0, table.size, 64):
-        block = table[start : start + 64]
+    smallest, largest = beside[2, 0], beside[2, 1]
+    for start in range(0, bins.size, 64):  # most blocks of so many bins hold nothing, and are passed over
+        block = bins[start : start + 64]
         some = uint32(0)
-        for i in range(64):
+        for i in range(block.size):
             some |= block[i]
-        if some != uint32(0):
-            for i in range(64):
-                index[found] = start + i
-                counts[found] = block[i]
-                found += int64(block[i] != uint32(0))
-            block[:] = 0
-    return found
+        if some == uint32(0):
+            continue
+        for i in range(block.size):
+            count = int64(block[i])
+            if count == 0:
+                continue
+            code = start + i
+            exponent = (code >> mantissa) & (last + 1)
+            magnitude = code & 0x7FFF
+            if exact != 0 and magnitude != 0 and exponent <= last:
+                significand = magnitude & ((1 << mantissa) - 1)
+                significand |= (1 << mantissa) if exponent != 0 else 0
+                beside[1, max(exponent, 1)] += significand * significand * count
+                smallest, largest = min(smallest, magnitude), max(largest, magnitude)
+            if first <= exponent <= last and (low == 0 or code & low != 0) and last != 0 and code < 1 << 16:
+                beside[0, exponent] += count
+            else:
+                index[found], counts[found] = code, count
+                found += 1
+        block[:] = uint32(0)
+    beside[2, 0], beside[2, 1] = smallest, largest
+    return _with_alike(beside, mantissa, first, last, found, index, counts)
+
+
+@jit()
+def _with_alike(beside: Any, mantissa: int, first: int, last: int, found: int, index: Any, counts: Any) -> int:
+    """Insert the counts of exponents into ascending bins, from the end; returns how many there are then."""
+    more = 0
+    for exponent in range(first, last + 1):
+        more += beside[0, exponent] != 0
+    held, end = found - 1, found + more - 1
+    for exponent in range(last, first - 1, -1):
+        count = beside[0, exponent]
+        if count != 0:
+            home = (exponent << mantissa) | 1
+            while held >= 0 and index[held] > home:
+                index[end], counts[end] = index[held], counts[held]
+                held -= 1
+                end -= 1
+            index[end], counts[end] = home, count
+            end -= 1
+            beside[0, exponent] = 0
+    return found + more
 
 
 @jit(fastmath={"reassoc", "contract"})

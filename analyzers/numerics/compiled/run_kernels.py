@@ -7,7 +7,7 @@ from numba import int64, uint8, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.vector_code import room
+from analyzers.numerics.compiled.vector_code import LINE, address, prefetch, room
 from analyzers.numerics.runs import (
     ALL_E2M1,
     BLOCK,
@@ -36,6 +36,7 @@ from analyzers.numerics.runs import (
 )
 
 _NOTHING = -1
+_AHEAD = 4  # runs that are asked for before they are looked at
 
 
 @jit()
@@ -54,11 +55,14 @@ def runs_of_few_significands(
     significand_shift = uint64(mantissa - 7)
     run = room(uint64, RUN)
     work = room(uint8, 128 + RUN // BLOCK)
+    step = -first * per_row % stride  # the first run that is looked at, counted from that of the row
+    beyond = uint64(_AHEAD * stride * RUN * codes.itemsize)
     for r in range(codes.size // row):
-        step = (stride - (first + r) * per_row % stride) % stride
         for k in range(step, per_row, stride):
             start = r * row + k * RUN
             end = min(start + RUN, (r + 1) * row)
+            for line in range(0, RUN * codes.itemsize, LINE):  # of a later run: far away, and long gone from the nearest cache
+                prefetch(uint64(address(codes) + uint64(start * codes.itemsize + line) + beyond))
             low = uint64(0)
             high = uint64(0)
             normal = 0
@@ -83,6 +87,9 @@ def runs_of_few_significands(
                 for i in range(start, end):
                     run[i - start] = uint64(codes[i]) & ((uint64(1) << uint64(mantissa + exponent)) - uint64(1))
                 _count(run[: end - start], mantissa, top, work, out)
+        step -= per_row
+        while step < 0:
+            step += stride
 
 
 @jit()

@@ -124,10 +124,9 @@ class Code:
         pairs = ir.VectorType(INT32, vector.type.count // 2)
         return self._call("llvm.x86.avx512.pmaddw.d.512", pairs, vector, vector)
 
-    def sum_of_bytes(self, vector: Any) -> Any:
-        """The sum of all lanes of a whole vector of unsigned bytes. Where `AVX512`."""
-        words = ir.VectorType(INT64, vector.type.count // 8)
-        return self.sum(self._call("llvm.x86.avx512.psad.bw.512", words, vector, zeros(INT8, vector.type.count)))
+    def looked_up(self, table: Any, places: Any) -> Any:
+        """The bytes of ``table``, 16 that are repeated, at ``places`` from 0 to 15; 0 at those from 128 on. Where `AVX512`."""
+        return self._call("llvm.x86.avx512.pshuf.b.512", table.type, table, places)
 
     def sum(self, vector: Any) -> Any:
         """The sum of all lanes of integers."""

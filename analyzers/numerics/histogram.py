@@ -135,8 +135,9 @@ class BitHistogram:
         """Sum of x^2 over the finite values."""
         if not self.squares:
             return Fraction(0)
-        zeros = (self.squares & -self.squares).bit_length() - 1  # most of its bits, which would make the fraction slow to reduce
-        return Fraction(self.squares >> zeros) / (1 << (SQUARE_BITS - zeros)) if zeros < SQUARE_BITS else Fraction(self.squares >> SQUARE_BITS)
+        # Most bits are zeros, with which a fraction would be slow to reduce.
+        zeros = min((self.squares & -self.squares).bit_length() - 1, SQUARE_BITS)
+        return Fraction(self.squares >> zeros, 1 << (SQUARE_BITS - zeros))
 
     def norm(self) -> float:
         """Frobenius norm over the finite values."""

@@ -103,9 +103,7 @@ def _callable(address: int, kinds: tuple[str, ...], result: str) -> Callable[[tu
     """The function at ``address``, which takes a tuple of arguments. numba's are called with places for result and error first."""
     fields = [(f"_{number}", _RESULTS[each]) for number, each in enumerate(result or "L")]
     place: Any = type("Result", (ctypes.Structure,), {"_fields_": fields})
-    prototype = (ctypes.PYFUNCTYPE if short else ctypes.CFUNCTYPE)(
-        ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *(each for kind in kinds for each in _types(kind))
-    )
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *(each for kind in kinds for each in _types(kind)))
     function, names = prototype(address), [name for name, _ in fields]
 
     def call(arguments: tuple[Any, ...]) -> Any:

@@ -150,14 +150,17 @@ class Classes:
 def classes(dtype: str) -> Classes:
     """The classes of ``dtype``'s bins."""
     table = bins(dtype)
-    masks = [getattr(table, name) for name in Bins.__slots__ if name not in ("value", "exact", "exponent")]
-    signature = np.zeros(bin_count(dtype), dtype=np.int64)
-    for bit, mask in enumerate([*masks, *table.exact.values()]):
-        signature |= mask.astype(np.int64) << bit
+    names = [name for name in Bins.__slots__ if name not in ("value", "exact", "exponent")]
+    masks = [*(getattr(table, name) for name in names), *table.exact.values()]
+    # Every test is the same of x and -x, and half of the bins are those of the other sign; but for FNUZ formats, whose NaN is -0.
+    shape = (-1, 2, 1 << 15) if bin_count(dtype) >= 1 << 16 else (-1, 1, bin_count(dtype))
+    signature = np.zeros((bin_count(dtype) // (shape[1] * shape[2]), shape[2]), dtype=np.int32)
+    for bit, mask in enumerate(masks):
+        signature |= mask.reshape(shape)[:, 0].astype(np.int32) << np.int32(bit)
     found = np.zeros(int(signature.max()) + 1, dtype=np.bool_)
     found[signature] = True
     number = np.cumsum(found) - 1
-    of = number[signature]
+    of = np.repeat(number[signature][:, None], shape[1], axis=1).reshape(-1)
     example = np.zeros(int(number[-1]) + 1, dtype=np.int64)
     example[of] = np.arange(of.size)
     return Classes(of, example)

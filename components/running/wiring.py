@@ -23,6 +23,12 @@ _RUN_FROM_ADDRESS = (
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
 # A page of another site that holds us in its <gradio-app> says in an attribute what is asked: its own address is not ours.
 _EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
+# Until the form is filled, its button is not to be pressed: what it would start is not what the address asks for.
+_FILLING = (
+    "() => {{ const query = ({query})(); "
+    "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
+)
+_FILLED = "() => document.body.classList.remove('m-filling')"
 _QUERY_KEYS = 1_000
 
 
@@ -93,7 +99,8 @@ def wire_address(
         return {**filled, **runs.there(lambda: form(asked).request())} if wanted else filled
 
     every = list(dict.fromkeys([*outputs, *runs.outputs()]))
-    loaded = page.load(fill, embedded, every, js=_EMBEDDED_QUERY, queue=False, **QUIET)
+    loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)
+    loaded.then(None, js=_FILLED, **QUIET)
     loaded.success(None, js=_RUN_FROM_ADDRESS.format(key=key, query=_EMBEDDED_QUERY), **QUIET)
 
 

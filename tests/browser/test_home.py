@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.steps import fits, json_of, shared, stop, taken_along
@@ -139,6 +139,20 @@ def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) 
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
+
+
+def test_the_button_waits_until_the_address_has_filled_the_form(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/methods")
+    held: list[Route] = []
+    page.route("**/gradio_api/**", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    page.goto(f"{offline}/?model={quote(SAMPLE)}&include=mlp")
+    expect(page.locator("#m-inspect")).to_have_css("pointer-events", "none")
+    assert held
+    assert page.locator(MODEL).input_value() == ""
+    page.unroute("**/gradio_api/**")  # and what is held goes on its way
+    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
+    expect(page.locator("#m-inspect")).to_have_css("pointer-events", "auto")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_hostile_query_is_harmless(open_page: OpenPage, offline: str) -> None:

@@ -198,18 +198,16 @@ def count32(
             low, high, squared = min(low, least), max(high, most), squared + square
             for number in left[:held]:
                 fine_blocks += _place_block(stretch[number * BLOCK : (number + 1) * BLOCK], planes, fine)
-        for number in range(end // BLOCK, stretch.size // BLOCK):
-            block = stretch[number * BLOCK : (number + 1) * BLOCK]
-            for line in range(0, block.nbytes, LINE):
-                prefetch(uint64(address(block) + uint64(_AHEAD + line)))
-            least, most, square = _magnitudes(block)
+        if end < stretch.size:
+            others = stretch[end:]
+            least, most, square = _magnitudes(others)
             low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
-            fine_blocks += _place_block(block, planes, fine)
-        rest = stretch[stretch.size // BLOCK * BLOCK :]
-        least, most, square = _magnitudes(rest)
-        low, high, squared = min(low, int64(least)), max(high, int64(most)), squared + square
-        for i in range(rest.size):
-            planes[_plane_and_high_half(rest[i])] += uint32(1)
+            for number in range(others.size // BLOCK):
+                for line in range(0, 4 * BLOCK, LINE):  # of the stretch that is next
+                    prefetch(uint64(address(others) + uint64(4 * (number * BLOCK + STRETCH) + line)))
+                fine_blocks += _place_block(others[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+            for i in range(others.size // BLOCK * BLOCK, others.size):
+                planes[_plane_and_high_half(others[i])] += uint32(1)
     return fine_blocks, int(low) + 1 if low != 0xFFFFFFFF else 0xFFFFFFFF, int(high), squared
 
 

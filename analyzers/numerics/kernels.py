@@ -20,8 +20,8 @@ take_counts: Any = Loop("count_kernels", "take_counts")
 squares: Any = Loop("count_kernels", "squares")
 exact_rows16: Any = Loop("count_kernels", "exact_rows16")
 exact_rows32: Any = Loop("count_kernels", "exact_rows32")
-decode_fp8: Any = Loop("count_kernels", "decode_fp8")
-decode_fp4: Any = Loop("count_kernels", "decode_fp4")
+decode_fp8: Any = Loop("decode_kernels", "decode_fp8")
+decode_fp4: Any = Loop("decode_kernels", "decode_fp4")
 runs_of_few_significands: Any = Loop("run_kernels", "runs_of_few_significands")
 
 

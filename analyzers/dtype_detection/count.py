@@ -67,10 +67,10 @@ class Counter:
         accumulator = None
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as)
-            accumulator.update(chunk.codes)
+            narrow = accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:
                 self._runs(span, chunk, counted)
-                self._rows(span.tensor, chunk, counted)
+                self._rows(span.tensor, chunk, counted, narrow)
         if accumulator:
             counted.histogram = accumulator.take()
         return counted
@@ -101,12 +101,13 @@ class Counter:
                 self._loops().runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
-    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
+    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted, narrow: bool) -> None:
+        """narrow: all values of the chunk are known to be exact in bf16."""
         row = row_length(tensor)
         if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
             return
         if tensor.dtype == "F32":
-            bf16, fp16 = self._loops().exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
+            bf16, fp16 = self._loops().exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"], narrow)
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + bf16
             counted.exact_rows["fp16"] = counted.exact_rows.get("fp16", 0) + fp16
         elif tensor.dtype == "F16":

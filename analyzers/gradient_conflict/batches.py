@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from analyzers.gradient_conflict.jackknife import FloatArray
-from analyzers.gradient_conflict.pairs import Pairs
+from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
 from analyzers.gradient_conflict.rates import clipped
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import BatchRow
@@ -21,10 +22,10 @@ DRAWS = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Partition:
-    """One draw: the samples in batches of one size, (m, S) weights of 1/size; what is left over is in none."""
+    """One draw: the samples in batches of one size, (m, size); what is left over is in none."""
 
     size: int
-    averages: FloatArray
+    members: npt.NDArray[np.int64]
 
 
 def partitions(order: Sequence[int], seed: int) -> list[Partition]:
@@ -33,10 +34,8 @@ def partitions(order: Sequence[int], seed: int) -> list[Partition]:
     found, size = [], 2
     while 2 * size <= number:
         for _ in range(DRAWS):
-            members = np.asarray(order)[random.permutation(number)][: number - number % size].reshape(-1, size)
-            averages = np.zeros((len(members), number))
-            np.put_along_axis(averages, members, 1 / size, axis=1)
-            found.append(Partition(size, averages))
+            members = np.asarray(order, np.int64)[random.permutation(number)][: number - number % size].reshape(-1, size)
+            found.append(Partition(size, members))
         size *= 2
     return found
 
@@ -60,21 +59,13 @@ class BatchSums:
 
     def of(self, gram: Tensor) -> dict[int, FloatArray]:
         """What units (n, S, S) bring to ``sums``."""
-        samples, sums = gram.shape[-1], {}
-        for size, draws in self._averages().items():
-            averages = draws.to(gram)  # (D, m, S)
-            number, batches = averages.shape[:2]
-            half = (gram @ averages.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
-            pairs = Pairs((averages @ half).flatten(0, 1))
-            off = ~torch.eye(batches, dtype=torch.bool, device=gram.device)
-            found = (pairs.valid, pairs.count_below(self.gamma), pairs.cosines.sum(0))
-            sums[size] = torch.stack([(matrix * off).sum(dtype=torch.float64) for matrix in found]).cpu().numpy()
-        return sums
+        find = _compiled_sums if gram.device.type == "cpu" and gram.dtype == torch.float32 else _torch_sums
+        return {size: find(gram, members, self.gamma) for size, members in self._members().items()}
 
-    def _averages(self) -> dict[int, Tensor]:
-        """By size, (D, m, S) of its draws."""
+    def _members(self) -> dict[int, npt.NDArray[np.int64]]:
+        """By size, (D, m, size) of its draws."""
         sizes = dict.fromkeys(each.size for each in self.partitions)
-        return {size: torch.from_numpy(np.stack([each.averages for each in self.partitions if each.size == size])) for size in sizes}
+        return {size: np.stack([each.members for each in self.partitions if each.size == size]) for size in sizes}
 
     def rows(self, whole: FloatArray) -> tuple[BatchRow, ...]:
         """The curve. whole: (S, S), the Gram matrix of the whole model's gradients."""
@@ -97,6 +88,28 @@ class BatchSums:
                 )
             )
         return tuple(rows)
+
+
+def _compiled_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
+    """What units bring to ``sums`` of one size, members (D, m, size)."""
+    from analyzers.numerics.grams import add_batches
+
+    sums = np.zeros(3)
+    add_batches(gram.contiguous().numpy(), members, SMALLEST_SQUARE, gamma, sums)
+    return sums
+
+
+def _torch_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
+    """The same, in any dtype and on any device."""
+    samples, (number, batches, size) = gram.shape[-1], members.shape
+    averages = np.zeros((number, batches, samples))
+    np.put_along_axis(averages, members, 1 / size, axis=2)
+    weights = torch.from_numpy(averages).to(gram)
+    half = (gram @ weights.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
+    pairs = Pairs((weights @ half).flatten(0, 1))
+    found = (pairs.valid, pairs.count_below(gamma), pairs.cosines.sum(0))
+    sums: FloatArray = torch.stack([matrix.tril(-1).sum(dtype=torch.float64) for matrix in found]).cpu().numpy()
+    return sums
 
 
 def _means(sums: FloatArray | None) -> tuple[float | None, float | None]:

@@ -50,7 +50,7 @@ def product(rows: int, inner: int, columns: int, itemsize: int) -> Cost:
 
 
 def direct(shape: Shape, chunks: Sequence[int]) -> Cost:
-    """Per-sample gradients, then their products. chunks: units at a time."""
+    """Per-sample gradients, then their products, all S^2 of them: a GPU makes all. chunks: units at a time."""
     samples, cost = len(shape.counts), Cost()
     for units in chunks:
         for width in shape.widths:

@@ -19,7 +19,7 @@ from torch import Tensor
 from analyzers import limits
 from analyzers.gradient_conflict import cost
 from analyzers.gradient_conflict.cost import Cost, Route, Shape
-from analyzers.gradient_conflict.scaling import Scaling
+from analyzers.gradient_conflict.scaling import Scaling, scaled
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.not_finite import not_finite
 
@@ -111,7 +111,8 @@ class Products:
         self.chunks = _slices(planned.chunks)
         self._group = group
         self._direct = planned.route == "direct"
-        self._rights = {id(block.right): group.scaling.right(block.right, group.dtype) for block in group.blocks}
+        self._powers = {id(block.right): group.scaling.of_right(block.right, with_itself=not self._direct) for block in group.blocks}
+        self._rights = {id(block.right): scaled(block.right, self._powers[id(block.right)], group.dtype) for block in group.blocks}
         self._rows = [(sample, own) for sample, own in enumerate(_slices(group.counts)) if group.counts[sample]]
         # Of each sample with itself and all behind it: the other half of the matrix is the same.
         self._between: dict[int, list[Tensor]] = {}
@@ -128,14 +129,15 @@ class Products:
         """
         grams = {}
         for block in self._group.blocks:
-            left, right = self._group.scaling.left(block, units, self._group.dtype), self._rights[id(block.right)]
+            key = id(block.right)
+            left = scaled(block.left[:, units], self._group.scaling.exponent - self._powers[key], self._group.dtype)
             if self._direct:
-                by_unit = self._per_sample(left, right)
-                grams[block.name] = _symmetric(torch.bmm(by_unit, by_unit.transpose(1, 2)))
+                by_unit = self._per_sample(left, self._rights[key])
+                grams[block.name] = _products(by_unit)
                 if gradients is not None:
                     gradients(block.name, by_unit.transpose(0, 1))
             else:
-                grams[block.name] = self._by_tokens(left, self._between[id(block.right)])
+                grams[block.name] = self._by_tokens(left, self._between[key])
         return grams
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
@@ -195,6 +197,14 @@ def neuron_grams(
         yield units, products.grams(units, gradients)
 
 
-def _symmetric(gram: Tensor) -> Tensor:
-    """The lower half on both sides: a product of a matrix with itself may differ there in the last bit."""
-    return gram.tril_().add_(gram.tril(-1).transpose(1, 2))
+def _products(vectors: Tensor) -> Tensor:
+    """(n, S, S), symmetric: of each unit the products of its vectors (n, S, d) with one another."""
+    if vectors.device.type == "cpu" and vectors.dtype == torch.float32 and torch.get_num_threads() == 1:
+        from analyzers.numerics.grams import gram_matrices
+
+        grams = vectors.new_empty(*vectors.shape[:2], vectors.shape[1])
+        gram_matrices(vectors.numpy(), grams.numpy())
+        return grams
+    grams = torch.bmm(vectors, vectors.transpose(1, 2))
+    # The lower half on both sides: a product of a matrix with itself may differ there in the last bit.
+    return grams.tril_().add_(grams.tril(-1).transpose(1, 2))

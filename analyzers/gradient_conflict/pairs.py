@@ -3,6 +3,7 @@
 Axes: n units of a chunk, S samples.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -117,33 +118,27 @@ class PairSums:
         """Of one chunk. floor: the one that ``pairs`` were made with; exponent: theirs are gradients times 2^exponent."""
         every = Pairs(pairs.gram) if floor else pairs
         compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
-        zeros, sums = _compiled_sums(pairs, every, thresholds, floor) if compiled else _torch_sums(pairs, every, thresholds)
-        lower = np.tril(sums)  # two halves of a sum may differ in their last bits
-        lower[0] *= 4.0**-exponent
-        return cls(len(pairs.gram), zeros, *(lower + np.tril(lower, -1).swapaxes(1, 2)))
+        zeros, (gram, *others) = _compiled_sums(pairs, every, thresholds, floor) if compiled else _torch_sums(pairs, every, thresholds)
+        return cls(len(pairs.gram), zeros, gram * 4.0**-exponent, *others)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
-def _compiled_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds, floor: float) -> tuple[int, Matrix]:
-    """``zeros`` and the matrices of `PairSums`, (9, S, S), of which the lower halves count."""
-    from analyzers.numerics.grams import add_pairs
+def _compiled_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds, floor: float) -> tuple[int, Sequence[Matrix]]:
+    """``zeros`` and the nine matrices of `PairSums`."""
+    from analyzers.numerics.grams import sum_over_units
 
-    grams, samples = pairs.gram.contiguous().numpy(), pairs.gram.shape[-1]
+    grams = pairs.gram.contiguous().numpy()
     below = np.array([np.inf, thresholds.gamma, thresholds.low, thresholds.high, 0], np.float32)
-
-    def added(floor: float) -> tuple[int, npt.NDArray[np.float64], npt.NDArray[np.uint32]]:
-        sums, counts = np.zeros((3, samples**2)), np.zeros((len(below), samples**2), np.uint32)
-        return add_pairs(grams, SMALLEST_SQUARE, floor, below, sums, counts), sums, counts
-
-    zeros, sums, counts = added(floor)
-    zeros_of_all, sums_of_all, counts_of_all = (zeros, sums, counts) if every is pairs else added(0.0)
-    found = np.stack([sums[0], *counts[:4], sums[1], sums[2], counts_of_all[4], sums_of_all[2]])
-    return zeros_of_all, found.reshape(-1, samples, samples)
+    found = _, sums, counts = sum_over_units(grams, SMALLEST_SQUARE, floor, below)
+    zeros, sums_of_all, counts_of_all = found if every is pairs else sum_over_units(grams, SMALLEST_SQUARE, 0.0, below)
+    gram, cosine, similarity = sums
+    *counted, historic = np.concatenate([counts[:4], counts_of_all[4:]]).astype(np.float64)
+    return zeros, (gram, *counted, cosine, similarity, historic, sums_of_all[2])
 
 
-def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Matrix]:
+def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
     """The same, in any dtype and on any device."""
     below = pairs.count_below(thresholds.gamma)
     similarity = pairs.similarity().sum(0)
@@ -159,4 +154,5 @@ def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int
         similarity if every is pairs else every.similarity().sum(0),
     )
     zeros = int(every.counted.numel() - every.counted.sum())
-    return zeros, torch.stack(sums).double().cpu().numpy()
+    lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
+    return zeros, tuple(lower + np.tril(lower, -1).swapaxes(1, 2))

@@ -15,21 +15,25 @@ from analyzers.language_models.layer_capture import Block
 # The largest product left[t, n] right[t, i] is brought to about 2^30. Sums of it over 2^13 tokens, squared and summed over 2^14 inputs and
 # 2^15 units, stay below 2^127; products that are 2^-80 of it have squares that float32 still holds.
 LARGEST = 30
-# A ``right`` within 2^-24 to 2^24 is taken as it is, which spares a copy.
-_AS_IT_IS = 24
+# A ``right`` within 2^-24 to 2^24 is multiplied with itself as it is, which spares a copy.
+_NEAR_ONE = 24
+# ``left`` within 2^-40 to 2^40 can stay as they are: what they need, their right can take. They are the larger side.
+_MODERATE = 40
 # Powers of smaller numbers are taken as this: so that no factor leaves float32.
 _LEAST = -70
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What is multiplied are gradients times 2^exponent: each ``right`` times 2^rights[its id], and left times what is left of it.
+    """What is multiplied are gradients times 2^exponent: each ``right`` times a part of it, and its ``left`` times what is left of it.
 
+    rights: by id, the power of two that brings a right to about 1. moderate: ids of rights whose every left is of moderate size.
     finite: whether all numbers are.
     """
 
     exponent: int = 0
     rights: Mapping[int, int] = field(default_factory=dict)
+    moderate: frozenset[int] = frozenset()
     finite: bool = True
 
     @classmethod
@@ -40,19 +44,20 @@ class Scaling:
         if not all(map(math.isfinite, (*rights.values(), *lefts))):
             return cls(finite=False)
         powers = {key: _power(value) for key, value in rights.items()}
-        most = max(_power(left) + powers[id(block.right)] for left, block in zip(lefts, blocks, strict=True))
-        return cls(LARGEST - most, {key: -power for key, power in powers.items() if abs(power) > _AS_IT_IS})
+        of_lefts = [(id(block.right), _power(left)) for left, block in zip(lefts, blocks, strict=True)]
+        most = max(power + powers[key] for key, power in of_lefts)
+        extreme = {key for key, power in of_lefts if abs(power) > _MODERATE}
+        to_one = {key: -power for key, power in powers.items() if abs(power) > _NEAR_ONE}
+        return cls(LARGEST - most, to_one, frozenset(powers) - extreme)
 
-    def right(self, right: Tensor, dtype: torch.dtype) -> Tensor:
-        """(T, d), scaled."""
-        power = self.rights.get(id(right), 0)
-        return right.to(dtype) * 2.0**power if power else right.to(dtype)
+    def of_right(self, right: Tensor, *, with_itself: bool) -> int:
+        """The power that is the part of a right. with_itself: whether it is multiplied with itself, and so has to stay at about 1."""
+        return self.exponent if not with_itself and id(right) in self.moderate else self.rights.get(id(right), 0)
 
-    def left(self, block: Block, units: slice, dtype: torch.dtype) -> Tensor:
-        """(T, n): of some units, scaled."""
-        power = self.exponent - self.rights.get(id(block.right), 0)
-        left = block.left[:, units].to(dtype)
-        return left * 2.0**power if power else left
+
+def scaled(numbers: Tensor, power: int, dtype: torch.dtype) -> Tensor:
+    """As numbers of ``dtype``, times 2^power; the same tensor where that changes nothing."""
+    return numbers.to(dtype) * 2.0**power if power else numbers.to(dtype)
 
 
 def _largest(numbers: Tensor) -> float:

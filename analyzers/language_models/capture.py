@@ -7,7 +7,6 @@ and with checkpointing a layer is simply run again from its leaf, in evaluation 
 Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -149,7 +148,6 @@ class PartedRun:
         samples, length = batch.token_ids.shape
         step = max(1, PART_TOKENS // max(1, length - 1))
         self._firsts = range(0, samples, step)
-        self._left = Counter(unit.layer for unit in units)  # captures to come
         self._parts: list[Run] = []
         with given_back():
             for first in self._firsts:
@@ -167,12 +165,9 @@ class PartedRun:
             while found := [capture for part in parts if (capture := next(part, None)) is not None]:
                 layer = found[0].layer
                 if layer != before:
-                    give_back()  # what the parts needed for their way through the layer
+                    give_back()  # what the parts needed for their way through the layer; what the caller needs, the next one uses again
                     before = layer
                 yield merged(found, self._firsts)
-                self._left[layer] -= 1
-                if not self._left[layer]:
-                    give_back()  # what the caller needed
 
 
 def _from(mask: Mask, start: int) -> Mask:

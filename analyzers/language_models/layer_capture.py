@@ -136,7 +136,7 @@ def _with_gradient(gradients: Sequence[Tensor], real: Tensor) -> Tensor:
     """Numbers of the rows that are not zero in all of them."""
     found = torch.zeros_like(real)
     for gradient in gradients:
-        found |= gradient.any(1)
+        found |= (gradient.amax(1) != 0) | (gradient.amin(1) != 0)  # NaN too; `any` takes five times as long
     return (found & real).nonzero().flatten()
 
 

@@ -40,8 +40,9 @@ class Accumulator:
         self._room = 0xFFFFFFFF  # how many more values fit before a bin of the uint32 table could overflow
         self._device = device
 
-    def update(self, codes: NDArray[Any]) -> None:
-        """Count ``codes``, (n,) unsigned integers of the dtype's width."""
+    def update(self, codes: NDArray[Any]) -> bool:
+        """Count ``codes``, (n,) unsigned integers of the dtype's width. Returns whether they are known to be fp32 values exact in bf16."""
+        narrow = False
         if codes.size > self._room:
             self._flush()
         self._room -= codes.size
@@ -55,11 +56,12 @@ class Accumulator:
         elif codes.dtype == np.uint32:
             if self._fine is None:
                 self._fine = np.zeros(1 << 19, dtype=np.uint32)
-            fine_blocks, low, high, squares = self._loops.count32(codes, self._table, self._fine, self._beside)
+            fine_blocks, low, high, squares, narrow = self._loops.count32(codes, self._table, self._fine, self._beside)
             self._fine_blocks += fine_blocks
             self._magnitudes(codes, low, high, squares)
         else:
             self._count64(codes)
+        return narrow
 
     def take(self) -> BitHistogram:
         """What was counted since the last call."""

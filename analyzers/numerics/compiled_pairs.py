@@ -103,7 +103,7 @@ def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]
         differ,
         nonfinite,
         max(float(sums[UPDATE_MAX]), every[LARGEST]),
-        Fraction(float(sums[UPDATE_SQUARE])) + Fraction(every[SQUARE]),
+        Fraction(float(sums[UPDATE_SQUARE])) + (Fraction(every[SQUARE]) if every[SQUARE] else 0),
         Fraction(float(sums[BASE_SQUARE])),
     )
 

@@ -1,29 +1,52 @@
-"""What Gram matrices of many units say about each pair of samples, summed over the units in one pass."""
+"""Gram matrices of many units, and what they say about each pair of samples, summed over the units in one pass."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.machine_code import Loop
 
-_add_pairs = Loop("gram_kernels", "add_pairs")
+_gram_matrices = Loop("gram_kernels", "gram_matrices")
+_sum_over_units = Loop("gram_kernels", "sum_over_units")
+_add_batches = Loop("gram_kernels", "add_batches")
 
 
-def add_pairs(
-    grams: NDArray[np.float32], smallest: float, floor: float, thresholds: NDArray[np.float32],
-    sums: NDArray[np.float64], counts: NDArray[np.uint32],
-) -> int:  # fmt: skip
-    """Add units' matrices to ``sums`` and ``counts``; returns how many units and samples have no gradient.
+def gram_matrices(vectors: NDArray[np.float32], grams: NDArray[np.float32]) -> None:
+    """Of each unit the products of its vectors with one another. vectors: (n, S, d); grams: (n, S, S), overwritten, symmetric."""
+    samples = vectors.shape[1]
+    _gram_matrices(vectors, grams, np.empty((samples + 4) * (samples + 8) // 2, np.float32))
+
+
+def sum_over_units(
+    grams: NDArray[np.float32], smallest: float, floor: float, thresholds: NDArray[np.float32]
+) -> tuple[int, NDArray[np.float64], NDArray[np.uint32]]:
+    """How many units and samples have no gradient; sums and counts of the pairs, symmetric.
 
     grams: (n, S, S). A sample counts in a unit where its square is above ``smallest`` and its norm not below ``floor``.
-    sums: (3, S * S), of Gram matrices, cosines and similarities. counts: (t, S * S), how often a pair counts and has a cosine below each of
-    ``thresholds`` (t,). cos = G[s, r] / (|s| |r|) and similarity 2|s||r| / (|s|^2 + |r|^2), in float32 and 0 where a pair does not count.
+    sums: (3, S, S), of Gram matrices, cosines and similarities. counts: (5, S, S), how often a pair counts and has a cosine below each of
+    ``thresholds`` (5,). cos = G[s, r] / (|s| |r|) and similarity 2|s||r| / (|s|^2 + |r|^2), in float32 and 0 where a pair does not count.
     """
-    samples = grams.shape[1]
-    rows, matrices = np.empty((2, samples), np.float32), np.empty((3, samples * samples), np.float32)
-    return int(_add_pairs(grams, smallest, floor, thresholds, sums, counts, np.empty(samples, np.bool_), rows, matrices))
+    units, samples = grams.shape[:2]
+    sums, counts = np.zeros((3, samples, samples)), np.zeros((5, samples, samples), np.uint32)
+    rooms = np.empty((2, units, samples), np.float32)
+    return int(_sum_over_units(grams, smallest, floor, thresholds, sums, counts, *rooms)), sums, counts
+
+
+def add_batches(
+    grams: NDArray[np.float32], members: NDArray[np.int64], smallest: float, threshold: float, sums: NDArray[np.float64]
+) -> None:
+    """Add to ``sums`` (3,), over units and draws: pairs of batches that count, those with a cosine below ``threshold``, and the cosines.
+
+    grams: (n, S, S), symmetric; members: (D, m, size), the samples of the m batches of each draw. The Gram matrix of batches is that of
+    the means of their samples' gradients; a batch counts in a unit where its square is above ``smallest``.
+    """
+    batches, samples = members.shape[1], grams.shape[1]
+    rooms = (np.empty(shape, np.float32) for shape in ((batches, samples), (batches, batches), batches, batches))
+    _add_batches(grams, members, smallest, threshold, sums, *rooms)
 
 
 def warm() -> None:
     """Load it, compiled if that was never done."""
     one = np.ones((1, 1, 1), np.float32)
-    add_pairs(one, 0.0, 0.0, one[0, 0], np.zeros((3, 1)), np.zeros((1, 1), np.uint32))
+    gram_matrices(one, one.copy())
+    sum_over_units(one, 0.0, 0.0, np.ones(5, np.float32))
+    add_batches(one, np.zeros((1, 1, 1), np.int64), 0.0, 0.0, np.zeros(3))

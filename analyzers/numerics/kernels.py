@@ -55,7 +55,7 @@ def warm() -> None:
     exact_rows16(np.arange(256, dtype=np.uint16), 128, 8)
     codes32 = np.arange(256, dtype=np.uint32)
     count32(codes32, planes, np.zeros(1 << 19, dtype=np.uint32), beside)
-    exact_rows32(codes32, 128, 8)
+    exact_rows32(codes32, 128, 8, False)
     squares(codes32.view(np.float32), 1.0)
     squares(np.zeros(4), 1.0)
     bytes8, values, ones = np.zeros(32, dtype=np.uint8), np.zeros(32, dtype=np.float32), np.ones(1, dtype=np.float32)

@@ -55,7 +55,8 @@ class PairCounts:
         self.differ += other.differ
         self.nonfinite += other.nonfinite
         self.absolute_max = max(self.absolute_max, other.absolute_max)
-        self.update_square += other.update_square
+        if other.update_square:  # adding nothing would take a while
+            self.update_square += other.update_square
         self.base_square += other.base_square
 
 
@@ -118,7 +119,8 @@ class PairTables:
     def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
         """Take in the sums of updates whose bins are told otherwise: of all pairs that differ, and of the changed ones of them."""
         for distribution, (total, square, largest) in ((self._absolute, absolute), (self._relative, relative)):
-            distribution.accumulate(changed_only, Fraction(total), Fraction(square), largest)
+            if largest:  # else nothing is added, which would take a while
+                distribution.accumulate(changed_only, Fraction(total), Fraction(square), largest)
 
     def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
         """Take in bins of updates and their counts, of pairs that did not change (0) or did (1)."""
@@ -158,8 +160,8 @@ class PairTables:
 
     def merge(self, other: "PairTables") -> None:
         """Add what the other holds. Associative and commutative; empty tables are the identity."""
-        self._settle()
-        other._settle()
+        if other._cells is not None:  # as counts: sums that are taken of all of them do not depend on who counted what
+            self.cells(pair_cells.MOST - other._room)[:] += other._cells
         self._absolute.merge(other._absolute)
         self._relative.merge(other._relative)
         self.zeros += other.zeros

@@ -35,7 +35,7 @@ count_fp16 = count_bf16
 
 def count32(
     codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32], beside: NDArray[np.int64]
-) -> tuple[int, int, int, float]:
+) -> tuple[int, int, int, float, bool]:
     """See `kernels.count32`; ``fine`` and ``beside`` are not used."""
     index = codes >> np.uint32(16)
     for mask in _LOW_BITS:
@@ -47,7 +47,7 @@ def count32(
     magnitudes = codes & np.uint32(0x7FFFFFFF)
     low, high = (magnitudes[magnitudes != 0].min(initial=0xFFFFFFFF), magnitudes.max(initial=0))
     with np.errstate(invalid="ignore"):  # of signalling NaN
-        return 0, int(low), int(high), squares(codes.view(np.float32), 1.0)
+        return 0, int(low), int(high), squares(codes.view(np.float32), 1.0), not (codes & np.uint32(0xFFFF)).any()
 
 
 def take_counts(
@@ -88,8 +88,8 @@ def squares(values: NDArray[np.floating[Any]], scale: float) -> float:
     return float(np.square(scaled).sum())
 
 
-def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
-    """See `kernels.exact_rows32`."""
+def exact_rows32(codes: NDArray[np.uint32], row: int, need: int, narrow: bool) -> tuple[int, int]:
+    """See `kernels.exact_rows32`; ``narrow`` is not used."""
     magnitudes = codes & np.uint32(0x7FFFFFFF)
     finite = magnitudes < 0x7F800000
     with np.errstate(invalid="ignore", over="ignore"):

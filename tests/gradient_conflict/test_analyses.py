@@ -117,7 +117,7 @@ def test_batches_are_averages_over_disjoint_samples(vectors: FloatArray) -> None
         found: list[float] = []
         of_whole: list[float] = []
         for draw in (each for each in draws if each.size == row.batch_size):
-            members = [np.flatnonzero(weights) for weights in draw.averages]
+            members = list(draw.members)
             assert [len(each) for each in members] == [row.batch_size] * row.batches
             assert len(set(np.concatenate(members))) == row.batches * row.batch_size
             for into, each in ((found, units[0]), (found, units[1]), (of_whole, vectors)):
@@ -127,6 +127,25 @@ def test_batches_are_averages_over_disjoint_samples(vectors: FloatArray) -> None
         assert row.mean_cosine == pytest.approx(np.mean(found))
         assert row.whole_conflict_rate == pytest.approx(np.mean(np.array(of_whole) < 0.1))
         assert row.whole_mean_cosine == pytest.approx(np.mean(of_whole))
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
+@pytest.mark.parametrize("samples", [5, 19, 40])
+def test_batches_in_float32_are_those_of_float64(samples: int, gamma: float) -> None:
+    """The compiled loop against products of float64; units without gradient, and one batch without, included."""
+    random = np.random.default_rng(samples)
+    draws = partitions(tuple(random.permutation(samples)), seed=2)
+    units = random.standard_normal((30, samples, 3))
+    units[3] = 0
+    units[4, draws[0].members[0]] = 0
+    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", units, units))
+    found, expected = BatchSums(draws, gamma).of(grams.float()), BatchSums(draws, gamma).of(grams)
+    assert found.keys() == expected.keys() == {size for size in (2, 4, 8, 16) if 2 * size <= samples}
+    for size, sums in found.items():
+        pairs = DRAWS * (samples // size) * (samples // size - 1) // 2
+        assert 0 < sums[0] == expected[size][0] <= 29 * pairs
+        assert 0 < sums[1] == expected[size][1] < sums[0]
+        assert sums[2] == pytest.approx(expected[size][2], abs=1e-3)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3])

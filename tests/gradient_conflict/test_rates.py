@@ -128,10 +128,11 @@ def test_compiled_and_torch_sums_agree(vectors: FloatArray, gamma: float, floor:
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors)).float()
     pairs, thresholds = Pairs(grams, floor), Thresholds(gamma, 0.1)
     every = Pairs(grams) if floor else pairs
-    zeros, found = _compiled_sums(pairs, every, thresholds, floor)
-    expected_zeros, expected = _torch_sums(pairs, every, thresholds)
+    (zeros, by_loop), (expected_zeros, by_torch) = _compiled_sums(pairs, every, thresholds, floor), _torch_sums(pairs, every, thresholds)
+    found, expected = np.stack(by_loop), np.stack(by_torch)
     lower = np.tril_indices(SAMPLES, -1)
     assert zeros == expected_zeros > 0
+    assert np.array_equal(found, found.swapaxes(1, 2))
     assert np.array_equal(found[[1, 2, 3, 4, 7]][:, *lower], expected[[1, 2, 3, 4, 7]][:, *lower])
     assert found[[0, 5, 6, 8]] == pytest.approx(expected[[0, 5, 6, 8]], rel=1e-5, abs=1e-4)
     assert len({each.tobytes() for each in found[[1, 2, 3, 4]]}) == 4

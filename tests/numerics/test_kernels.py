@@ -66,7 +66,8 @@ def home(code: int, dtype: str) -> int:
 
 def counted32(codes: Codes) -> tuple[NDArray[np.int64], int]:
     table, fine, found = np.zeros((5, 65536), dtype=np.uint32), np.zeros(1 << 19, dtype=np.uint32), beside()
-    blocks, low, high, squares = kernels.count32(codes, table, fine, found)
+    blocks, low, high, squares, narrow = kernels.count32(codes, table, fine, found)
+    assert narrow == (not np.any(codes & np.uint32(0xFFFF)))
     magnitudes = (codes & np.uint32(0x7FFFFFFF)).tolist()
     assert (low, high) == (min((m for m in magnitudes if m), default=0xFFFFFFFF), max(magnitudes, default=0))
     with np.errstate(invalid="ignore"):  # of signalling NaN
@@ -310,8 +311,10 @@ def test_exact_rows32_against_casts(row: int) -> None:
             beyond_bf16 = [code for code in part.tolist() if code & 0xFFFF]
             expected[1] += fp16 and not bf16 and informative(beyond_bf16, 23, 8) >= 8 and binades(beyond_bf16, 0x2000) >= 4
     assert min(expected) >= 1
-    assert kernels.exact_rows32(codes, row, 8) == tuple(expected)
-    assert kernels.exact_rows32(codes[:row], row, 8) == (0, 0)
+    assert kernels.exact_rows32(codes, row, 8, False) == tuple(expected)
+    assert kernels.exact_rows32(codes[:row], row, 8, False) == (0, 0)
+    upcast = codes & np.uint32(0xFFFF0000)
+    assert kernels.exact_rows32(upcast, row, 8, True) == kernels.exact_rows32(upcast, row, 8, False) > (expected[0], 0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -322,7 +325,7 @@ def test_one_value_spoils_a_row_iff_a_cast_changes_it(code: int) -> None:
     row[17] = code
     value = float(row.view(np.float32)[17])
     bf16 = not np.isfinite(value) or exact_in(value, "bf16")
-    assert kernels.exact_rows32(row, 64, 8) == (int(bf16), 0)  # one value beyond bf16 is no row of fp16 values
+    assert kernels.exact_rows32(row, 64, 8, False) == (int(bf16), 0)  # one value beyond bf16 is no row of fp16 values
 
 
 @settings(max_examples=150, deadline=None)
@@ -333,7 +336,7 @@ def test_one_value_spoils_a_row_of_fp16_iff_a_cast_changes_it(code: int) -> None
     row[17] = code
     value = float(row.view(np.float32)[17])
     keeps = not np.isfinite(value) or exact_in(value, "fp16")
-    assert kernels.exact_rows32(row, 64, 8) == (0, int(keeps))
+    assert kernels.exact_rows32(row, 64, 8, False) == (0, int(keeps))
 
 
 @pytest.mark.parametrize("row", [32, 64, 100, 129])
@@ -353,12 +356,12 @@ def test_exact_rows16_against_casts(row: int) -> None:
 
 def test_a_row_of_few_magnitudes_proves_nothing_whatever_the_signs() -> None:
     five = np.array([1.25, 1.5, 1.75, 2.5, 3.5, -1.25, -1.5, -1.75, -2.5, -3.5] * 20, dtype=np.float32)
-    assert kernels.exact_rows32(five.view(np.uint32), 200, 8) == (0, 0)
+    assert kernels.exact_rows32(five.view(np.uint32), 200, 8, False) == (0, 0)
     assert kernels.exact_rows16(five.astype(np.float16).view(np.uint16), 200, 10) == 0
 
 
 def test_rows_of_an_integer_grid_are_no_rows_of_a_float_format() -> None:
     """Dequantized int8 with a scale of one bit is exact in bf16, and never was it: its last bit shows in one binade alone."""
     grid = (np.random.default_rng(0).integers(-127, 128, (4, 256)) * 2.0**-9).astype(np.float32)
-    assert kernels.exact_rows32(grid.reshape(-1).view(np.uint32), 256, 8) == (0, 0)
+    assert kernels.exact_rows32(grid.reshape(-1).view(np.uint32), 256, 8, False) == (0, 0)
     assert kernels.exact_rows16(grid.reshape(-1).astype(np.float16).view(np.uint16), 256, 10) == 0

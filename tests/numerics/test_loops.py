@@ -15,7 +15,7 @@ import numpy as np
 from analyzers import numerics
 from analyzers.numerics import Accumulator, PairCounter, PairTables, changed_mask, intersections, kernels
 from analyzers.numerics.differences import difference_sums, largest_pattern
-from analyzers.numerics.grams import add_pairs
+from analyzers.numerics import grams
 
 widths = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1}
 codes = {dtype: np.arange(1 << 15, dtype=f"u{width}") for dtype, width in widths.items()}
@@ -33,7 +33,9 @@ for dtype in ("BF16", "F16", "F32"):
     difference_sums(codes[dtype].reshape(2, -1), reference, 1.0, {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}[dtype])
     largest_pattern(codes[dtype])
 one = np.ones((2, 3, 3), np.float32)
-add_pairs(one, 0.0, 0.0, np.ones(2, np.float32), np.zeros((3, 9)), np.zeros((2, 9), np.uint32))
+grams.gram_matrices(one, one.copy())
+grams.sum_over_units(one, 0.0, 0.0, np.ones(5, np.float32))
+grams.add_batches(one, np.zeros((1, 1, 2), np.int64), 0.0, 0.0, np.zeros(3))
 numerics.warm()
 print("done", "scipy.linalg" in sys.modules)
 """

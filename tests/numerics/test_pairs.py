@@ -304,9 +304,27 @@ def test_merging_is_exact_whatever_the_order() -> None:
         return total
 
     assert merged([0, 1, 2, 3]) == merged([3, 1, 0, 2])
+    sums = [merged(order).summary("relative", changed_only=True) for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0])]
+    assert sums[0] == sums[1] == sums[2]
     assert merged([0, 1]) != merged([0, 2])
     assert merged([0]) == each[0]
     assert each[0] != "tables"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_sums_do_not_depend_on_who_counted_what(share: float) -> None:
+    """To the last bit: of pairs of bf16, whose sums are taken of their counts."""
+    base = weights(1 << 17, 5).astype(np.float32).view(np.uint32) >> np.uint32(16)
+    base = base.astype(np.uint16)
+    tuned = base + (np.random.default_rng(6).random(base.size) < share).astype(np.uint16)
+    once = counted(base, tuned, BF16, loops=kernels)[1]
+    for cut in (1 << 15, 70_016, 100_032):  # in whole groups: what is left of one is summed up by itself
+        total = PairTables()
+        for part in (slice(0, cut), slice(cut, None)):
+            total.merge(counted(base[part], tuned[part], BF16, loops=kernels)[1])
+        for quantity in ("absolute", "relative"):
+            for changed_only in (False, True):
+                assert total.summary(quantity, changed_only) == once.summary(quantity, changed_only)
 
 
 def test_counters_that_are_full_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

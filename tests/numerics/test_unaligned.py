@@ -47,7 +47,7 @@ def whole(codes: Codes, dtype: str, loops: Loops) -> list[Any]:
     accumulator.update(codes)
     runs = np.zeros(RUN_COUNTS, dtype=np.int64)
     loops.runs_of_few_significands(codes, ROW, 0, *FIELDS[dtype], 1, runs)
-    rows: Any = loops.exact_rows32(codes, ROW, 8) if dtype == "F32" else loops.exact_rows16(codes, ROW, 8) if dtype == "F16" else ()
+    rows: Any = loops.exact_rows32(codes, ROW, 8, False) if dtype == "F32" else loops.exact_rows16(codes, ROW, 8) if dtype == "F16" else ()
     return [accumulator.take(), runs.tolist(), rows]
 
 

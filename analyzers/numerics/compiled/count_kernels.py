@@ -130,8 +130,8 @@ def _plane_and_high_half(code: Any) -> Any:
 
 
 @jit(inline="always")
-def _place_block(block: NDArray[np.uint32], planes: NDArray[np.uint32], fine: NDArray[np.uint32]) -> int:
-    """Count a block of 64 fp32 patterns, and return whether it went to ``fine``.
+def _place_block(block: NDArray[np.uint32], planes: NDArray[np.uint32], fine: NDArray[np.uint32]) -> tuple[int, Any]:
+    """Count a block of 64 fp32 patterns. Returns whether it went to ``fine``, and all bits of all patterns.
 
     In most files all values of a block are of one kind: no low 13 bits all zero (native), all low 16 bits zero (were bf16), or all low
     13 bits zero (were fp16).
@@ -150,11 +150,11 @@ def _place_block(block: NDArray[np.uint32], planes: NDArray[np.uint32], fine: ND
     elif any_bits & uint32(0x1FFF) == 0:
         for i in range(64):
             fine[block[i] >> uint32(13)] += uint32(1)
-        return 1
+        return 1, any_bits
     else:
         for i in range(64):
             planes[_plane_and_high_half(block[i])] += uint32(1)
-    return 0
+    return 0, any_bits
 
 
 @jit(fastmath={"reassoc", "contract"})
@@ -175,18 +175,19 @@ def _magnitudes(codes: NDArray[np.uint32]) -> tuple[Any, Any, float]:
 @jit()
 def count32(
     codes: NDArray[np.uint32], counts: NDArray[np.uint32], fine: NDArray[np.uint32], beside: NDArray[np.int64]
-) -> tuple[int, int, int, float]:
+) -> tuple[int, int, int, float, bool]:
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5, 65536), or those that are `alike` to ``beside``.
 
     Returns how many blocks went to ``fine``; the smallest nonzero and the largest |pattern|, which orders like |value|, NaN and infinities
-    included, (2^32 - 1, 0) when all are zero; and the sum of squares in float64, not finite where a value is not.
+    included, (2^32 - 1, 0) when all are zero; the sum of squares in float64, not finite where a value is not; and whether no pattern has
+    any of the 16 low bits, all being exact in bf16.
 
     fine: (2^19,) the histogram of the 19 high bits, which `accumulator.fold_fine` adds to ``counts``: blocks of values that were fp16
     go there. beside: (3, 256), of which row 0 has how many there are of each stored exponent.
     """
     planes = flat(counts)
     left = room(int64, STRETCH // BLOCK + 1)
-    fine_blocks = 0
+    fine_blocks, bits = 0, uint32(0)
     low, high, squared = int64(0xFFFFFFFF), int64(0), 0.0
     for start in range(0, codes.size, STRETCH):
         stretch = codes[start : start + STRETCH]
@@ -197,7 +198,9 @@ def count32(
             held, most, least, square = native32(address(stretch), end // ALIKE_GROUP, exponent, address(left), there)
             low, high, squared = min(low, least), max(high, most), squared + square
             for number in left[:held]:
-                fine_blocks += _place_block(stretch[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+                to_fine, found = _place_block(stretch[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+                fine_blocks, bits = fine_blocks + to_fine, uint32(bits | found)
+            bits = uint32(bits | uint32(held * BLOCK < end))  # what is alike has low bits
         if end < stretch.size:
             others = stretch[end:]
             least, most, square = _magnitudes(others)
@@ -205,10 +208,13 @@ def count32(
             for number in range(others.size // BLOCK):
                 for line in range(0, 4 * BLOCK, LINE):  # of the stretch that is next
                     prefetch(uint64(address(others) + uint64(4 * (number * BLOCK + STRETCH) + line)))
-                fine_blocks += _place_block(others[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+                to_fine, found = _place_block(others[number * BLOCK : (number + 1) * BLOCK], planes, fine)
+                fine_blocks, bits = fine_blocks + to_fine, uint32(bits | found)
             for i in range(others.size // BLOCK * BLOCK, others.size):
                 planes[_plane_and_high_half(others[i])] += uint32(1)
-    return fine_blocks, int(low) + 1 if low != 0xFFFFFFFF else 0xFFFFFFFF, int(high), squared
+                bits = uint32(bits | others[i])
+    narrow = bits & uint32(0xFFFF) == uint32(0)
+    return fine_blocks, int(low) + 1 if low != 0xFFFFFFFF else 0xFFFFFFFF, int(high), squared, narrow
 
 
 @jit()
@@ -299,16 +305,17 @@ def _ones(low: Any, high: Any) -> int:
 
 
 @jit()
-def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
+def exact_rows32(codes: NDArray[np.uint32], row: int, need: int, narrow: bool) -> tuple[int, int]:
     """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
 
+    narrow: all of them are known to be exact in bf16 (`count32` says), which spares looking at each value again.
     At least ``need`` different informative values must be among them (see `_informative`): a row of ones or zeros
     proves nothing. codes: (n,) whole rows of ``row`` elements. Most rows are left after their first 64 values.
     """
     bf16 = fp16 = 0
     for start in range(0, codes.size // row * row, row):
         first, end = min(start + 64, start + row), start + row
-        if _exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end]):
+        if narrow or (_exact_in_bf16(codes[start:first]) and _exact_in_bf16(codes[first:end])):
             bf16 += _informative(codes[start:end], 23, 8, need, 0, 0x10000)
         elif _exact_in_fp16(codes[start:first]) and _exact_in_fp16(codes[first:end]):
             fp16 += _informative(codes[start:end], 23, 8, need, 0xFFFF, 0x2000)

@@ -80,7 +80,7 @@ def _alike16(kind: Alike) -> Any:
                         outside = builder.icmp_unsigned(">=", inside, code.like(x, WINDOW16 << shift))
                         telling = builder.icmp_unsigned("==", builder.and_(x, code.like(x, kind.low)), none16)
                         other = builder.or_(outside, telling)
-                        end.value = code.squeeze16(x, other, end.value)
+                        end.value = code.squeeze_within(x, other, end.value)
                         inside = builder.select(other, all16, inside)
                         most.value = code.larger_signed(most.value, inside)
                         least.value = code.smaller(least.value, inside)

@@ -1,71 +1,127 @@
-"""What Gram matrices of many units say about each pair of samples, summed over the units in one pass."""
+"""Gram matrices of many units, and what they say about each pair of samples, summed over the units in one pass."""
+
+from typing import Any
 
 import numpy as np
-from numba import float32, uint32
+from numba import float32, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.vector_code import flat
+from analyzers.numerics.compiled.gram_passes import LANES, SIDE, add_block, sum_pairs
+from analyzers.numerics.compiled.vector_code import address
+
+# Columns that are multiplied before the next: of both sides of a block they stay in a core's nearest cache.
+_NEAR = 1024
 
 
 @jit()
-def add_pairs(
+def gram_matrices(vectors: NDArray[np.float32], grams: NDArray[np.float32], blocks: NDArray[np.float32]) -> None:
+    """`grams.gram_matrices`, with room for the blocks of the lower half: more than (S + 4) (S + 8) / 2 numbers."""
+    units, samples, width = vectors.shape
+    for unit in range(units):
+        blocks[:] = float32(0)
+        matrix = address(vectors) + uint64(4 * unit * samples * width)
+        for start in range(0, width, _NEAR):
+            part = (start, min(_NEAR, width - start))
+            block = address(blocks)
+            for row in range(0, samples, SIDE):
+                for column in range(0, row + SIDE, SIDE):
+                    add_block(matrix, (samples, width), row, column, part, block)
+                    block += uint64(4 * SIDE * SIDE)
+        _spread(blocks, grams[unit])
+
+
+@jit()
+def _spread(blocks: NDArray[np.float32], gram: NDArray[np.float32]) -> None:
+    """Blocks of the lower half, to both halves of a matrix."""
+    samples, number = len(gram), 0
+    for row in range(0, samples, SIDE):
+        for column in range(0, row + SIDE, SIDE):
+            for s in range(row, row + SIDE):
+                for r in range(column, column + SIDE):
+                    if s < samples and r < samples:
+                        gram[s, r] = gram[r, s] = blocks[number]
+                    number += 1
+
+
+@jit()
+def sum_over_units(
     grams: NDArray[np.float32], smallest: float, floor: float, thresholds: NDArray[np.float32],
-    sums: NDArray[np.float64], counts: NDArray[np.uint32], counted: NDArray[np.bool_], rows: NDArray[np.float32],
-    matrices: NDArray[np.float32],
+    sums: NDArray[np.float64], counts: NDArray[np.uint32], norms: NDArray[np.float32], inverse: NDArray[np.float32],
 ) -> int:  # fmt: skip
-    """`grams.add_pairs`, with room for what it works with: counted (S,), rows (2, S) and matrices (3, S * S)."""
-    samples = grams.shape[1]
-    norms, inverse = rows[0], rows[1]
-    cosines, compared, similarities = matrices[0], matrices[1], matrices[2]
-    no_pair = float32(np.inf)
+    """`grams.sum_over_units`, with room for what it works with: norms and inverse (n, S)."""
+    units, samples = norms.shape
     zeros = 0
-    # Simple loops over few arrays each: the compiler makes vectors of such ones, and long ones cost least.
-    for unit in range(grams.shape[0]):
-        gram = grams[unit]
-        for s in range(samples):
-            norms[s] = np.sqrt(max(gram[s, s], float32(0)))
-            counted[s] = gram[s, s] > smallest and norms[s] >= floor
-            inverse[s] = float32(1) / norms[s] if counted[s] else float32(0)
-            zeros += not counted[s]
-        for s in range(samples):
-            first = s * samples
-            _cosines(gram[s], inverse[s], inverse, cosines[first : first + samples])
-            if counted[s]:
-                _similarities(norms[s], inverse, similarities[first : first + samples])
-                for r in range(samples):
-                    compared[first + r] = cosines[first + r] if counted[r] else no_pair
-            else:
-                similarities[first : first + samples] = float32(0)
-                compared[first : first + samples] = no_pair
-        _add(sums[0], flat(gram))
-        _add(sums[1], cosines)
-        _add(sums[2], similarities)
-        for number in range(thresholds.size):
-            _count(counts[number], compared, thresholds[number])
+    for unit in range(units):
+        zeros += _norms(grams[unit], smallest, floor, norms[unit], inverse[unit])
+    places = address(grams), address(norms), address(inverse)
+    for s in range(samples):
+        for first in range(0, s + 1, LANES):
+            sum_pairs(*places, (units, samples), (s, first), address(thresholds), address(sums), address(counts))
+    for number in range(len(sums)):
+        _mirror(sums[number])
+    for number in range(len(counts)):
+        _mirror(counts[number])
     return zeros
 
 
-@jit(inline="always")
-def _cosines(row: NDArray[np.float32], factor: float, inverse: NDArray[np.float32], cosines: NDArray[np.float32]) -> None:
-    for r in range(row.size):
-        cosines[r] = row[r] * factor * inverse[r]
+@jit()
+def _mirror(matrix: NDArray[Any]) -> None:
+    """The lower half on both sides."""
+    for s in range(len(matrix)):
+        for r in range(s):
+            matrix[r, s] = matrix[s, r]
+
+
+@jit()
+def _norms(gram: NDArray[np.float32], smallest: float, floor: float, norms: NDArray[np.float32], inverse: NDArray[np.float32]) -> int:
+    """Of the samples of a unit, and 1 over them; 0 for those that do not count, of which it returns the number."""
+    zeros = 0
+    for s in range(len(norms)):
+        square = gram[s, s]
+        norms[s] = np.sqrt(max(square, float32(0)))
+        counted = square > smallest and norms[s] >= floor
+        inverse[s] = float32(1) / norms[s] if counted else float32(0)
+        zeros += not counted
+    return zeros
+
+
+@jit()
+def add_batches(
+    grams: NDArray[np.float32], members: NDArray[np.int64], smallest: float, threshold: float, sums: NDArray[np.float64],
+    rows: NDArray[np.float32], products: NDArray[np.float32], norms: NDArray[np.float32], inverse: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """`grams.add_batches`, with room for what it works with: rows (m, S), products (m, m), norms and inverse (m,)."""
+    draws, batches, size = members.shape
+    share = float32(1 / size**2)
+    pairs, below, cosines = 0, 0, 0.0
+    for unit in range(len(grams)):
+        gram = grams[unit]
+        for draw in range(draws):
+            for b in range(batches):
+                rows[b, :] = float32(0)
+                for i in range(size):
+                    _add(rows[b], gram[members[draw, b, i]])
+            for b in range(batches):
+                for c in range(b + 1):
+                    total = float32(0)
+                    for i in range(size):
+                        total += rows[b, members[draw, c, i]]
+                    products[b, c] = total * share
+            _norms(products, smallest, 0.0, norms, inverse)
+            for b in range(batches):
+                for c in range(b):
+                    cosine = products[b, c] * inverse[b] * inverse[c]
+                    counted = inverse[b] > float32(0) and inverse[c] > float32(0)
+                    pairs += counted
+                    below += counted and cosine < threshold
+                    cosines += cosine
+    sums[0] += pairs
+    sums[1] += below
+    sums[2] += cosines
 
 
 @jit(inline="always")
-def _similarities(norm: float, inverse: NDArray[np.float32], similarities: NDArray[np.float32]) -> None:
-    for r in range(inverse.size):
-        ratio = norm * inverse[r]
-        similarities[r] = ratio / (ratio * ratio + float32(1)) * float32(2)
-
-
-@jit(inline="always")
-def _add(total: NDArray[np.float64], numbers: NDArray[np.float32]) -> None:
+def _add(total: NDArray[np.float32], numbers: NDArray[np.float32]) -> None:
     for i in range(total.size):
         total[i] += numbers[i]
-
-
-@jit(inline="always")
-def _count(count: NDArray[np.uint32], numbers: NDArray[np.float32], threshold: float) -> None:
-    for i in range(count.size):
-        count[i] += uint32(numbers[i] < threshold)

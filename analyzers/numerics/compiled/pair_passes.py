@@ -79,6 +79,39 @@ def _survey(bits: int) -> Any:
 survey16, survey32 = _survey(16), _survey(32)
 
 
+def _squeeze(bits: int) -> Any:
+    """`squeeze16` or `squeeze32`."""
+    kind = ir.IntType(bits)
+
+    @intrinsic
+    def squeeze(context: Any, base: Any, tuned: Any, groups: Any, count: Any, kept_base: Any, kept_tuned: Any) -> Any:
+        """How many pairs of the ``count`` groups whose numbers are at the address ``groups``, of int64, differ.
+
+        These are put side by side to ``kept_base`` and ``kept_tuned``, and anything up to a whole vector behind them. Where `AVX512`.
+        """
+
+        def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            base, tuned, groups, count, *kept = arguments
+            code = Code(builder)
+            ends = [code.kept(each) for each in kept]
+            with code.each(count) as loop:
+                group = code.load_word(groups, builder.mul(loop.index, word(8)))
+                for part in range(0, GROUP * bits // 8, VECTOR_BYTES):
+                    offset = builder.add(builder.mul(group, word(GROUP * bits // 8)), word(part))
+                    w, v = code.load(base, offset, kind), code.load(tuned, offset, kind)
+                    differs = builder.icmp_unsigned("!=", w, v)
+                    for end, side in zip(ends, (w, v), strict=True):
+                        end.value = code.squeeze_within(side, differs, end.value)
+            return builder.udiv(builder.sub(ends[0].value, kept[0]), word(bits // 8))
+
+        return int64(uint64, uint64, uint64, int64, uint64, uint64), write
+
+    return squeeze
+
+
+squeeze16, squeeze32 = _squeeze(16), _squeeze(32)
+
+
 @intrinsic
 def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, masks: Any) -> Any:
     """(n, how many of them are far apart, largest |pattern| of the base, the smallest but for zeros; 65,536 where all are zeros).

@@ -9,7 +9,8 @@ from numba import int32, int64, uint32, uint64
 from numba.extending import intrinsic
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.vector_code import LINE, address, array_at, array_of, prefetch
+from analyzers.numerics.compiled.pair_passes import squeeze16, squeeze32
+from analyzers.numerics.compiled.vector_code import AVX512, LINE, address, array_at, array_of, prefetch
 from analyzers.numerics.pair_cells import GROUP
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
@@ -129,6 +130,11 @@ def keep(a: Any, b: Any, masks: Any, words: Any, differing: int, kept: Any, held
     for number in range(a.size // GROUP):
         words[found] = number
         found += masks[number] != uint64(0)
+    if AVX512:
+        ends = address(kept[0, held:]), address(kept[1, held:])
+        if kept.itemsize == 2:
+            return int(held + squeeze16(address(a), address(b), address(words), found, *ends))
+        return int(held + squeeze32(address(a), address(b), address(words), found, *ends))
     words[found] = 0
     mask, group = masks[words[0]], 0
     for _ in range(differing):

@@ -80,9 +80,24 @@ class Code:
         return ir.Constant(vector.type, [number] * vector.type.count)
 
     def load(self, address: Any, offset: Any, kind: Any) -> Any:
-        """The vector of integers that lies ``offset`` bytes behind ``address``."""
-        vector = ir.VectorType(kind, 8 * VECTOR_BYTES // kind.width)
+        """The vector of numbers that lies ``offset`` bytes behind ``address``."""
+        vector = ir.VectorType(kind, 8 * VECTOR_BYTES // _bits(kind))
         return self.builder.load(self.builder.inttoptr(self.builder.add(address, offset), vector.as_pointer()), align=1)
+
+    def load_some(self, address: Any, offset: Any, kind: Any, flags: Any) -> Any:
+        """`load` of the flagged numbers alone: nothing else is looked at; 0 in place of the others."""
+        none = zeros(kind, flags.type.count)
+        place = self.builder.inttoptr(self.builder.add(address, offset), none.type.as_pointer())
+        return self._call(f"llvm.masked.load.{_name(none.type)}.p0", none.type, place, ir.Constant(INT32, 1), flags, none)
+
+    def load_one(self, address: Any, offset: Any, kind: Any) -> Any:
+        """The number that lies ``offset`` bytes behind ``address``."""
+        return self.builder.load(self.builder.inttoptr(self.builder.add(address, offset), kind.as_pointer()), align=1)
+
+    def store_some(self, value: Any, address: Any, offset: Any, flags: Any) -> None:
+        """`store` of the flagged numbers alone: nothing else is touched."""
+        place = self.builder.inttoptr(self.builder.add(address, offset), value.type.as_pointer())
+        self._call(f"llvm.masked.store.{_name(value.type)}.p0", ir.VoidType(), value, place, ir.Constant(INT32, 1), flags)
 
     def store(self, value: Any, address: Any, offset: Any) -> None:
         """Put ``value`` ``offset`` bytes behind ``address``."""
@@ -90,7 +105,7 @@ class Code:
 
     def load_word(self, address: Any, offset: Any) -> Any:
         """The 64 bits that lie ``offset`` bytes behind ``address``."""
-        return self.builder.load(self.builder.inttoptr(self.builder.add(address, offset), INT64.as_pointer()), align=1)
+        return self.load_one(address, offset, INT64)
 
     def increment(self, address: Any, number: Any) -> None:
         """Add 1 to element ``number`` of the array of 32-bit counters at ``address``."""
@@ -109,11 +124,13 @@ class Code:
         self._call(f"llvm.masked.compressstore.{_name(vector.type)}", ir.VoidType(), vector, place, flags)
         return self.builder.add(address, self.builder.shl(self.builder.ctpop(self.mask(flags)), word(2)))
 
-    def squeeze16(self, vector: Any, flags: Any, address: Any) -> Any:
-        """`squeeze` for 16-bit integers, which writes a whole vector to ``address``. Where `AVX512`."""
+    def squeeze_within(self, vector: Any, flags: Any, address: Any) -> Any:
+        """`squeeze` for integers of 16 or 32 bits, which writes a whole vector to ``address``. Where `AVX512`."""
         name = f"llvm.x86.avx512.mask.compress.{_name(vector.type)}"
-        self.store(self._call(name, vector.type, vector, zeros(INT16, vector.type.count), flags), address, word(0))
-        return self.builder.add(address, self.builder.shl(self.builder.ctpop(self.mask(flags)), word(1)))
+        nothing = zeros(vector.type.element, vector.type.count)
+        self.store(self._call(name, vector.type, vector, nothing, flags), address, word(0))
+        width = word(vector.type.element.width // 8)
+        return self.builder.add(address, self.builder.mul(self.builder.ctpop(self.mask(flags)), width))
 
     def shifted16(self, vector: Any, by: Any) -> Any:
         """A whole vector of 16-bit integers shifted left, lane by lane; ``by`` 16 or more leaves zero. Where `AVX512`."""
@@ -169,6 +186,18 @@ class Code:
             together = self.builder.fadd(together, each)
         name = f"llvm.vector.reduce.fadd.{_name(together.type)}"
         return self._call(name, FLOAT64, ir.Constant(FLOAT64, 0.0), together, flags=_ANY_ORDER)
+
+    def totals(self, vectors: Sequence[Any]) -> Any:
+        """A vector of the sums of all lanes of each of so many vectors of fp32, at most as many as one of them has lanes."""
+        left = list(vectors)
+        while len(left) > 1 or left[0].type.count > len(vectors):
+            # Neighbours are added up, within two vectors at a time as long as there are two.
+            one, other = left[0], left[1] if len(left) > 1 else left[0]
+            lanes = range(0, one.type.count * min(2, len(left)), 2)
+            even, odd = (ir.Constant(ir.VectorType(INT32, len(lanes)), [lane + by for lane in lanes]) for by in (0, 1))
+            pairs = zip(left[::2], left[1::2], strict=True) if len(left) > 1 else [(one, other)]
+            left = [self.add(*(self.builder.shuffle_vector(a, b, each) for each in (even, odd))) for a, b in pairs]
+        return left[0]
 
     def add(self, one: Any, other: Any) -> Any:
         """A sum, of which no zero's sign matters."""

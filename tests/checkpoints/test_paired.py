@@ -371,7 +371,8 @@ def test_a_local_file_cut_off_halfway_is_named(tmp_path: Path, small: None) -> N
     with no_threads_left():
         next(steps)
         os.truncate(folders[1] / "model.safetensors", 5_000)
-        with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model.safetensors" (ends|was cut off)'):
+        # Readers run ahead: which of the three it is depends on how far this one is.
+        with pytest.raises(InvalidCheckpoint, match=r'^Tuned: "model\.safetensors" (ends|was cut off|was changed)'):
             list(steps)
 
 

@@ -44,10 +44,11 @@ FEW = 1 << 14
 
 _count16, _fold, _look_up = (Loop("pair_kernels", name) for name in ("count16", "fold", "look_up"))
 _count32 = Loop("pair_blocks", "count32")
-_fill_group, _widen = (Loop("pair_vectors", name) for name in ("fill_group", "widen"))
-_mask, _mark, _intersections = (Loop("place_kernels", name) for name in ("mask", "mark", "intersections"))
+_widen = Loop("pair_vectors", "widen")
+_mark_places, _intersections = (Loop("place_kernels", name) for name in ("mark_places", "intersections"))
 
 _NO_CELLS = np.zeros(0, dtype=np.uint32)
+_NO_WORDS = np.zeros(0, dtype=np.uint64)
 
 
 class _Scratch(threading.local):
@@ -72,110 +73,87 @@ def _bf16_values() -> NDArray[np.float64]:
 _VALUES = _bf16_values()
 
 
-def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None) -> PairCounts:
+def count_pairs(
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None,
+    changed: NDArray[np.uint64] | None = None,
+) -> PairCounts:  # fmt: skip
     """See `plain_pairs.count_pairs`."""
     if "F64" in dtypes:
-        return plain_pairs.count_pairs(base, tuned, dtypes, eta, tables)
+        return plain_pairs.count_pairs(base, tuned, dtypes, eta, tables, changed)
+    places = _NO_WORDS if changed is None else changed
     cells = _NO_CELLS if tables is None else tables.cells(base.size)
     counts, sums = np.zeros(COUNTS, dtype=np.int64), np.zeros(SUMS)
     base, tuned = _plain(base), _plain(tuned)
     whole = base.size // GROUP * GROUP
     if dtypes == ("BF16", "BF16") and base.size > FEW:
-        _count_bf16(base[:whole], tuned[:whole], eta, cells, counts, sums)
+        _count_bf16(base[:whole], tuned[:whole], eta, cells, counts, sums, places[: whole // GROUP])
     else:
-        for _, w, v in _comparable(base[:whole], tuned[:whole], dtypes, PIECE):
-            _count32(w, v, True, eta, cells, counts, sums)
+        for first, w, v in _comparable(base[:whole], tuned[:whole], dtypes):
+            here = places[first // GROUP : (first + w.size) // GROUP]
+            _count32(w, v, True, eta, cells, counts, sums, here)
     if whole < base.size:
         last = np.zeros((2, GROUP), dtype=np.uint32)  # filled up with pairs of zeros, which count nowhere
-        for _, w, v in _pieces(base[whole:], tuned[whole:], dtypes, PIECE):
+        for _, w, v in _pieces(base[whole:], tuned[whole:], dtypes):
             last[0, : w.size], last[1, : w.size] = w, v
-        _count32(last[0], last[1], True, eta, cells, counts, sums)
-    changed, probe, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
-    every, moved = sums[ALL:MOVED].tolist(), sums[MOVED:].tolist()
+        _count32(last[0], last[1], True, eta, cells, counts, sums, places[whole // GROUP :])
+    moved, probe, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
+    of_all, of_moved = sums[ALL:MOVED].tolist(), sums[MOVED:].tolist()
     if tables is not None:
         tables.add_others(base.size - nonfinite - (differ - nonfinite_differ), nonfinite)
-        for changed_only, (total, square, relative, relative_square, largest, relative_largest) in ((False, every), (True, moved)):
+        for changed_only, (total, square, relative, relative_square, largest, relative_largest) in ((False, of_all), (True, of_moved)):
             tables.add_sums(changed_only, (total, square, largest), (relative, relative_square, relative_largest))
     return PairCounts(
         base.size,
-        changed,
+        moved,
         probe,
         differ,
         nonfinite,
-        max(float(sums[UPDATE_MAX]), every[LARGEST]),
-        Fraction(float(sums[UPDATE_SQUARE])) + (Fraction(every[SQUARE]) if every[SQUARE] else 0),
+        max(float(sums[UPDATE_MAX]), of_all[LARGEST]),
+        Fraction(float(sums[UPDATE_SQUARE])) + (Fraction(of_all[SQUARE]) if of_all[SQUARE] else 0),
         Fraction(float(sums[BASE_SQUARE])),
     )
 
 
 def _count_bf16(
     base: NDArray[np.uint16], tuned: NDArray[np.uint16], eta: float, cells: NDArray[np.uint32], counts: NDArray[np.int64],
-    sums: NDArray[np.float64],
+    sums: NDArray[np.float64], changed: NDArray[np.uint64],
 ) -> None:  # fmt: skip
     joint, rest = _scratch.joint, _scratch.rest
     span = np.array([1 << 16, 0])
     start = 0
     while start < base.size:
-        start, sent = _count16(base, tuned, start, joint, rest, counts, sums, span)
+        start, sent = _count16(base, tuned, start, joint, rest, counts, sums, span, changed)
         if sent:
-            sent = _fill_group(rest, sent)
-            _count32(rest[0, :sent], rest[1, :sent], False, eta, cells, counts, sums)
+            _count32(rest[0, :sent], rest[1, :sent], False, eta, cells, counts, sums, _NO_WORDS)
     _fold(joint, _VALUES, span, eta, cells, counts, sums)
 
 
-def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]:
-    """See `plain_pairs.changed_mask`."""
-    if "F64" in dtypes:
-        return plain_pairs.changed_mask(base, tuned, dtypes)
-    mask = np.zeros(-(-base.size // GROUP), dtype=np.uint64)
-    for first, a, b in _comparable(base, tuned, dtypes, PIECE):
-        _mask(a, b, mask[first // GROUP : -(-(first + a.size) // GROUP)])
-    return mask.astype("<u8", copy=False).view(np.uint8)[: -(-base.size // 8)]
-
-
-def changed_rows(
-    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], columns: NDArray[np.bool_] | None, rows: NDArray[np.bool_]
+def mark_places(
+    mask: NDArray[np.uint64], first: int, column: int, length: int, columns: NDArray[np.uint64] | None, rows: NDArray[np.bool_]
 ) -> None:
-    """See `plain_pairs.changed_rows`."""
-    if "F64" in dtypes or base.size == 0:
-        plain_pairs.changed_rows(base, tuned, dtypes, columns, rows)
-        return
-    length = base.size // rows.size
-    marked, none = rows.view(np.uint8), np.zeros(0, dtype=np.uint8)
-    if length <= PIECE:
-        for first, a, b in _comparable(base, tuned, dtypes, PIECE // length * length):
-            here = marked[first // length : (first + a.size) // length]
-            _mark(a, b, none if columns is None else columns.view(np.uint8), here)
-        return
-    for row in range(rows.size):
-        part = slice(row * length, (row + 1) * length)
-        for first, a, b in _comparable(base[part], tuned[part], dtypes, PIECE):
-            here = none if columns is None else columns.view(np.uint8)[first : first + a.size]
-            _mark(a, b, here, marked[row : row + 1])
+    """See `plain_pairs.mark_places`."""
+    _mark_places(mask, first, column, length, _NO_WORDS if columns is None else columns, rows.view(np.uint8))
 
 
-def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
+def intersections(masks: NDArray[np.uint64]) -> NDArray[np.int64]:
     """See `plain_pairs.intersections`."""
-    words = np.zeros((len(masks), -(-masks.shape[1] // 8)), dtype=np.uint64)
-    words.view(np.uint8)[:, : masks.shape[1]] = masks
     shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
-    _intersections(words, shared)
+    _intersections(masks, shared)
     return shared
 
 
-def _comparable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
+def _comparable(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[Piece]:
     """`_pieces`, but of bf16 and fp32 the patterns themselves, all at once."""
-    base, tuned = _plain(base), _plain(tuned)
     if set(dtypes) <= {"BF16", "F32"}:
         yield 0, base, tuned
     else:
-        yield from _pieces(base, tuned, dtypes, step)
+        yield from _pieces(base, tuned, dtypes)
 
 
-def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], step: int) -> Iterator[Piece]:
-    """Numbers of first pairs, and the fp32 patterns of ``step`` pairs from there on: at most `PIECE`. Valid until the next piece."""
-    for first in range(0, base.size, step):
-        part = slice(first, first + step)
+def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[Piece]:
+    """Numbers of first pairs, and the fp32 patterns of up to `PIECE` pairs from there on. Valid until the next piece."""
+    for first in range(0, base.size, PIECE):
+        part = slice(first, first + PIECE)
         yield first, _wide(base[part], dtypes[0], 0), _wide(tuned[part], dtypes[1], 1)
 
 
@@ -202,9 +180,7 @@ def warm() -> None:
     for both in product(codes, codes):
         base, tuned = (codes[dtype] for dtype in both)
         count_pairs(base, tuned, both, 0.5, PairTables())
-        changed_mask(base, tuned, both)
-        changed_rows(base, tuned, both, None, np.zeros(1, dtype=np.bool_))
     for dtype, width in (("BF16", 2), ("F16", 2), ("F8_E4M3", 1)):
         _wide(np.zeros(1, dtype=f"u{width}"), dtype, 0)
-    _fill_group(_scratch.rest, 0)
-    intersections(np.zeros((1, 8), dtype=np.uint8))
+    mark_places(np.zeros(1, dtype=np.uint64), 0, 0, GROUP, None, np.zeros(1, dtype=np.bool_))
+    intersections(np.zeros((1, 8), dtype=np.uint64))

@@ -8,10 +8,9 @@ from analyzers.numerics.machine_code import Loop
 from analyzers.numerics.runs import RUN_COUNTS
 
 if TYPE_CHECKING:
-    from analyzers.numerics.compiled_pairs import changed_mask as changed_mask
-    from analyzers.numerics.compiled_pairs import changed_rows as changed_rows
     from analyzers.numerics.compiled_pairs import count_pairs as count_pairs
     from analyzers.numerics.compiled_pairs import intersections as intersections
+    from analyzers.numerics.compiled_pairs import mark_places as mark_places
 
 count_bf16: Any = Loop("count_kernels", "count_bf16")
 count_fp16: Any = Loop("count_kernels", "count_fp16")
@@ -27,7 +26,7 @@ runs_of_few_significands: Any = Loop("run_kernels", "runs_of_few_significands")
 
 def __getattr__(name: str) -> Any:
     """The loops over pairs: imported when one is asked for, for one checkpoint alone needs none of them."""
-    if name not in ("changed_mask", "changed_rows", "count_pairs", "intersections"):
+    if name not in ("count_pairs", "intersections", "mark_places"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from analyzers.numerics import compiled_pairs
 

@@ -40,14 +40,13 @@ class Loops(Protocol):
         table: NDArray[np.float32], out: NDArray[np.float32],
     ) -> None: ...  # fmt: skip
     def count_pairs(
-        self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None
-    ) -> PairCounts: ...
-    def changed_rows(
-        self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], columns: NDArray[np.bool_] | None,
-        rows: NDArray[np.bool_],
-    ) -> None: ...  # fmt: skip
-    def changed_mask(self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]: ...
-    def intersections(self, masks: NDArray[np.uint8]) -> NDArray[np.int64]: ...
+        self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None,
+        changed: NDArray[np.uint64] | None = None,
+    ) -> PairCounts: ...  # fmt: skip
+    def mark_places(
+        self, mask: NDArray[np.uint64], first: int, column: int, length: int, columns: NDArray[np.uint64] | None, rows: NDArray[np.bool_]
+    ) -> None: ...
+    def intersections(self, masks: NDArray[np.uint64]) -> NDArray[np.int64]: ...
 
 
 def loops_for(nbytes: int) -> Loops:

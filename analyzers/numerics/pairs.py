@@ -2,14 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
 from analyzers.numerics.pair_tables import PairCounts as PairCounts
 from analyzers.numerics.pair_tables import PairTables as PairTables
 from analyzers.numerics.places import ChangedPlaces as ChangedPlaces
-from analyzers.numerics.places import changed_mask as changed_mask
 from analyzers.numerics.places import intersections as intersections
+from analyzers.numerics.places import room_for_changed as room_for_changed
 
 
 class PairCounter:
@@ -35,8 +36,11 @@ class PairCounter:
         self._loops = loops or loops_for(PLAIN_BYTES + 1)
         self._taken = PairCounts()
 
-    def update(self, base: NDArray[Any], tuned: NDArray[Any]) -> None:
-        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths each. Raises ValueError if the lengths differ."""
+    def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.uint64] | None = None) -> None:
+        """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths each. Raises ValueError if the lengths differ.
+
+        changed: `room_for_changed`, set to which pairs' bf16 values differ; bits beyond the last pair to 0.
+        """
         if base.size != tuned.size:
             raise ValueError(f"{base.size} patterns and {tuned.size} are no pairs")
         if base.size == 0:
@@ -44,9 +48,9 @@ class PairCounter:
         if self._device == "cuda":
             from analyzers.numerics import torch_pairs
 
-            counts = torch_pairs.count_pairs(base, tuned, self._dtypes, self._eta, self._tables, "cuda")
+            counts = torch_pairs.count_pairs(base, tuned, self._dtypes, self._eta, self._tables, "cuda", changed)
         else:
-            counts = self._loops.count_pairs(base, tuned, self._dtypes, self._eta, self._tables)
+            counts = self._loops.count_pairs(base, tuned, self._dtypes, self._eta, self._tables, changed)
         self._taken.add(counts)
 
     def take(self) -> PairCounts:

@@ -1,15 +1,21 @@
 """Where pairs changed: rows and columns of a matrix, and masks that several checkpoints share."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
 
-# Flags are kept for matrices with at most this many columns, one byte each.
-MOST_COLUMNS = 1 << 22
+# Columns are kept of matrices with at most this many, one bit each.
+MOST_COLUMNS = 1 << 25
+
+_WORD = 64
+
+
+def room_for_changed(pairs: int) -> NDArray[np.uint64]:
+    """Words for `PairCounter.update` to tell in which of so many pairs changed: bit i of word k is that of pair 64 k + i."""
+    return np.empty(-(-pairs // _WORD), dtype=np.uint64)
 
 
 class ChangedPlaces:
@@ -23,8 +29,7 @@ class ChangedPlaces:
         self._loops = loops
         self._whole_rows = 0
         self._split_rows: set[int] = set()  # rows of which a chunk held a part: another may hold the rest
-        self._columns = np.zeros(columns, dtype=np.bool_) if columns <= MOST_COLUMNS else None
-        self._open_columns = True  # whether there is a column without a change so far
+        self._columns = np.zeros(-(-columns // _WORD), dtype=np.uint64) if columns <= MOST_COLUMNS else None
 
     @property
     def changed_rows(self) -> int:
@@ -34,33 +39,28 @@ class ChangedPlaces:
     @property
     def changed_columns(self) -> int | None:
         """How many columns have a change."""
-        return None if self._columns is None else int(np.count_nonzero(self._columns))
+        return None if self._columns is None else int(np.bitwise_count(self._columns).sum())
 
-    def update(self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], start: int) -> None:
-        """Take in pairs of patterns, (n,) each, of the dtypes of the two: elements of the matrix from ``start`` on, row-major."""
-        if base.size != tuned.size:
-            raise ValueError(f"{base.size} patterns and {tuned.size} are no pairs")
+    def update(self, mask: NDArray[np.uint64], count: int, start: int) -> None:
+        """Take in what changed of ``count`` elements of the matrix from ``start`` on, row-major: bits, as `room_for_changed` says."""
         at = 0
-        while at < base.size:
+        while at < count:
             row, column = divmod(start + at, self.columns)
-            if column or base.size - at < self.columns:
-                end = min(at + self.columns - column, base.size)
-                if self._mark(base[at:end], tuned[at:end], dtypes, column, 1):
+            if column or count - at < self.columns:
+                length = min(self.columns - column, count - at)
+                if self._mark(mask, at, column, length, 1):
                     self._split_rows.add(row)
+                at += length
             else:
-                whole = (base.size - at) // self.columns
-                end = at + whole * self.columns
-                self._whole_rows += self._mark(base[at:end], tuned[at:end], dtypes, 0, whole)
-            at = end
+                whole = (count - at) // self.columns
+                self._whole_rows += self._mark(mask, at, 0, self.columns, whole)
+                at += whole * self.columns
 
-    def _mark(self, base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], column: int, rows: int) -> int:
+    def _mark(self, mask: NDArray[np.uint64], first: int, column: int, length: int, rows: int) -> int:
         """How many of ``rows`` rows, or parts of one from ``column`` on, changed; marks their columns."""
         loops = self._loops or loops_for(PLAIN_BYTES + 1)
         flags = np.zeros(rows, dtype=np.bool_)
-        marked = None if self._columns is None or not self._open_columns else self._columns[column : column + base.size // rows]
-        loops.changed_rows(base, tuned, dtypes, marked, flags)
-        if marked is not None:
-            self._look_for_open_columns()
+        loops.mark_places(mask, first, column, length, self._columns, flags)
         return int(np.count_nonzero(flags))
 
     def merge(self, other: "ChangedPlaces") -> None:
@@ -69,21 +69,9 @@ class ChangedPlaces:
         self._split_rows |= other._split_rows
         if self._columns is not None and other._columns is not None:
             self._columns |= other._columns
-            self._look_for_open_columns()
-
-    def _look_for_open_columns(self) -> None:
-        self._open_columns = self._columns is not None and not self._columns.all()
 
 
-def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], loops: Loops | None = None) -> NDArray[np.uint8]:
-    """Which pairs of patterns, (n,) each, of the dtypes of the two have different bf16 values: ceil(n / 8) bytes of 8 bits each.
-
-    Bit i of byte b is that of pair 8 b + i; the last byte is filled with zeros.
-    """
-    return (loops or loops_for(base.nbytes + tuned.nbytes)).changed_mask(base, tuned, dtypes)
-
-
-def intersections(masks: Sequence[NDArray[np.uint8]], loops: Loops | None = None) -> NDArray[np.int64]:
+def intersections(masks: Sequence[NDArray[np.uint64]], loops: Loops | None = None) -> NDArray[np.int64]:
     """(K, K) how many bits each two of K masks of one length share; the bits of each itself on the diagonal."""
     together = np.stack(masks)
     return (loops or loops_for(len(masks) * together.nbytes)).intersections(together)

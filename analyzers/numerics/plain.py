@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.plain_pairs import changed_mask as changed_mask
-from analyzers.numerics.plain_pairs import changed_rows as changed_rows
 from analyzers.numerics.plain_pairs import count_pairs as count_pairs
 from analyzers.numerics.plain_pairs import intersections as intersections
+from analyzers.numerics.plain_pairs import mark_places as mark_places
 from analyzers.numerics.plain_runs import runs_of_few_significands as runs_of_few_significands
 
 _LOW_BITS = (0x1FFF, 0x3FFF, 0x7FFF, 0xFFFF)

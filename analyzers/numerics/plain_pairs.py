@@ -19,8 +19,14 @@ Mask = NDArray[np.bool_]
 _NAN = np.uint32(0x7FC00000)
 
 
-def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None) -> PairCounts:
-    """Count pairs of patterns ``base`` and ``tuned``, (n,) each, of the ``dtypes`` of the two; their magnitudes go to ``tables``."""
+def count_pairs(
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None,
+    changed: NDArray[np.uint64] | None = None,
+) -> PairCounts:  # fmt: skip
+    """Count pairs of patterns ``base`` and ``tuned``, (n,) each, of the ``dtypes`` of the two; their magnitudes go to ``tables``.
+
+    changed: (ceil(n / 64),) words that are set to which pairs' bf16 values differ: see `packed`.
+    """
     w, v = values_of(base, dtypes[0]), values_of(tuned, dtypes[1])
     finite = np.isfinite(w) & np.isfinite(v)
     differ = (w != v) & ~(np.isnan(w) & np.isnan(v))
@@ -29,12 +35,18 @@ def count_pairs(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]
     if tables is not None:
         tables.add_others(int(np.count_nonzero(finite & ~differ)), nonfinite)
     at = np.flatnonzero(differ)
+    if changed is not None:
+        changed[:] = 0
     if at.size == 0:
         return counts
     w, v, finite = w[at], v[at], finite[at]
     steps = np.abs(order(bf16_of(base[at], dtypes[0])) - order(bf16_of(tuned[at], dtypes[1])))
     counts.differ = at.size
     counts.changed = int(np.count_nonzero(steps))
+    if changed is not None:
+        flags = np.zeros(base.size, dtype=np.bool_)
+        flags[at] = steps != 0
+        changed[:] = packed(flags)
     with np.errstate(over="ignore", invalid="ignore"):
         counts.probe = int(np.count_nonzero((np.abs(v - w) > eta * np.maximum(np.abs(w), np.abs(v))) | ~finite))
     w, v, steps = w[finite], v[finite], steps[finite]
@@ -114,22 +126,30 @@ def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
     return mask
 
 
-def changed_mask(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.uint8]:
-    """`changed`, packed: bit i of byte b is that of pair 8 b + i; the last byte is filled with zeros."""
-    return np.packbits(changed(base, tuned, dtypes), bitorder="little")
+def packed(flags: Mask) -> NDArray[np.uint64]:
+    """(ceil(n / 64),) words of the flags (n,) of pairs: bit i of word k is that of pair 64 k + i; the last word is filled with zeros."""
+    words = np.zeros(-(-flags.size // 64), dtype="<u8")
+    words.view(np.uint8)[: -(-flags.size // 8)] = np.packbits(flags, bitorder="little")
+    return words.astype(np.uint64, copy=False)
 
 
-def intersections(masks: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """(K, K) how many bits each two of the ``masks`` (K, bytes) share; a mask's own on the diagonal."""
+def intersections(masks: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """(K, K) how many bits each two of the ``masks`` (K, words) share; a mask's own on the diagonal."""
     shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
     for i, mask in enumerate(masks):
         shared[i, i:] = shared[i:, i] = np.bitwise_count(masks[i:] & mask).sum(axis=1, dtype=np.int64)
     return shared
 
 
-def changed_rows(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], columns: NDArray[np.bool_] | None, rows: Mask) -> None:
-    """Mark in ``rows`` (r,) and ``columns`` (c,) which of an (r, c) matrix of pairs have one that changed."""
-    matrix = changed(base, tuned, dtypes).reshape(rows.size, -1)
+def mark_places(mask: NDArray[np.uint64], first: int, column: int, length: int, columns: NDArray[np.uint64] | None, rows: Mask) -> None:
+    """Mark in ``rows`` (r,) those with a bit among the bits of ``mask`` from ``first`` on, ``length`` to a row.
+
+    columns: bits of a matrix's columns, of which those of the rows are set from ``column`` on.
+    """
+    bits = np.unpackbits(mask.astype("<u8", copy=False).view(np.uint8), bitorder="little")[first : first + rows.size * length]
+    matrix = bits.view(np.bool_).reshape(rows.size, length)
     rows |= matrix.any(axis=1)
     if columns is not None:
-        columns |= matrix.any(axis=0)
+        flags = np.zeros(64 * columns.size, dtype=np.bool_)
+        flags[column : column + length] = matrix.any(axis=0)
+        columns |= packed(flags)

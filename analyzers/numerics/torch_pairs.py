@@ -14,14 +14,16 @@ from analyzers.numerics.bins import NARROW
 from analyzers.numerics.histogram import FP64_LARGEST
 from analyzers.numerics.pair_cells import STEP_BINS
 from analyzers.numerics.pair_tables import PairCounts, PairTables
+from analyzers.numerics.plain_pairs import packed
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
 _SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}  # torch has few unsigned types
 
 
 def count_pairs(
-    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str
-) -> PairCounts:
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str,
+    changed: NDArray[np.uint64] | None = None,
+) -> PairCounts:  # fmt: skip
     """See `plain_pairs.count_pairs`."""
     import torch
 
@@ -31,8 +33,10 @@ def count_pairs(
     steps = (_places(torch, w) - _places(torch, v)).abs()
     probe = ((v - w).abs() > eta * torch.maximum(w.abs(), v.abs())) | ~finite
     asked = torch.stack([(steps != 0).sum(), (probe & differ).sum(), differ.sum(), (~finite).sum(), (finite & ~differ).sum()])
-    changed, probes, different, nonfinite, zeros = asked.tolist()
-    counts = PairCounts(base.size, changed, probes, different, nonfinite, base_square=_sums(torch, w[finite].abs())[1])
+    moves, probes, different, nonfinite, zeros = asked.tolist()
+    if changed is not None:
+        changed[:] = packed((steps != 0).cpu().numpy())
+    counts = PairCounts(base.size, moves, probes, different, nonfinite, base_square=_sums(torch, w[finite].abs())[1])
     chosen = finite & differ
     w, v, steps = w[chosen], v[chosen], steps[chosen]
     update, relative = _updates(torch, w, v)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Group, PairedChunk, PairedSpan
-from analyzers.numerics import ChangedPlaces, Loops, PairCounter, PairCounts, PairTables, changed_mask, intersections
+from analyzers.numerics import ChangedPlaces, Loops, PairCounter, PairCounts, PairTables, intersections, room_for_changed
 
 IntArray = NDArray[np.int64]
 
@@ -59,22 +59,25 @@ class Comparer:
         overlap = np.zeros((3, self._tuned, self._tuned), np.int64) if self._tuned > 1 else None
         against: dict[int, PairCounter] = {}
         steps: dict[int, PairCounter] = {}
+        last = self._tuned - 1
         for chunk in chunks:
+            start = chunk.start
             for codes, holders in segments(chunk.codes):
+                asked = holders if overlap is not None else [last] if places is not None else []
+                masks = {i: room_for_changed(codes[0].size) for i in asked if i in holders}
                 for i in holders:
                     if i not in against:
-                        against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == self._tuned - 1)
-                    against[i].update(codes[0], codes[1 + i])
+                        against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == last)
+                    against[i].update(codes[0], codes[1 + i], masks.get(i))
                     if i - 1 in holders:
                         if i not in steps:
                             steps[i] = self._counter(dtypes[i], dtypes[1 + i], sketched=False)
                         steps[i].update(codes[i], codes[1 + i])
                 if overlap is not None:
-                    masks = [changed_mask(codes[0], codes[1 + i], (dtypes[0], dtypes[1 + i]), self._loops()) for i in holders]
-                    _add_overlap(overlap, holders, intersections(masks, self._loops()), codes[0].size)
-            if places is not None and chunk.codes[0] is not None and chunk.codes[-1] is not None:
-                base = chunk.codes[0][: chunk.codes[-1].size]
-                places.update(base, chunk.codes[-1], (dtypes[0], dtypes[-1]), chunk.start)
+                    _add_overlap(overlap, holders, intersections(list(masks.values()), self._loops()), codes[0].size)
+                if places is not None and last in masks:
+                    places.update(masks[last], codes[0].size, start)
+                start += codes[0].size
         return Counted(
             [against[i].take() if i in against else PairCounts() for i in range(self._tuned)],
             [steps[i].take() if i in steps else PairCounts() for i in range(1, self._tuned)],

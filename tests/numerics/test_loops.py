@@ -13,7 +13,7 @@ sys.modules["numba"] = None
 from itertools import product
 import numpy as np
 from analyzers import numerics
-from analyzers.numerics import Accumulator, PairCounter, PairTables, changed_mask, intersections, kernels
+from analyzers.numerics import Accumulator, PairCounter, PairTables, intersections, kernels, room_for_changed
 from analyzers.numerics.differences import difference_sums, largest_pattern
 from analyzers.numerics import grams
 
@@ -23,10 +23,10 @@ for dtype in widths:
     Accumulator(dtype, loops=kernels).update(codes[dtype])
 for both in product(widths, widths):
     base, tuned = (codes[dtype] for dtype in both)
-    PairCounter(*both, 1e-3, PairTables(), loops=kernels).update(base, tuned)
-    masks = changed_mask(base, tuned, both, kernels)
-    kernels.changed_rows(base, tuned, both, np.zeros(1 << 10, dtype=bool), np.zeros(32, dtype=bool))
-    kernels.intersections(np.stack([masks, masks]))
+    changed = room_for_changed(base.size)
+    PairCounter(*both, 1e-3, PairTables(), loops=kernels).update(base, tuned, changed)
+    kernels.mark_places(changed, 0, 0, 1 << 10, np.zeros(16, dtype=np.uint64), np.zeros(32, dtype=bool))
+    kernels.intersections(np.stack([changed, changed]))
 for dtype in ("BF16", "F16", "F32"):
     kernels.runs_of_few_significands(codes[dtype], 128, 0, 7, 8, 1, np.zeros(12, dtype=np.int64))
     reference = np.ones((2, 1 << 14), dtype=np.float32)

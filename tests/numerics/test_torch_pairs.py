@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analyzers.numerics import PairCounter, PairCounts, PairTables, plain, torch_pairs
+from analyzers.numerics import PairCounter, PairCounts, PairTables, plain, plain_pairs, room_for_changed, torch_pairs
 from tests.numerics.test_pairs import PAIRS, bf16, boundaries, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32, hostile64
 
@@ -14,11 +14,12 @@ real_count = torch_pairs.count_pairs
 
 
 def on_cpu(
-    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str
-) -> PairCounts:
+    base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str,
+    changed: NDArray[np.uint64] | None,
+) -> PairCounts:  # fmt: skip
     """The count on the CPU in place of CUDA."""
     assert device == "cuda"
-    return real_count(base, tuned, dtypes, eta, tables, "cpu")
+    return real_count(base, tuned, dtypes, eta, tables, "cpu", changed)
 
 
 def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +27,9 @@ def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: 
     expected, tables = counted(base, tuned, dtypes, eta, plain)
     for ours in (PairTables(), None):
         counter = PairCounter(*dtypes, eta, ours, "cuda", plain)
-        counter.update(base, tuned)
+        changed = room_for_changed(base.size)
+        counter.update(base, tuned, changed)
+        np.testing.assert_array_equal(changed, plain_pairs.packed(plain_pairs.changed(base, tuned, dtypes)))
         found = counter.take()
         assert whole(found) == whole(expected)
         for one, other in ((found.update_square, expected.update_square), (found.base_square, expected.base_square)):

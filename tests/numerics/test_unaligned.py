@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analyzers.numerics import Accumulator, Loops, PairCounter, PairTables, kernels, plain, torch_kernels
+from analyzers.numerics import Accumulator, Loops, PairCounter, PairTables, kernels, plain, room_for_changed, torch_kernels
 from analyzers.numerics.runs import RUN_COUNTS
 from tests.numerics.values import hostile32, hostile64
 
@@ -77,8 +77,7 @@ def test_pairs(loops: Loops, dtypes: tuple[str, str], change: Callable[[Codes], 
         one, other = (moved(codes, by) for codes, by in zip((base, tuned), shifts, strict=True))
         tables = PairTables()
         counter = PairCounter(*dtypes, 1e-3, tables, loops=loops)
-        counter.update(one, other)
-        rows = np.zeros(base.size // ROW, dtype=np.bool_)
-        loops.changed_rows(one, other, dtypes, None, rows)
-        found.append((counter.take(), tables, rows.tolist(), loops.changed_mask(one, other, dtypes).tolist()))
+        changed = room_for_changed(one.size)
+        counter.update(one, other, changed)
+        found.append((counter.take(), tables, changed.tolist()))
     assert all(each == found[0] for each in found[1:])

@@ -13,7 +13,7 @@ from numba import float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.pair_passes import survey32, updates32
+from analyzers.numerics.compiled.pair_passes import changes32, survey32, updates32
 from analyzers.numerics.compiled.pair_vectors import (
     BLOCK,
     FASTER,
@@ -226,9 +226,13 @@ def _block(
 
 @jit()
 def count32(
-    w: NDArray[Any], v: NDArray[Any], base: bool, eta: float, cells: Codes, counts: NDArray[np.int64], sums: NDArray[np.float64]
-) -> None:
-    """Count pairs of patterns of bf16 or fp32 (n,), whole groups, of any values; ``base``: and the squares of the base's."""
+    w: NDArray[Any], v: NDArray[Any], base: bool, eta: float, cells: Codes, counts: NDArray[np.int64], sums: NDArray[np.float64],
+    changed: NDArray[np.uint64],
+) -> None:  # fmt: skip
+    """Count pairs of patterns of bf16 or fp32 (n,), whole groups, of any values; ``base``: and the squares of the base's.
+
+    changed: (n / 64,) or none is set to where the bf16 values of pairs differ.
+    """
     wide = rooms(uint32, 2, STRETCH * BLOCK)  # of patterns of bf16, those of fp32
     packed, peaks, totals = room(uint32, BLOCK), room(uint32, 4), room(float64, 9)
     masks, words = room(uint64, BLOCK // GROUP + 1), room(int64, BLOCK // GROUP + 1)
@@ -245,6 +249,8 @@ def count32(
             widen_narrow(v[start : min(start + BLOCK, stop)], wide[1, at:])
             a = fp32(w[start : min(start + BLOCK, stop)], wide[0, at:])
             b = fp32(v[start : min(start + BLOCK, stop)], wide[1, at:])
+            if changed.size:
+                changes32(address(a), address(b), a.size // GROUP, address(changed[start // GROUP :]))
             if many and cells.size > 0:
                 differing = _updates(a, b, base, eta, packed, peaks, totals, cells, counts, sums)
                 many = differing > DENSE

@@ -11,7 +11,7 @@ from numba import float64, int64, uint16, uint32, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.pair_passes import joint_places, survey16
+from analyzers.numerics.compiled.pair_passes import changes32, joint_places, survey16
 from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, fill_group, first_bit, keep, widen
 from analyzers.numerics.compiled.vector_code import address, room, rooms
 from analyzers.numerics.pair_cells import (
@@ -77,7 +77,8 @@ def _joint(
         widen(b, rest[1, sent : sent + a.size])
         differing = uint16(0)
         for i in range(a.size):
-            differing = uint16(differing + uint16(a[i] != b[i]))
+            both_zero = uint16((a[i] | b[i]) & uint16(0x7FFF)) == uint16(0)
+            differing = uint16(differing + (uint16(a[i] != b[i]) & uint16(not both_zero)))
         return sent + a.size, int(differing)
     span[0], span[1] = min(span[0], lowest), max(span[1], highest)
     increment(places[:found], joint)
@@ -95,16 +96,16 @@ def _joint(
 @jit()
 def count16(
     base: NDArray[np.uint16], tuned: NDArray[np.uint16], start: int, joint: Codes, rest: Any, counts: NDArray[np.int64],
-    sums: NDArray[np.float64], span: NDArray[np.int64],
+    sums: NDArray[np.float64], span: NDArray[np.int64], changed: NDArray[np.uint64],
 ) -> tuple[int, int]:  # fmt: skip
     """Count pairs of bf16 patterns (n,), whole groups, from number ``start`` on, in the JOINT cells ``joint`` for `fold`.
 
     rest: (2, `REST`) takes the fp32 patterns of pairs that have no such cell, for `count32`, whose base squares are counted here.
-    Returns the number of the first pair not counted, for that is full, and how many it holds. span: (2,) is widened to the least and the
-    largest |pattern| that has counts, zero aside.
+    Returns the number of the first pair not counted, for that is full, and how many it holds, whole groups. span: (2,) is widened to the
+    least and the largest |pattern| that has counts, zero aside. changed: (n / 64,) or none is set to where values differ.
     """
     places = room(uint32, BLOCK)
-    masks, words = room(uint64, BLOCK // GROUP + 1), room(int64, BLOCK // GROUP + 1)
+    here, words, apart = room(uint64, BLOCK // GROUP), room(int64, BLOCK // GROUP + 1), room(uint64, BLOCK // GROUP)
     kept = rooms(uint16, 2, (STRETCH + 1) * BLOCK)
     dense = room(int64, STRETCH)
     held = sent = 0
@@ -114,11 +115,13 @@ def count16(
         for block in range(first, stop, BLOCK):
             a = base[block : min(block + BLOCK, stop)]
             b = tuned[block : min(block + BLOCK, stop)]
+            masks = changed[block // GROUP :] if changed.size else here
             largest, differing, square = survey16(address(a), address(b), a.size // GROUP, address(masks))
             if largest >= 0x7F80:
                 sums[BASE_SQUARE] += _finite_squares(a, b)
                 widen(a, rest[0, sent : sent + a.size])
                 widen(b, rest[1, sent : sent + a.size])
+                changes32(address(rest[0, sent:]), address(rest[1, sent:]), a.size // GROUP, address(masks))
                 sent += a.size
                 continue
             sums[BASE_SQUARE] += square
@@ -140,7 +143,7 @@ def count16(
             else:
                 at = (job - found) * BLOCK
                 a, b = kept[0, at : min(at + BLOCK, held)], kept[1, at : min(at + BLOCK, held)]
-            sent, handed_on = _joint(a, b, places, masks, joint, span, rest, sent)
+            sent, handed_on = _joint(a, b, places, apart, joint, span, rest, sent)
             counts[CHANGED] -= handed_on
             counts[DIFFER] -= handed_on
         done = min(blocks * BLOCK, held)
@@ -148,8 +151,8 @@ def count16(
         for i in range(held if done else 0):
             kept[0, i], kept[1, i] = kept[0, done + i], kept[1, done + i]
         if full:
-            return stop, sent
-    return base.size, sent
+            return stop, fill_group(rest, sent)
+    return base.size, fill_group(rest, sent)
 
 
 @jit(fastmath=FASTER)

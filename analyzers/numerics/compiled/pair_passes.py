@@ -28,7 +28,7 @@ from analyzers.numerics.pair_cells import ABSOLUTE, GROUP, REACH, RELATIVE, RELA
 _AHEAD = 2048
 
 _LANES16, _LANES32 = VECTOR_BYTES // 2, VECTOR_BYTES // 4
-_MAGNITUDE, _NORMAL, _INFINITY = 0x7FFFFFFF, 0x00800000, 0x7F800000
+_MAGNITUDE, _NORMAL, _INFINITY, _NAN = 0x7FFFFFFF, 0x00800000, 0x7F800000, 0x7FC00000
 
 
 def _survey(bits: int) -> Any:
@@ -37,10 +37,10 @@ def _survey(bits: int) -> Any:
 
     @intrinsic
     def survey(context: Any, base: Any, tuned: Any, groups: Any, masks: Any) -> Any:
-        """(largest |pattern| of either side, how many patterns differ, sum of squares of the base's values in float64).
+        """(largest |pattern| of either side, how many pairs differ, sum of squares of the base's values in float64).
 
-        masks: the address of a word for each group, bit i of which is set where its pair i differs. The sum means nothing where a
-        value is not finite.
+        masks: the address of a word for each group, bit i of which is set where its pair i differs: not where both are zeros. The sum
+        means nothing where a value is not finite.
         """
 
         def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -55,8 +55,7 @@ def _survey(bits: int) -> Any:
                     for side in (base, tuned):
                         code.prefetch(side, builder.add(offset, word(_AHEAD)))
                     w, v = code.load(base, offset, kind), code.load(tuned, offset, kind)
-                    differs = code.mask(builder.icmp_unsigned("!=", w, v))
-                    mask = builder.or_(mask, builder.shl(differs, word(part * lanes)))
+                    mask = builder.or_(mask, builder.shl(code.mask(_differ(code, w, v)), word(part * lanes)))
                     magnitudes = [builder.and_(each, code.like(each, (1 << (bits - 1)) - 1)) for each in (w, v)]
                     largest.value = code.larger(largest.value, code.larger(*magnitudes))
                     wide = [w]
@@ -77,6 +76,38 @@ def _survey(bits: int) -> Any:
 
 
 survey16, survey32 = _survey(16), _survey(32)
+
+
+def _differ(code: Code, w: Any, v: Any) -> Any:
+    """Flags of the pairs of patterns that differ and are not both zeros, of whatever signs."""
+    builder = code.builder
+    some = builder.and_(builder.or_(w, v), code.like(w, (1 << (w.type.element.width - 1)) - 1))
+    return builder.and_(builder.icmp_unsigned("!=", w, v), builder.icmp_unsigned("!=", some, code.like(w, 0)))
+
+
+@intrinsic
+def changes32(context: Any, base: Any, tuned: Any, groups: Any, masks: Any) -> Any:
+    """Set ``masks``, the address of a word for each group, to where the bf16 values of pairs of fp32 patterns, of any values, differ."""
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base, tuned, groups, masks = arguments
+        code = Code(builder)
+        with code.each(groups) as loop:
+            mask = word(0)
+            for part in range(GROUP // _LANES32):
+                offset = builder.add(builder.mul(loop.index, word(4 * GROUP)), word(part * VECTOR_BYTES))
+                places = []
+                for side in (base, tuned):
+                    pattern = code.load(side, offset, INT32)
+                    magnitude = builder.and_(pattern, code.like(pattern, _MAGNITUDE))
+                    nan = builder.icmp_unsigned(">", magnitude, code.like(pattern, _INFINITY))
+                    one = code.like(pattern, _NAN)
+                    places.append(_order(code, builder.select(nan, one, pattern), builder.select(nan, one, magnitude)))
+                mask = builder.or_(mask, builder.shl(code.mask(builder.icmp_unsigned("!=", *places)), word(part * _LANES32)))
+            code.store(mask, masks, builder.mul(loop.index, word(8)))
+        return context.get_dummy_value()
+
+    return types.void(uint64, uint64, int64, uint64), write
 
 
 def _squeeze(bits: int) -> Any:
@@ -118,7 +149,7 @@ def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, 
 
     Sets ``places``, the address of uint32, to the `JOINT` cells of n pairs of bf16 patterns: those that differ, in order, or, on a
     machine that cannot squeeze, all. The difference of two patterns of one sign is the step; that of two signs is far from any, modulo
-    2^16. masks: as in `survey16`, of pairs that are far apart.
+    2^16. masks: as in `survey16`, of pairs that differ and are far apart.
     """
 
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -133,10 +164,10 @@ def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, 
                 w, v = code.load(base, offset, INT16), code.load(tuned, offset, INT16)
                 pattern = builder.and_(w, code.like(w, 0x7FFF))
                 row = code.smaller(builder.add(builder.sub(v, w), code.like(w, REACH)), code.like(w, 15))
-                differs = builder.icmp_unsigned("!=", w, v)
+                differs = _differ(code, w, v)
                 most.value = code.larger(most.value, pattern)
                 least.value = code.smaller(least.value, builder.sub(pattern, code.like(w, 1)))
-                here = code.mask(builder.icmp_unsigned("==", row, code.like(row, 15)))
+                here = code.mask(builder.and_(differs, builder.icmp_unsigned("==", row, code.like(row, 15))))
                 mask = builder.or_(mask, builder.shl(here, word(part * _LANES16)))
                 for half in range(2):
                     rows, patterns, chosen = (code.parts(each, 2)[half] for each in (row, pattern, differs))

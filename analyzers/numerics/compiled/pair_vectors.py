@@ -1,4 +1,4 @@
-"""What the loops over pairs are made of: vector comparisons that numba has no word for, and the order of bf16."""
+"""What the loops over pairs are made of: bits of words, which numba has no word for, the order of bf16, and pairs set aside."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -24,24 +24,6 @@ INFINITY = np.uint32(0x7F800000)
 NAN = np.uint32(0x7FC00000)
 
 _intrinsic = cast(Callable[[Any], Any], intrinsic)
-
-
-def _differing(bits: int) -> Any:
-    """A function of two addresses: which of 64 integers of so many ``bits`` at the one differ from those at the other, as a word."""
-
-    @_intrinsic
-    def differing(context: Any, one: Any, other: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            vector = ir.VectorType(ir.IntType(bits), GROUP)
-            a, b = (builder.load(builder.inttoptr(address, vector.as_pointer()), align=1) for address in arguments)
-            return builder.bitcast(builder.icmp_unsigned("!=", a, b), ir.IntType(GROUP))
-
-        return uint64(uint64, uint64), build
-
-    return differing
-
-
-differing8, differing16 = _differing(8), _differing(16)
 
 
 @_intrinsic

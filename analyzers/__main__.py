@@ -5,6 +5,7 @@ Standard output holds the answer and nothing else; progress and errors go to sta
 """
 
 # ruff: noqa: E402 - an interrupt is dealt with before anything else is imported, which takes a while
+import gc
 import os
 import sys
 
@@ -23,6 +24,9 @@ except KeyboardInterrupt:
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
     signal.signal(signal.SIGINT, _leave)
+
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays: looking for garbage in it, again and again, takes a tenth of the time
 
 import atexit
 import threading
@@ -74,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
         command = _module(_COMMANDS[options.command][0])
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         if signal.getsignal(signal.SIGINT) is _leave:
             sys.unraisablehook = _not_lost
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -88,7 +88,10 @@ TENSOR_NAME_LENGTH = _limit(
 TENSOR_DIMENSIONS = _limit("TENSOR_DIMENSIONS", 256, "dimensions", "Shapes are held in memory and shown; real ones have at most 8.")
 STREAM_BYTES = _limit("STREAM_BYTES", 64 << 20, "bytes", "Weights in flight at any moment, over all reads together.")
 CHUNK_BYTES = _limit(
-    "CHUNK_BYTES", 4 << 20, "bytes", "One chunk of a stream: long enough to amortise a read, short enough to stay in cache."
+    "CHUNK_BYTES",
+    8 << 20,
+    "bytes",
+    "One chunk of a stream: long enough to amortise what each costs beside its bytes.",
 )
 DEFAULT_BUDGET_BYTES = _limit("DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "What quick mode reads of the weights unless told otherwise.")
 MAX_BUDGET_BYTES = _limit("MAX_BUDGET_BYTES", 4_000_000_000, "bytes", "The largest sample quick mode accepts; exact mode reads everything.")

@@ -1,16 +1,19 @@
 """Choosing tensors by name."""
 
+import re
 from collections.abc import Sequence
 from time import monotonic
-
-import regex
+from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidFilter
 from analyzers.terminal import plural
 
-_REPEAT = regex.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
+if TYPE_CHECKING:
+    import regex
+
+_REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
 def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
@@ -48,6 +51,8 @@ def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None)
 
 def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
     """``pattern`` compiled; ``name`` is what it is called in messages. Raises InvalidFilter."""
+    import regex  # here, for most runs have no filter
+
     _refuse_large_repeats(name, pattern)
     try:
         return regex.compile(pattern)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analyzers.numerics.compiled.compiler import jit
 from analyzers.numerics.compiled.pair_passes import changes32, joint_places, survey16
 from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, fill_group, first_bit, keep, widen
-from analyzers.numerics.compiled.vector_code import address, room, rooms
+from analyzers.numerics.compiled.vector_code import VECTOR_BYTES, address, room, rooms
 from analyzers.numerics.pair_cells import (
     BASE_SQUARE,
     CHANGED,
@@ -104,7 +104,7 @@ def count16(
     Returns the number of the first pair not counted, for that is full, and how many it holds, whole groups. span: (2,) is widened to the
     least and the largest |pattern| that has counts, zero aside. changed: (n / 64,) or none is set to where values differ.
     """
-    places = room(uint32, BLOCK)
+    places = room(uint32, BLOCK + VECTOR_BYTES // 4)
     here, words, apart = room(uint64, BLOCK // GROUP), room(int64, BLOCK // GROUP + 1), room(uint64, BLOCK // GROUP)
     kept = rooms(uint16, 2, (STRETCH + 1) * BLOCK)
     dense = room(int64, STRETCH)

@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba import float64, int64, uint64
 
 from analyzers.numerics.compiled.vector_code import (
+    AVX512,
     FLOAT32,
     FLOAT64,
     INT16,
@@ -173,7 +174,9 @@ def joint_places(context: Any, base: Any, tuned: Any, groups: Any, places: Any, 
                     rows, patterns, chosen = (code.parts(each, 2)[half] for each in (row, pattern, differs))
                     rows = builder.shl(code.widened(rows, INT32), code.like(zeros(INT32, _LANES32), 15))
                     cells = builder.or_(rows, code.widened(patterns, INT32))
-                    if SQUEEZES:
+                    if AVX512:
+                        end.value = code.squeeze_within(cells, chosen, end.value)
+                    elif SQUEEZES:
                         end.value = code.squeeze(cells, chosen, end.value)
                     else:
                         code.store(cells, end.value, word(0))

@@ -7,7 +7,7 @@ the two sides of 65520) is kept exactly beside it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import inf, isqrt
+from math import inf, isqrt, ldexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +192,10 @@ def sqrt_of(square: Fraction) -> float:
     if square == 0:
         return 0.0
     # Scale so that the integer square root keeps 64 significant bits.
-    shift = (130 - (square.numerator.bit_length() - square.denominator.bit_length())) // 2 * 2
-    scaled = (square.numerator << shift) // square.denominator if shift >= 0 else square.numerator // (square.denominator << -shift)
-    root = Fraction(isqrt(scaled)) / (Fraction(2) ** (shift // 2))
-    return float(root) if root <= FP64_LARGEST else inf
+    above, below = square.numerator, square.denominator
+    shift = (130 - (above.bit_length() - below.bit_length())) // 2 * 2
+    root = isqrt((above << shift) // below if shift >= 0 else above // (below << -shift))
+    try:
+        return ldexp(root, -shift // 2)
+    except OverflowError:
+        return inf

@@ -55,9 +55,11 @@ class PairCounts:
         self.differ += other.differ
         self.nonfinite += other.nonfinite
         self.absolute_max = max(self.absolute_max, other.absolute_max)
-        if other.update_square:  # adding nothing would take a while
-            self.update_square += other.update_square
-        self.base_square += other.base_square
+        # Fractions take a while to add, nothing too.
+        if other.update_square:
+            self.update_square = self.update_square + other.update_square if self.update_square else other.update_square
+        if other.base_square:
+            self.base_square = self.base_square + other.base_square if self.base_square else other.base_square
 
 
 @dataclass(frozen=True, slots=True)

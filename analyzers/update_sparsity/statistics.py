@@ -58,27 +58,45 @@ class Pair:
 class Weighed:
     """Counts and sums of several pairs, each multiplied by how many elements one that was read stands for."""
 
-    values: Fraction
-    changed: Fraction
-    probe: Fraction
-    differ: Fraction
+    values: Fraction | int
+    changed: Fraction | int
+    probe: Fraction | int
+    differ: Fraction | int
     update_square: Fraction
     base_square: Fraction
+
+    def times(self, weight: Fraction) -> "Weighed":
+        """Each of them stands for ``weight`` elements."""
+        if weight == 1:  # where everything was read: most often, and fractions take their time
+            return self
+        values, changed, probe, differ = (weight * each for each in (self.values, self.changed, self.probe, self.differ))
+        return Weighed(values, changed, probe, differ, weight * self.update_square, weight * self.base_square)
+
+    def plus(self, other: "Weighed") -> "Weighed":
+        """Both together."""
+        return Weighed(
+            self.values + other.values,
+            self.changed + other.changed,
+            self.probe + other.probe,
+            self.differ + other.differ,
+            self.update_square + other.update_square,
+            self.base_square + other.base_square,
+        )
 
     @property
     def sparsity(self) -> float | None:
         """1 - changed / compared."""
-        return float(1 - self.changed / self.values) if self.values else None
+        return float(Fraction(self.values - self.changed, self.values)) if self.values else None
 
     @property
     def probe_sparsity(self) -> float | None:
         """The same by the probe."""
-        return float(1 - self.probe / self.values) if self.values else None
+        return float(Fraction(self.values - self.probe, self.values)) if self.values else None
 
     @property
     def swallowed(self) -> float | None:
         """Share of the compared elements that differ and are not changed."""
-        return float((self.differ - self.changed) / self.values) if self.values else None
+        return float(Fraction(self.differ - self.changed, self.values)) if self.values else None
 
     @property
     def update_norm(self) -> float | None:
@@ -126,13 +144,11 @@ def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Fraction])
     strata: dict[int, PairCounts] = {}
     for stratum, each in counts:
         strata.setdefault(stratum, PairCounts()).add(each)
-    total = [Fraction(0)] * 6
-    for stratum, c in strata.items():
-        for i, number in enumerate((c.values, c.changed, c.probe, c.differ)):
-            total[i] += weights[stratum] * number
-        total[4] += weights[stratum] * c.update_square
-        total[5] += weights[stratum] * c.base_square
-    return Weighed(*total)
+    total = Weighed(0, 0, 0, 0, Fraction(0), Fraction(0))
+    for number, (stratum, c) in enumerate(strata.items()):
+        one = Weighed(c.values, c.changed, c.probe, c.differ, c.update_square, c.base_square).times(weights[stratum])
+        total = total.plus(one) if number else one
+    return total
 
 
 def finite(x: float) -> float | None:

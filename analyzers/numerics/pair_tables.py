@@ -122,7 +122,7 @@ class PairTables:
         """Take in the sums of updates whose bins are told otherwise: of all pairs that differ, and of the changed ones of them."""
         for distribution, (total, square, largest) in ((self._absolute, absolute), (self._relative, relative)):
             if largest:  # else nothing is added, which would take a while
-                distribution.accumulate(changed_only, Fraction(total), Fraction(square), largest)
+                distribution.accumulate(changed_only, total, square, largest)
 
     def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
         """Take in bins of updates and their counts, of pairs that did not change (0) or did (1)."""

@@ -17,6 +17,7 @@ from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
 
 PER_BINADE = 128
 FIRST_EXPONENT = -1074  # of the smallest float64
+SUM_BITS = 3 * 1074  # squares of numbers scaled by a power of two are multiples of 2^-1074 times its square
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 Floats = NDArray[np.float64]
@@ -63,19 +64,25 @@ def lower_edge(number: int) -> float:
     return ldexp(1 + inside / PER_BINADE, exponent + FIRST_EXPONENT)
 
 
+def _in_units(x: Fraction | float) -> int:
+    """``x``, a multiple of 2^-`SUM_BITS`, in these units: adding fractions takes ten times as long."""
+    numerator, denominator = x.as_integer_ratio()
+    return numerator << (SUM_BITS + 1 - denominator.bit_length())
+
+
 @dataclass(slots=True, eq=False)
 class Distribution:
     """Positive magnitudes on two planes: of values that differ and did not change (0), and of changed ones (1).
 
     bins: (m,) ascending numbers of occupied bins. counts: (2, m) how many magnitudes they hold. sums, squares: of x and of x^2
-    over both planes, and over the changed ones; exact, so that merging is associative and commutative. largest: likewise, 0 where
-    there is none. Zeros are not held: who asks says how many there are.
+    over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
+    largest: likewise, 0 where there is none. Zeros are not held: who asks says how many there are.
     """
 
     bins: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     counts: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
-    sums: list[Fraction] = field(default_factory=lambda: [Fraction(0), Fraction(0)])
-    squares: list[Fraction] = field(default_factory=lambda: [Fraction(0), Fraction(0)])
+    sums: list[int] = field(default_factory=lambda: [0, 0])
+    squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def count(self, plane: int, bins: Ints, counts: Ints) -> None:
@@ -86,17 +93,19 @@ class Distribution:
         np.add.at(total[plane], inverse[self.bins.size :], counts)
         self.bins, self.counts = every, total
 
-    def accumulate(self, changed_only: bool, total: Fraction, square: Fraction, largest: float) -> None:
+    def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""
-        self.sums[changed_only] += total
-        self.squares[changed_only] += square
+        self.sums[changed_only] += _in_units(total)
+        self.squares[changed_only] += _in_units(square)
         self.largest[changed_only] = max(self.largest[changed_only], largest)
 
     def merge(self, other: "Distribution") -> None:
         """Add what the other holds."""
         for plane in (False, True):
             self.count(int(plane), other.bins, other.counts[int(plane)])
-            self.accumulate(plane, other.sums[plane], other.squares[plane], other.largest[plane])
+            self.sums[plane] += other.sums[plane]
+            self.squares[plane] += other.squares[plane]
+            self.largest[plane] = max(self.largest[plane], other.largest[plane])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Distribution):
@@ -115,7 +124,8 @@ class Distribution:
         n = int(counts.sum()) + zeros
         if n == 0:
             return Summary(0)
-        total, square, largest = self.sums[changed_only], self.squares[changed_only], self.largest[changed_only]
+        total, square = (Fraction(each[changed_only], 1 << SUM_BITS) for each in (self.sums, self.squares))
+        largest = self.largest[changed_only]
         mean = total / n
         std = sqrt_of(max(square / n - mean * mean, Fraction(0)))
         ends = zeros + np.cumsum(counts)

@@ -19,7 +19,6 @@ from analyzers.numerics.compiled.pair_vectors import (
     FASTER,
     INFINITY,
     MAGNITUDE,
-    STRETCH,
     fill_group,
     fp32,
     keep,
@@ -233,56 +232,40 @@ def count32(
 
     changed: (n / 64,) or none is set to where the bf16 values of pairs differ.
     """
-    wide = rooms(uint32, 2, STRETCH * BLOCK)  # of patterns of bf16, those of fp32
-    packed, peaks, totals = room(uint32, BLOCK), room(uint32, 4), room(float64, 9)
+    wide = rooms(uint32, 2, BLOCK)  # of patterns of bf16, those of fp32
+    packed, peaks, totals = room(uint32, 2 * BLOCK), room(uint32, 4), room(float64, 9)
     masks, words = room(uint64, BLOCK // GROUP + 1), room(int64, BLOCK // GROUP + 1)
-    kept = rooms(uint32, 2, (STRETCH + 1) * BLOCK)  # pairs that differ, of blocks where few do
-    dense = room(int64, STRETCH)  # where the other blocks begin
+    kept = rooms(uint32, 2, 2 * BLOCK)  # pairs that differ, of blocks where few do
     held = 0
     many = False  # of the block before differed: likely so of the next one, which then need not be looked through first
-    for first in range(0, w.size, STRETCH * BLOCK):
-        stop = min(first + STRETCH * BLOCK, w.size)
-        found = 0
-        for start in range(first, stop, BLOCK):
-            at = start - first
-            widen_narrow(w[start : min(start + BLOCK, stop)], wide[0, at:])
-            widen_narrow(v[start : min(start + BLOCK, stop)], wide[1, at:])
-            a = fp32(w[start : min(start + BLOCK, stop)], wide[0, at:])
-            b = fp32(v[start : min(start + BLOCK, stop)], wide[1, at:])
-            if changed.size:
-                changes32(address(a), address(b), a.size // GROUP, address(changed[start // GROUP :]))
-            if many and cells.size > 0:
-                differing = _updates(a, b, base, eta, packed, peaks, totals, cells, counts, sums)
-                many = differing > DENSE
-                if differing >= 0:
-                    continue
-            largest, differing, square = survey32(address(a), address(b), a.size // GROUP, address(masks))
-            if largest >= INFINITY:
-                for i in range(a.size):
-                    _one(a[i], b[i], base, eta, cells, counts, sums)
-                continue
-            if base:
-                sums[BASE_SQUARE] += square
+    for first in range(0, w.size, BLOCK):
+        stop = min(first + BLOCK, w.size)
+        widen_narrow(w[first:stop], wide[0])
+        widen_narrow(v[first:stop], wide[1])
+        a, b = fp32(w[first:stop], wide[0]), fp32(v[first:stop], wide[1])
+        if changed.size:
+            changes32(address(a), address(b), a.size // GROUP, address(changed[first // GROUP :]))
+        if many and cells.size > 0:
+            differing = _updates(a, b, base, eta, packed, peaks, totals, cells, counts, sums)
             many = differing > DENSE
-            if many:
-                dense[found] = start
-                found += 1
-            elif differing > 0:
-                held = keep(a, b, masks, words, differing, kept, held)
-        last = stop == w.size
-        if last:
-            held = fill_group(kept, held)
-        blocks = -(-held // BLOCK) if last else held // BLOCK
-        for job in range(found + blocks):
-            if job < found:
-                at = dense[job] - first
-                a = fp32(w[dense[job] : min(dense[job] + BLOCK, stop)], wide[0, at:])
-                b = fp32(v[dense[job] : min(dense[job] + BLOCK, stop)], wide[1, at:])
-            else:
-                start = (job - found) * BLOCK
-                a, b = kept[0, start : min(start + BLOCK, held)], kept[1, start : min(start + BLOCK, held)]
+            if differing >= 0:
+                continue
+        largest, differing, square = survey32(address(a), address(b), a.size // GROUP, address(masks))
+        if largest >= INFINITY:
+            for i in range(a.size):
+                _one(a[i], b[i], base, eta, cells, counts, sums)
+            continue
+        if base:
+            sums[BASE_SQUARE] += square
+        many = differing > DENSE
+        if many:
             _block(a, b, eta, packed, peaks, totals, cells, counts, sums)
-        done = min(blocks * BLOCK, held)
-        held -= done
-        for i in range(held if done else 0):
-            kept[0, i], kept[1, i] = kept[0, done + i], kept[1, done + i]
+        elif differing > 0:
+            held = keep(a, b, masks, words, differing, kept, held)
+            if held >= BLOCK:
+                held = fill_group(kept, held)
+                _block(kept[0, :held], kept[1, :held], eta, packed, peaks, totals, cells, counts, sums)
+                held = 0
+    if held > 0:
+        held = fill_group(kept, held)
+        _block(kept[0, :held], kept[1, :held], eta, packed, peaks, totals, cells, counts, sums)

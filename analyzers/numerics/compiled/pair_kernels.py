@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
 from analyzers.numerics.compiled.pair_passes import changes32, joint_places, survey16
-from analyzers.numerics.compiled.pair_vectors import FASTER, STRETCH, fill_group, first_bit, keep, widen
+from analyzers.numerics.compiled.pair_vectors import BLOCK, FASTER, fill_group, first_bit, keep, widen
 from analyzers.numerics.compiled.vector_code import VECTOR_BYTES, address, room, rooms
 from analyzers.numerics.pair_cells import (
     BASE_SQUARE,
@@ -29,8 +29,6 @@ from analyzers.numerics.pair_cells import (
 )
 
 Codes = NDArray[np.uint32]
-
-BLOCK = 2048  # pairs that a pass goes over: what it needs of them lies in the nearest cache
 
 # A block with more differing pairs is counted whole; of others only those.
 DENSE = BLOCK // 8
@@ -64,33 +62,37 @@ def _finite_squares(a: NDArray[np.uint16], b: NDArray[np.uint16]) -> float:
 @jit()
 def _joint(
     a: NDArray[np.uint16], b: NDArray[np.uint16], places: Codes, masks: NDArray[np.uint64], joint: Codes, span: NDArray[np.int64],
-    rest: Any, sent: int,
-) -> tuple[int, int]:  # fmt: skip
+    rest: Any, sent: int, counts: NDArray[np.int64],
+) -> int:  # fmt: skip
     """Count pairs of finite bf16 patterns (whole groups) in ``joint`` cells, and append those that have none to the ``sent`` in ``rest``.
 
-    Where most have none the others go along. Returns how many ``rest`` holds, and how many of those that were appended differ.
+    Where most have none the others go along. Returns how many ``rest`` holds; those of them that differ are taken from ``counts`` again.
     """
     groups = a.size // GROUP
     found, far, highest, lowest = joint_places(address(a), address(b), groups, address(places), address(masks))
+    handed_on = int64(far)
     if far > a.size // 2:
         widen(a, rest[0, sent : sent + a.size])
         widen(b, rest[1, sent : sent + a.size])
+        sent += a.size
         differing = uint16(0)
         for i in range(a.size):
             both_zero = uint16((a[i] | b[i]) & uint16(0x7FFF)) == uint16(0)
             differing = uint16(differing + (uint16(a[i] != b[i]) & uint16(not both_zero)))
-        return sent + a.size, int(differing)
-    span[0], span[1] = min(span[0], lowest), max(span[1], highest)
-    increment(places[:found], joint)
-    if far > 0:
-        for group in range(groups):
+        handed_on = int64(differing)
+    else:
+        span[0], span[1] = min(span[0], lowest), max(span[1], highest)
+        increment(places[:found], joint)
+        for group in range(groups if far > 0 else 0):
             mask = masks[group]
             while mask != uint64(0):
                 i = group * GROUP + int64(first_bit(mask))
                 mask &= mask - uint64(1)
                 rest[0, sent], rest[1, sent] = uint32(a[i]) << uint32(16), uint32(b[i]) << uint32(16)
                 sent += 1
-    return sent, far
+    counts[CHANGED] -= handed_on
+    counts[DIFFER] -= handed_on
+    return sent
 
 
 @jit()
@@ -104,52 +106,34 @@ def count16(
     Returns the number of the first pair not counted, for that is full, and how many it holds, whole groups. span: (2,) is widened to the
     least and the largest |pattern| that has counts, zero aside. changed: (n / 64,) or none is set to where values differ.
     """
-    places = room(uint32, BLOCK + VECTOR_BYTES // 4)
-    here, words, apart = room(uint64, BLOCK // GROUP), room(int64, BLOCK // GROUP + 1), room(uint64, BLOCK // GROUP)
-    kept = rooms(uint16, 2, (STRETCH + 1) * BLOCK)
-    dense = room(int64, STRETCH)
+    places = room(uint32, 2 * BLOCK + VECTOR_BYTES // 4)
+    here, words, apart = room(uint64, BLOCK // GROUP), room(int64, BLOCK // GROUP + 1), room(uint64, 2 * BLOCK // GROUP)
+    kept = rooms(uint16, 2, 2 * BLOCK)
     held = sent = 0
-    for first in range(start, base.size, STRETCH * BLOCK):
-        stop = min(first + STRETCH * BLOCK, base.size)
-        found = 0
-        for block in range(first, stop, BLOCK):
-            a = base[block : min(block + BLOCK, stop)]
-            b = tuned[block : min(block + BLOCK, stop)]
-            masks = changed[block // GROUP :] if changed.size else here
-            largest, differing, square = survey16(address(a), address(b), a.size // GROUP, address(masks))
-            if largest >= 0x7F80:
-                sums[BASE_SQUARE] += _finite_squares(a, b)
-                widen(a, rest[0, sent : sent + a.size])
-                widen(b, rest[1, sent : sent + a.size])
-                changes32(address(rest[0, sent:]), address(rest[1, sent:]), a.size // GROUP, address(masks))
-                sent += a.size
-                continue
+    for first in range(start, base.size, BLOCK):
+        stop = min(first + BLOCK, base.size)
+        a, b = base[first:stop], tuned[first:stop]
+        masks = changed[first // GROUP :] if changed.size else here
+        largest, differing, square = survey16(address(a), address(b), a.size // GROUP, address(masks))
+        if largest >= 0x7F80:
+            sums[BASE_SQUARE] += _finite_squares(a, b)
+            widen(a, rest[0, sent : sent + a.size])
+            widen(b, rest[1, sent : sent + a.size])
+            changes32(address(rest[0, sent:]), address(rest[1, sent:]), a.size // GROUP, address(masks))
+            sent += a.size
+        else:
             sums[BASE_SQUARE] += square
             counts[CHANGED] += differing
             counts[DIFFER] += differing
             if differing > DENSE:
-                dense[found] = block
-                found += 1
+                sent = _joint(a, b, places, apart, joint, span, rest, sent, counts)
             elif differing > 0:
                 held = keep(a, b, masks, words, differing, kept, held)
-        full = stop == base.size or sent + found * BLOCK + held > REST - 2 * (STRETCH + 1) * BLOCK
-        if full:
+        full = stop == base.size or sent > REST - 4 * BLOCK
+        if held >= BLOCK or (full and held > 0):
             held = fill_group(kept, held)
-        blocks = -(-held // BLOCK) if full else held // BLOCK
-        for job in range(found + blocks):
-            if job < found:
-                a = base[dense[job] : min(dense[job] + BLOCK, stop)]
-                b = tuned[dense[job] : min(dense[job] + BLOCK, stop)]
-            else:
-                at = (job - found) * BLOCK
-                a, b = kept[0, at : min(at + BLOCK, held)], kept[1, at : min(at + BLOCK, held)]
-            sent, handed_on = _joint(a, b, places, apart, joint, span, rest, sent)
-            counts[CHANGED] -= handed_on
-            counts[DIFFER] -= handed_on
-        done = min(blocks * BLOCK, held)
-        held -= done
-        for i in range(held if done else 0):
-            kept[0, i], kept[1, i] = kept[0, done + i], kept[1, done + i]
+            sent = _joint(kept[0, :held], kept[1, :held], places, apart, joint, span, rest, sent, counts)
+            held = 0
         if full:
             return stop, fill_group(rest, sent)
     return base.size, fill_group(rest, sent)

@@ -61,8 +61,8 @@ def _survey(bits: int) -> Any:
                     largest.value = code.larger(largest.value, code.larger(*magnitudes))
                     wide = [w]
                     if bits == 16:
-                        wide = [code.widened(each, INT32) for each in code.parts(w, 2)]
-                        wide = [builder.shl(each, code.like(each, 16)) for each in wide]
+                        both = code.bits_as(w, INT32)
+                        wide = [builder.shl(both, code.like(both, 16)), builder.and_(both, code.like(both, 0xFFFF0000))]
                     for number, half in enumerate(half for each in wide for half in code.parts(code.bits_as(each, FLOAT32), 2)):
                         value, square = code.float64(half), squares[(2 * part + number) % 4]
                         square.value = code.multiply_add(value, value, square.value)

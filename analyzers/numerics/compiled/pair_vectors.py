@@ -14,7 +14,6 @@ from analyzers.numerics.compiled.vector_code import AVX512, LINE, address, array
 from analyzers.numerics.pair_cells import GROUP
 
 BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
-STRETCH = 4  # blocks looked through before those with many differences are counted, and the differing pairs of the others
 
 # Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
 FASTER = {"reassoc", "contract", "nsz"}

@@ -146,7 +146,7 @@ class _Comparison:
             num_changed=counts.changed,
             num_unchanged=counts.values - counts.changed,
             total_parameters=sum(pair.parameters for pair in pairs),
-            update_fraction=1 - sparsity if sparsity is not None else None,
+            update_fraction=1 - interval.estimate if interval is not None else whole.update_fraction,
             eta=request.eta,
             probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
             swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),

@@ -151,7 +151,7 @@ class Summary(Data):
 
 
 class Bin(Data):
-    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high)."""
+    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high), an edge being told to the digits of float32."""
 
     low: float
     high: float

@@ -16,6 +16,9 @@ from analyzers.numerics import load
 from analyzers.terminal import plural
 from analyzers.update_sparsity.report import SparsityRequest
 
+# Less than this share of the parameters being integers makes no quantized checkpoint.
+_FEW = 0.01
+
 # Checkpoints opened at once: each may read its headers over as many connections as the Hub is asked for.
 OPENED_AT_ONCE = 8
 
@@ -73,8 +76,10 @@ def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
             f"{name}: {checkpoint.ref} is an adapter (LoRA or the like), which holds no whole weights: merge it into its base model first "
             "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
         )
-    unread = any(not (t.has_values or t.holds_scales or t.buffer) for t in checkpoint.tensors)
-    if checkpoint.quantization is not None and unread and not filtered:
+    unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
+    # Where integers are so few and nothing else says "quantized", they are something of their own: the report names them.
+    few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
+    if checkpoint.quantization is not None and unread and not (filtered or few):
         raise UnsupportedWeights(
             f"{name}: {checkpoint.ref} holds {describe_quantization(checkpoint.quantization, checkpoint.config)}, which cannot be "
             "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "

@@ -89,6 +89,11 @@ class Weighed:
         return float(Fraction(self.values - self.changed, self.values)) if self.values else None
 
     @property
+    def update_fraction(self) -> float | None:
+        """changed / compared: told from the counts, for of a few changes 1 - sparsity keeps few digits."""
+        return float(Fraction(self.changed, self.values)) if self.values else None
+
+    @property
     def probe_sparsity(self) -> float | None:
         """The same by the probe."""
         return float(Fraction(self.values - self.probe, self.values)) if self.values else None

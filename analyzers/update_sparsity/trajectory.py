@@ -63,7 +63,7 @@ class Trajectory:
                     num_changed=counts.changed,
                     num_unchanged=counts.values - counts.changed,
                     total_parameters=parameters[i],
-                    update_fraction=1 - sparsity if sparsity is not None else None,
+                    update_fraction=1 - interval.estimate if interval is not None else whole.update_fraction,
                     interval=interval,
                     probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
                     swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes[i]),

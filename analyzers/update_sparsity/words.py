@@ -102,6 +102,10 @@ def notes(
         if number:
             lost = plural(number, "tensor of the base has", "tensors of the base have")
             yield f"{name}: {lost} no counterpart in it, so that its shares are of fewer weights."
+        shorter = sum(each.tuned.shape[0] < each.base.shape[0] for each in found.resized)
+        if shorter:
+            lost = plural(shorter, "tensor has", "tensors have")
+            yield f"{name}: {lost} fewer rows in it than in the base, so that its shares are of fewer weights."
     yield from _dtype_notes(pairs, eta)
     if counts.nonfinite:
         have = plural(counts.nonfinite, "pair has", "pairs have")

@@ -71,6 +71,18 @@ def test_integers_are_refused_with_the_side(tmp_path: Path) -> None:
     assert "nothing to compare" in refused(one, plain, include="up_proj")
 
 
+def test_a_few_integers_do_not_keep_the_rest_from_being_compared(tmp_path: Path) -> None:
+    base = model()
+    routes: Tensors = {"model.layers.0.mlp.gate.weight": torch.ones(4, 4, dtype=torch.int8)}
+    one, other = pair(tmp_path, base | routes, updated(base) | routes)
+    report = compare(one, other)
+    assert report.num_changed and report.total_parameters == sum(tensor.numel() for tensor in base.values())
+    assert [tensor.name for tensor in report.unmatched.integers] == list(routes)
+    assert any("no plain floats (I8" in note for note in report.notes)
+    many: Tensors = {"model.layers.0.mlp.gate.weight": torch.ones(48, 48, dtype=torch.int8)}
+    assert "integer weights" in refused(one, write(tmp_path / "many", base | many))
+
+
 def test_unrelated_architectures(tmp_path: Path) -> None:
     base = model()
     other = {"transformer.h.0.attn.c_attn.weight": normal(8, 24), "transformer.wte.weight": normal(10, 8)}

@@ -9,7 +9,7 @@ from analyzers.base import Interval
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity import text
 from analyzers.update_sparsity.words import percentage, statement
-from tests.dtype_detection.checkpoints import normal
+from tests.dtype_detection.checkpoints import normal, write
 from tests.update_sparsity.checkpoints import pair
 from tests.update_sparsity.runs import compare
 
@@ -49,6 +49,15 @@ def test_the_headline_in_words() -> None:
         "This is said of 75.0 % of the base's parameters: the rest has no counterpart that can be compared."
     )
     assert statement(False, PairCounts(), None, None, 1.0) == "There are no values to compare."
+
+
+def test_a_shorter_tensor_in_the_middle_of_a_trajectory_is_said(tmp_path: Path) -> None:
+    base = {"model.embed_tokens.weight": normal(8, 4), "model.norm.weight": normal(4)}
+    shorter = base | {"model.embed_tokens.weight": base["model.embed_tokens.weight"][:6].clone()}
+    ends = pair(tmp_path, base, base)
+    report = compare(ends[0], write(tmp_path / "middle", shorter), ends[1])
+    assert [row.total_parameters for row in report.trajectory] == [28, 36]
+    assert "Tuned 1 of 2: 1 tensor has fewer rows in it than in the base, so that its shares are of fewer weights." in report.notes
 
 
 def test_one_of_anything(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from analyzers.numerics.compiled.pair_passes import squeeze16, squeeze32
 from analyzers.numerics.compiled.vector_code import AVX512, LINE, address, array_at, array_of, prefetch
 from analyzers.numerics.pair_cells import GROUP
 
-BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache
+BLOCK = 1024  # elements that a pass goes over: a few arrays of them lie in the nearest cache, and the next ones arrive meanwhile
 
 # Sums of float64 may be taken in any order, and by fused multiplication; all else stays as IEEE 754 has it.
 FASTER = {"reassoc", "contract", "nsz"}

@@ -1,6 +1,7 @@
 """A checkpoint, opened: its files, and what their headers say about every tensor."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +24,7 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.errors import InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.errors import CheckpointError, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -140,7 +141,15 @@ def _open_repository(text: str, access: Access) -> Repository:
     # Here and not at the top: the Hub's client takes 0.2 s to import, and samples and local files do without it.
     from analyzers.checkpoints.hub import open_hub
 
-    return open_hub(reference.name, reference.revision, access)
+    try:
+        return open_hub(reference.name, reference.revision, access)
+    except (CheckpointError, HubError) as error:
+        path = text.strip()  # to transformers also a folder's name
+        if access.local and os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+            raise type(error)(
+                f"{error} There is {quoted(path, 200)} on this machine: to read that, write {quoted('./' + path, 200)}."
+            ) from None
+        raise
 
 
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:

@@ -25,6 +25,7 @@ from analyzers.exit_feedback.training import EXACT, FROZEN, Course, with_recover
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
 from analyzers.exit_feedback.words import notes, statement
 from analyzers.language_models.data import Instructions, instruction_pairs
+from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
@@ -57,9 +58,10 @@ def analyze(request: ExitRequest, access: Access | None = None, *, largest: int 
         yield from opened.fetch()
         model = opened.load()
         reading = perf_counter()
-        states, head = yield from work.run(model)
-        del model
-        found = yield from work.measure(head, states)
+        with explained():
+            states, head = yield from work.run(model)
+            del model
+            found = yield from work.measure(head, states)
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
         yield work.report(opened, found, timing)

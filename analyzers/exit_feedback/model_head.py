@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from analyzers.checkpoints import quoted
 from analyzers.errors import UnknownArchitecture
+from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import decoder_layers, text_config
 from analyzers.language_models.head import LogitMap
 from analyzers.language_models.not_finite import not_finite
@@ -98,7 +99,8 @@ class ModelHead:
         whole, layers = cast(Any, model), []
         hook = last_layer(model).register_forward_hook(lambda module, given, result: layers.append(first(result)))
         try:
-            expected = whole(input_ids=token_ids, use_cache=False).logits[0]
+            with running():
+                expected = whole(input_ids=token_ids, use_cache=False).logits[0]
         finally:
             hook.remove()
         found = self.logits(self.tail(layers[0].reshape(-1, layers[0].shape[-1]))).to(expected.device)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.exit_feedback.model_head import first
+from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import IGNORED, Batch
@@ -52,7 +53,8 @@ def hidden_states(model: nn.Module, batch: Batch, places: Places, layers: Sequen
 
             stack.callback(modules[layer].register_forward_hook(keep).remove)
         # No attention mask: nothing real looks at padding on the right. The last column predicts nothing.
-        cast(Any, model).get_decoder()(input_ids=batch.token_ids[:, :-1], use_cache=False)
+        with running():
+            cast(Any, model).get_decoder()(input_ids=batch.token_ids[:, :-1], use_cache=False)
     for layer, hidden in found.items():
         if not torch.isfinite(hidden).all():
             raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)

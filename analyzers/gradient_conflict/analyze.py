@@ -26,6 +26,7 @@ from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import run
 from analyzers.language_models.data import Instructions, digest, instruction_pairs
 from analyzers.language_models.experts import Mask
+from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
@@ -61,10 +62,11 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
         yield from opened.fetch()
         model = opened.load()
         reading = perf_counter()
-        original = yield from work.measure(model, {}, 0)
         topk = None
-        if request.ffn == "topk":
-            topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.measured)
+        with explained():
+            original = yield from work.measure(model, {}, 0)
+            if request.ffn == "topk":
+                topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)

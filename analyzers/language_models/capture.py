@@ -18,6 +18,7 @@ from torch.autograd.graph import GradientEdge
 
 from analyzers.language_models.allocator import give_back, given_back
 from analyzers.language_models.experts import Mask
+from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts, merged
@@ -65,7 +66,8 @@ class Run:
                 stack.enter_context(self._cut(layer, checkpointing))
             # No attention mask: nothing real looks at padding on the right, and a row of which all is masked can become NaN.
             # The last column predicts nothing.
-            final = decoder(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
+            with running():
+                final = decoder(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
         losses, gradient = losses_and_gradient(model, final, batch.labels, loss)
         if not torch.isfinite(losses).all():
             raise not_finite("The model's losses", final.dtype)
@@ -82,7 +84,7 @@ class Run:
         stage = self._stages.pop()
         layer = len(self._stages)
         if stage.output is None:
-            with torch.enable_grad(), self._recording.attached((layer,)):
+            with torch.enable_grad(), self._recording.attached((layer,)), running():
                 stage.output = stage.again()
         passed, routed = self._recording.take(layer)
         edges: list[GradientEdge] = [each.output for each in passed.values()]

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import attention_projections, decoder_layers
 
 Role = Literal["norm", "router", "map", "head", "other"]
@@ -82,7 +83,7 @@ def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | N
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         device = next(decoder.parameters()).device
-        with torch.no_grad():
+        with torch.no_grad(), running():
             decoder(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=device), use_cache=False)
     finally:
         for hook in hooks:

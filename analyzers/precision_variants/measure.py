@@ -1,14 +1,13 @@
 """The reference and its variants, run one after the other; progress as layers are done."""
 
-import re
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
+from analyzers.errors import InvalidCheckpoint
+from analyzers.language_models.failures import explained
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.headroom import fp16_overflow, headroom
 from analyzers.precision_variants.losses import cross_entropy, gspo
@@ -20,8 +19,6 @@ from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows
 from analyzers.precision_variants.variants import Settings, described
 from analyzers.precision_variants.weights import STORED, Rounding
 
-_NO_KERNEL = re.compile(r'"?(\w+)"? not implemented for \'(Half|BFloat16)\'')
-_KINDS = {"Half": "fp16", "BFloat16": "bf16"}
 REFERENCE = "reference"
 
 
@@ -53,7 +50,7 @@ class Measurement:
         """Run in fp32. random: whether the weights are. Raises InvalidCheckpoint where the numbers are not finite."""
         stored = Stored(self.place)
         run = Run(self.anatomy, self.token_ids, Way(Settings(), self.attention, rounding, self.inside))
-        with _explained(REFERENCE):
+        with explained(REFERENCE):
             for captured in run.forward():
                 stored.keep(captured)
                 yield from self._step(REFERENCE, captured.kind, captured.layer)
@@ -89,7 +86,7 @@ class Measurement:
         sequences = len(self.token_ids)
         run = Run(self.anatomy, self.token_ids, Way(settings, attention, rounding, self.inside))
         ahead = Comparison(stored, sequences)
-        with _explained(name):
+        with explained(name):
             for captured in run.forward():
                 ahead.add(captured)
                 yield from self._step(name, captured.kind, captured.layer)
@@ -165,24 +162,6 @@ class Measurement:
         self._done += 2 * len(self.anatomy.layers)
         total = 2 * len(self.anatomy.layers) * self.runs
         return VariantProgress(done=self._done, total=total, unit="layers", note=f"{name}: done", variant=name, finished=True)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Says what torch says of an operation that it does not have for a dtype on this device, and of memory that is spent."""
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError):
-        raise ModelTooLarge("The run needs more memory than there is: choose fewer or shorter sequences, or a smaller model.") from None
-    except (RuntimeError, NotImplementedError) as error:
-        found = _NO_KERNEL.search(str(error))
-        if found is None:
-            raise
-        kind = _KINDS[found[2]]
-        raise InvalidRequest(
-            f"Variant {name} cannot run here: this build of torch has no {kind} form of {found[1]} for the device. Leave {kind} out, "
-            "or choose another device."
-        ) from None
 
 
 def _not_finite(rounding: Rounding) -> str:

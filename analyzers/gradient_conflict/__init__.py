@@ -2,6 +2,6 @@
 
 from analyzers.gradient_conflict.analyze import analyze
 from analyzers.gradient_conflict.report import ConflictReport
-from analyzers.gradient_conflict.request import ConflictRequest, TextPair
+from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest, TextPair
 
-__all__ = ["ConflictReport", "ConflictRequest", "TextPair", "analyze"]
+__all__ = ["TOPK_OPTIONS", "ConflictReport", "ConflictRequest", "TextPair", "analyze"]

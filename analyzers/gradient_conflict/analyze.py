@@ -19,7 +19,7 @@ from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
-from analyzers.gradient_conflict.request import ConflictRequest
+from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
@@ -39,7 +39,6 @@ ANALYSIS_VERSION = 1
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8
 
-_TOPK_OPTIONS = {"topk", "topk_share", "topk_layers", "select"}
 _OPTIONS = {"samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}
 
 
@@ -203,7 +202,7 @@ class _Work:
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
         """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
-        options = _OPTIONS | (_TOPK_OPTIONS if self.request.ffn == "topk" else set())
+        options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
         resolved |= self.request.model_dump(include=options, exclude_defaults=True)
         resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}

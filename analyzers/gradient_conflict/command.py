@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from analyzers.base import request_error
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_outputs, check_outputs, with_progress, write
+from analyzers.errors import InvalidRequest
 
 # Options whose name on the command line is that of the field.
 _FIELDS = (
@@ -49,9 +50,12 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and write the one report."""
-    from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze, text
+    from analyzers.gradient_conflict import TOPK_OPTIONS, ConflictReport, ConflictRequest, analyze, text
 
     asked = {name: getattr(options, name) for name in _FIELDS if getattr(options, name) is not None}
+    idle = next((name for name in TOPK_OPTIONS if name in asked), None)
+    if idle is not None and asked.get("ffn") != "topk":
+        raise InvalidRequest(f"--{idle.replace('_', '-')} is of a top-k FFN, which was not asked for: add --ffn topk.")
     try:
         request = ConflictRequest(model=options.model, weights=options.weights, **asked)
     except ValidationError as error:

@@ -11,6 +11,8 @@ from analyzers.base import Data, Request
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 FFN_BLOCKS = ("gate", "up", "down")
+TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
+"""Fields of the request that say something for a top-k FFN alone."""
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 

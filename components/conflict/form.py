@@ -98,11 +98,15 @@ def permalink(report: "ConflictReport") -> str:
 
 def command(report: "ConflictReport") -> str:
     """The line that makes the same analysis in a shell; given pairs are to be saved beside it first."""
+    from analyzers.gradient_conflict import TOPK_OPTIONS
+
     request = report.request
     words = ["conflict", pinned(report.checkpoint)]
     if request.pairs or request.data != BUILTIN:
         words += ["--data", "pairs.jsonl" if request.pairs else dataset_at(report.data.source, report.data.commit)]
     for name, value in changed(request, _OPTIONS).items():
+        if name in TOPK_OPTIONS and request.ffn != "topk":  # the command takes them for a slip
+            continue
         # a value that begins with a dash would be taken for an option
         words += [option(name, value)] if str(value).startswith("-") else option(name, value).split("=", 1)
     words += [option(name, value) for name, value in changed(request, _FLAGS).items()]

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
+from analyzers.__main__ import main
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError
@@ -310,3 +311,10 @@ def test_one_sample_is_too_few(tmp_path: Any) -> None:
     file.write_text('{"instruction": "Say yes.", "output": "yes"}\n')
     with pytest.raises(InvalidData, match="at least 2"):
         report(ConflictRequest(model="sample:tiny-bf16", data=str(file)), Access(local=True))
+
+
+@pytest.mark.parametrize("option", ["--topk=0.5", "--topk-share=0.5", "--topk-layers=all", "--select=up"])
+def test_options_of_a_top_k_ffn_that_nobody_asked_for(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for ffn in ([], ["--ffn=original"]):
+        assert main(["conflict", "sample:tiny-bf16", option, *ffn]) == 2
+        assert capsys.readouterr().err == f"error: {option.split('=')[0]} is of a top-k FFN, which was not asked for: add --ffn topk.\n"

@@ -14,7 +14,7 @@ from analyzers import limits, numerics
 from analyzers.errors import MantissaError
 from components.api import endpoints
 from components.api import library as library_api
-from components.api.answers import answer_in_json
+from components.api.answers import Pages, answer_in_json
 from components.library import open_library
 from components.look import theme
 from components.pages import conflict, home, methods, precision, sparsity
@@ -27,14 +27,14 @@ from components.site.routes import exports, middleware, routes
 
 # Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
 _DELETE_CACHE = (3600, 6 * 3600)
-# The app takes no files; Gradio's upload address stays open, so it takes next to nothing.
+# The app takes no files: what the guard of its addresses lets through, of which there should be none, may be next to nothing.
 _UPLOAD_BYTES = 1024
 
 
 def build() -> gr.Blocks:
     """All pages and endpoints, not launched."""
     app: gr.Blocks
-    with gr.Blocks(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
+    with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
         endpoints.add_endpoints()
         library_api.add_endpoints()
@@ -105,6 +105,7 @@ def _serve(port: str | None, on_space: bool) -> None:
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,
+        state_session_capacity=limits.SESSIONS,
         theme=theme.gradio_theme(),
         css=theme.page_css(),
         head=theme.page_head(),

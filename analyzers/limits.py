@@ -184,6 +184,12 @@ LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels tha
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
 MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
 QUEUE = _limit("QUEUE", 32, "jobs", "Analyses the page lets wait; further visitors are told to come back.")
+SESSIONS = _limit(
+    "SESSIONS",
+    300,
+    "visitors",
+    "What Gradio remembers of a visitor, or of one call of a program, takes about 1.2 MB, and stays until others come.",
+)
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")
 MODELS = _limit("MODELS", 20, "models", "Models that one run of the page takes: they are read one after the other in one place.")
 DOWNLOADS = _limit("DOWNLOADS", 64, "runs", "Files for download are kept for this many of the latest runs, about 6 MB each.")

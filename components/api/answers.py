@@ -9,6 +9,7 @@ import gradio as gr
 from gradio.mcp import GradioMCPServer
 
 from components.running.jobs import sentence
+from components.text import numbers
 
 
 @contextmanager
@@ -18,6 +19,17 @@ def one_sentence() -> Iterator[None]:
         yield
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
+
+
+class Pages(gr.Blocks):
+    """Gradio's, which by itself answers a call with too few values by an error that says nothing."""
+
+    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
+        """Raise gr.Error unless there is a value for each parameter."""
+        if len(inputs) < len(block_fn.inputs):
+            needed, given = numbers.plural(len(block_fn.inputs), "value"), len(inputs)
+            are = "is" if len(block_fn.inputs) == 1 else "are"
+            raise gr.Error(f"{needed} {are} needed here, one for each parameter, and {given} came.", print_exception=False)
 
 
 def answer_in_json() -> None:

@@ -9,7 +9,7 @@ from gradio.events import api
 from analyzers.errors import InvalidRequest
 from components.api.answers import one_sentence
 from components.api.arguments import flag_of, number_of, text_of
-from components.library import FLAG_REASONS, PRECISIONS, Query
+from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses
 from components.site.identity import identity, our_library
@@ -96,7 +96,7 @@ def find_results(
 def consensus(model: str = "") -> dict[str, Any]:
     """See `CONSENSUS`."""
     with one_sentence():
-        name = text_of("model", model).strip()
+        name = model_id(text_of("model", model))
         ours = our_library()
         answer: dict[str, Any] = ours.consensus(name).model_dump(mode="json")
         answer["replaced"] = [row.model_dump(mode="json") for row in ours.history(name) if not row.current]
@@ -164,8 +164,8 @@ def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **field
             else:
                 asked[name] = flag_of(name, value, True) if name == "current" else text_of(name, value)
         number = number_of("page", page) or "1"
-        if not (number.isascii() and number.isdigit() and len(number) <= 7):
-            raise InvalidRequest("page must be a whole number from 1 up.")
+        if not (number.isascii() and number.isdigit() and len(number) <= 8 and 1 <= int(number) <= LAST_PAGE):
+            raise InvalidRequest(f"page must be a whole number from 1 to {LAST_PAGE:,}.")
         asked |= {"sort": text_of("sort", sort), "descending": flag_of("descending", descending, True)}
         query = Query.of(text=text_of("text", text).strip(), page=int(number), **asked)
         found: Any = getattr(our_library(), kind)(query)

@@ -2,18 +2,20 @@
 
 import os
 
+from components.library.checks import model_id
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
 from components.library.library import Counts, Library, LibraryState, Saved
 from components.library.models import ModelRow
 from components.library.place import data_folder, is_ephemeral
-from components.library.query import Page, Query
+from components.library.query import LAST_PAGE, Page, Query
 from components.library.refit import Fitting
 from components.library.results import ResultRow
 from components.library.schema import FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
 __all__ = [
     "FLAG_REASONS",
+    "LAST_PAGE",
     "PRECISIONS",
     "Consensus",
     "Counts",
@@ -32,6 +34,7 @@ __all__ = [
     "Saved",
     "Vote",
     "contribute",
+    "model_id",
     "open_library",
 ]
 

@@ -53,6 +53,14 @@ def hub_id(model: str) -> str:
     return model
 
 
+def model_id(text: str) -> str:
+    """What a model is called in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for anything else."""
+    reference = parse_reference(text, local=False)
+    if reference.revision is not None:
+        raise InvalidRequest("A label is of a model as a whole: leave out the revision, '@' and what follows.")
+    return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+
+
 def checked_link(link: str) -> str:
     """An address that may be shown as a link. It is never fetched. Raises InvalidRequest."""
     problem = ""

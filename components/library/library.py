@@ -158,6 +158,14 @@ class Library:
         assert row is not None
         return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note="" if row.commit else note)
 
+    def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
+        """Raise InvalidRequest for what `add_label` would not take, whether or not there is such a model."""
+        link, said = _evidence(evidence, quote)
+        try:
+            Label.of(who, hub_id(model.strip()), precision, link, said, created=now())
+        except ValidationError as error:
+            raise request_error(error) from None
+
     def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
         """Doubt a label; once for each contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")

@@ -11,6 +11,7 @@ from analyzers.errors import InvalidRequest
 Row = TypeVar("Row")
 
 _TEXT = 200
+LAST_PAGE = 10**6
 
 
 class Query(Data):
@@ -35,7 +36,7 @@ class Query(Data):
     current: bool = True
     sort: str = ""
     descending: bool = True
-    page: int = Field(default=1, ge=1, le=10**6)
+    page: int = Field(default=1, ge=1, le=LAST_PAGE)
     per_page: int = Field(default=50, ge=1, le=500)
 
     @classmethod

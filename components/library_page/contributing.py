@@ -6,12 +6,12 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.checkpoints import Access, parse_reference
+from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import AccessDenied, InvalidRequest
 from components.forms.controls import build_busy
 from components.forms.picker import build_picker, wire_search
-from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved
+from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.site.identity import LOG_IN, has_login, identity, our_library
 from components.text.markup import tag
 from components.text.plain_text import html
@@ -109,17 +109,22 @@ def add_label(who: Identity, model: str, precision: str, evidence: str, quote: s
         raise InvalidRequest(f"Choose what the model was trained in: {', '.join(PRECISIONS)}.")
     if not evidence.strip() and not quote.strip():
         raise InvalidRequest("A label needs evidence: a link to where it is said, or a quote with its source.")
-    return ours.add_label(canonical(model), precision, evidence, who, quote=quote)
+    named = labelled(model)
+    ours.check_label(named, precision, evidence, who, quote=quote)  # before the Hub is asked
+    return ours.add_label(canonical(named), precision, evidence, who, quote=quote)
+
+
+def labelled(model: str) -> str:
+    """The id of a model that may be labelled, as typed. Raises InvalidRequest."""
+    named = model_id(model)
+    if named.startswith("sample:"):
+        raise InvalidRequest("Labels are of models on the Hub: what the built-in samples were trained in is known.")
+    return named
 
 
 def canonical(model: str) -> str:
     """The id by which the Hub knows a public model. Raises InvalidRequest, AccessDenied, CheckpointNotFound, HubError."""
-    reference = parse_reference(model, local=False)
-    if reference.kind != "hub":
-        raise InvalidRequest("Labels are of models on the Hub: what the built-in samples were trained in is known.")
-    if reference.revision is not None:
-        raise InvalidRequest("A label is of a model as a whole: leave out the revision, '@' and what follows.")
-    repository = open_hub(reference.name, None, Access())
+    repository = open_hub(model, None, Access())
     repository.close()
     if not repository.public:
         raise AccessDenied(f"{repository.ref} is gated or private: only what anybody can read is labelled here.")

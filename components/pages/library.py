@@ -5,6 +5,7 @@ from typing import Any
 import gradio as gr
 
 from components.forms.options import typed
+from components.library import model_id
 from components.library_page.browse import CLICKS, build_browse
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
 from components.library_page.labels import model_labels
@@ -103,7 +104,7 @@ def _labels_of(model: str) -> str:
     if not model.strip() or ours is None:
         return ""
     try:
-        return model_labels(ours, model.strip()[:200])
+        return model_labels(ours, model_id(model))
     except Exception as error:
         return failed(sentence(error))
 

@@ -34,6 +34,8 @@ _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
 # Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
 _OWN_FRAMES = "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
 _OURS = ("/badge/", "/result/", "/library/")
+# Of Gradio, under any prefix: it would keep what anybody sends, and answer with where.
+_UPLOADS = ("/upload", "/upload_progress")
 exports = Exports()
 
 
@@ -127,7 +129,7 @@ def plots_version() -> str:
 
 class Guard:
     """What answers carry beside their contents: on our own addresses an error is a sentence, a browser gets the secret that it is told
-    apart by where there is no login, and the library's page stays out of strangers' frames.
+    apart by where there is no login, and the library's page stays out of strangers' frames. Nobody may upload.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -138,6 +140,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        if path.endswith(_UPLOADS):
+            await PlainTextResponse("This app takes no files.", 403)(scope, receive, send)
+            return
         ours, page = path.startswith(_OURS), path == "/library"
         secret = new_secret() if page and COOKIE not in Request(scope).cookies else ""
         begun = False

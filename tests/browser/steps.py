@@ -1,6 +1,6 @@
 """What visitors do and see on every page of an analysis."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from playwright.sync_api import Download, Locator, Page, expect
@@ -19,6 +19,18 @@ def shown(page: Page, model: str) -> None:
     """The result stands there, with a figure. The first run of a model loads torch, which takes a while."""
     expect(page.locator(".m-head h2")).to_contain_text(model, timeout=60_000)
     expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
+
+
+def statuses(page: Page, begin: Callable[[], None]) -> Callable[[], str]:
+    """From before ``begin`` on, all that stands in the status, however short: a run may be over before anybody looks. Call it for them."""
+    page.locator("#m-status").wait_for(state="attached")
+    page.evaluate("""() => {
+        window.statuses = [];
+        const look = () => window.statuses.push(document.querySelector('#m-status')?.textContent.trim() ?? '');
+        new MutationObserver(look).observe(document.body, {subtree: true, childList: true, characterData: true});
+    }""")
+    begin()
+    return lambda: " ".join(page.evaluate("window.statuses.filter((said, i, all) => said !== all[i - 1])"))
 
 
 def drawn_in(page: Page, name: str) -> Locator:

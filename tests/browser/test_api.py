@@ -115,12 +115,23 @@ def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
         ("/find_labels", {"sort": "evil; DROP TABLE labels"}, "can be sorted by"),
         ("/find_models", {"page": 0}, "page must be"),
         ("/find_models", {"page": "x"}, "whole number"),
+        ("/find_models", {"page": 10**9}, "from 1 to 1,000,000"),
         ("/find_results", {"text": ["a"]}, "text must be a text"),
         ("/find_models", {"disputed": "yes"}, "true or false"),
         ("/consensus", {"model": {}}, "must be a text"),
+        ("/consensus", {"model": ""}, "No model was named"),
+        ("/consensus", {"model": "<script>alert(1)</script>"}, "is no model id|too many"),
+        ("/consensus", {"model": "org/name@main"}, "leave out the revision"),
         ("/stored_result", {"id": "../../etc/passwd"}, "no stored result"),
         ("/add_label", {"model": "org/name", "precision": "bf16"}, "A label needs evidence"),
         ("/add_label", {"model": "/etc/passwd", "precision": "bf16", "evidence": "x"}, "command line only"),
+        ("/add_label", {"model": "org/name", "precision": "evil", "evidence": "https://example.org"}, "precision must be"),
+        (
+            "/add_label",
+            {"model": "org/name", "precision": "bf16", "evidence": "https://user:pw@example.org"},
+            "user|password|is no address",
+        ),
+        ("/add_label", {"model": "org/name", "precision": "bf16", "quote": "x" * 100_000}, "characters"),
         ("/flag_label", {"label": "x", "reason": "because"}, "reason|label"),
     ],
 )
@@ -128,6 +139,15 @@ def test_what_the_library_cannot_answer_is_one_sentence(client: Client, endpoint
     with pytest.raises(AppError, match=said) as caught:
         client.predict(**arguments, api_name=endpoint)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["inspect", "consensus", "exit"])
+def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str) -> None:
+    needed, url = len(_described(client, f"/{endpoint}")), f"{offline}/gradio_api/call/{endpoint}"
+    event = json.loads(_sent(url, {"data": ["sample:tiny-bf16"][: needed - 1]}))["event_id"]
+    with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+        said = answer.read().decode()
+    assert re.search(rf"{needed} values? (are|is) needed here", said) and "Traceback" not in said
 
 
 def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: str) -> None:
@@ -187,4 +207,4 @@ def test_nothing_of_a_malformed_call_is_in_the_log(offline: str, offline_folder:
         assert b"close_stream" in answer.read()  # all that joined the queue is over
     logged = log.read_bytes()[before:].decode()
     assert CANARY not in logged and "Traceback" not in logged
-    assert "unexpected ValueError" in logged  # it was malformed, and that much is logged
+    assert "unexpected IndexError" in logged  # it was malformed, and that much is logged

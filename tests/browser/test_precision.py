@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, statuses, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
 
@@ -21,9 +21,9 @@ def _address(url: str, query: str = "") -> str:
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
     page.get_by_role("link", name="Precision").click()
-    page.get_by_role("button", name="tiny-bf16", exact=True).click()
-    expect(page.locator("#m-status")).to_contain_text("reference")
+    said = statuses(page, lambda: page.get_by_role("button", name="tiny-bf16", exact=True).click())
     shown(page, "sample:")
+    assert re.search("reference.*Done|Stored result", said())
     assert page.locator("#m-sequences :is(input, textarea)").input_value() == "2"
     expect(page.locator(".m-reading")).to_contain_text(
         re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) cuts the worst layer.s error")

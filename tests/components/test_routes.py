@@ -54,6 +54,12 @@ class _Page(HTMLParser):
             self.meta[name] = found.get("content") or ""
 
 
+def test_nobody_uploads(client: TestClient) -> None:
+    for path in ("/gradio_api/upload", "/gradio_api/upload/", "/upload", "/gradio_api/upload_progress?upload_id=x"):
+        for answer in (client.post(path, files={"files": ("x.html", b"<script>")}), client.get(path)):
+            assert (answer.status_code, answer.text) == (403, "This app takes no files.")
+
+
 def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClient, library: Library) -> None:
     library.add_label("org/name", "bf16", "https://example.org", ANN)
     answer = client.get("/badge/org/name.svg")

@@ -44,4 +44,6 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
         reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
     if unread_share > 0.5 and level != "overflow":
         level = "unknown"
-    return Fp16Risk(level=level, reasons=(*unseen, *reasons, "Weights that fit say nothing about activations."))
+    if level != "overflow":
+        reasons.append("Weights that fit say nothing about activations.")
+    return Fp16Risk(level=level, reasons=(*unseen, *reasons))

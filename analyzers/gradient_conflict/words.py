@@ -17,7 +17,8 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     """The answer in two or three sentences."""
     model = found.model
     if model.conflict_rate is None:
-        return "No two samples have a gradient in the same unit: there is nothing to compare."
+        floor = f" above the floor, {request.floor:g} times the median" if request.floor else ""
+        return f"No two samples have a gradient{floor} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
     said = f"In {_percent(model.conflict_rate)} of the pairs of samples the gradients of the same {unit} {where}"

@@ -5,7 +5,7 @@ of layers and experts are bounded: an outline takes no memory for weights, but t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -15,16 +15,21 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from analyzers import limits
 from analyzers.checkpoints import Checkpoint, quoted
-from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnknownArchitecture, UnsupportedWeights
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError, UnknownArchitecture, UnsupportedWeights
 from analyzers.language_models.families import FAMILIES
 from analyzers.language_models.ffn import ffn_layers, unknown_family
+from analyzers.language_models.head import LogitMap
+from analyzers.language_models.memory import activation_bytes
 
 _LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _CHUNKS = re.compile(r"(\w+_)?chunk_size")
+_REPEATS = re.compile(r"attention_types")  # GPT-Neo's: [[["global", "local"], 12]], the kinds of layers and how often
+_PLACES = re.compile(r"max_seq_len")  # MPT's: a table of so many places for each head is made when the model runs
+_MOST_PLACES = 1 << 20
 _REMOVED = re.compile(
     r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
-    r"|distributed_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact"
+    r"|distributed_config|device_map|transformers_weights|custom_pipelines|gguf_file|slow_but_exact|return_dict|num_labels|id2label|label2id"
 )
 _FIELD = re.compile(r"field '(\w{1,80})'", re.IGNORECASE)
 _HEADS = re.compile(r"\w+(ForCausalLM|LMHeadModel|ForConditionalGeneration)")
@@ -55,10 +60,14 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
         with torch.device("meta"):
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
             model: PreTrainedModel = model_class._from_config(config, attn_implementation=chosen)
+        if not ffn_layers(model):
+            raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
+        LogitMap.of(model)
+        activation_bytes(model, torch.float32, 1, 2, False)  # what is told of its sizes can be told
+    except MantissaError:
+        raise
     except Exception as error:  # as with every library that is given values from outside
         raise InvalidCheckpoint(f"config.json describes no model that can be built: {_refused(error)}.") from None
-    if not ffn_layers(model):
-        raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
     return model
 
 
@@ -119,7 +128,10 @@ def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for more layers, or experts in all of them, than are looked at, and for chunks longer than any sample."""
-    layers, experts, chunk = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS))
+    layers, experts, chunk, repeats, places = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES))
+    layers = max(layers, repeats)
+    if places > _MOST_PLACES:
+        raise InvalidCheckpoint(f"config.json has the model take {places:,} tokens in a row (max_seq_len): no such model is known.")
     if layers > limits.MODEL_LAYERS:
         raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
     if layers * experts > limits.MODEL_EXPERTS:
@@ -134,8 +146,17 @@ def _check_sizes(stated: Mapping[str, Any]) -> None:
 def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
     """The largest of the numbers that config.json gives under such a name, at any depth; 0 for none."""
     inner = (_largest(value, name) for value in stated.values() if isinstance(value, dict))
-    own = (value for key, value in stated.items() if isinstance(value, int) and name.fullmatch(str(key)))
+    own = (number for key, value in stated.items() if name.fullmatch(str(key)) for number in _integers(value))
     return max((*inner, *own), default=0)
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """Of a value of config.json, which is one, or a list in which some stand."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _integers(each)
 
 
 def _cleaned(stated: Any) -> Any:

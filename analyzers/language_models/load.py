@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from logging import CRITICAL
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -51,8 +52,9 @@ class OpenModel:
         self.facts = checkpoint.facts()
         self.outline = outline(checkpoint, attention, weights is not None)
         self.attention: str = self.outline.config._attn_implementation
-        context = getattr(text_config(self.outline), "max_position_embeddings", None)
-        self.context: int | None = context if isinstance(context, int) else None
+        settings = text_config(self.outline)
+        ends = [getattr(settings, name, None) for name in ("max_position_embeddings", "max_seq_len")]  # the latter is MPT's
+        self.context: int | None = min((end for end in ends if isinstance(end, int)), default=None)
         if self.context is not None and self.context < 2:
             raise InvalidCheckpoint(
                 f"config.json has the model take at most {plural(self.context, 'token')} in a row (max_position_embeddings): "
@@ -84,6 +86,12 @@ class OpenModel:
         if self.context is not None and length > self.context:
             raise InvalidRequest(
                 f"The model takes at most {self.context:,} tokens in a row, and a sample has {length:,}: cut samples off there."
+            )
+        turn, lengths = _longrope(self.outline), [each - 1 for each in batch.lengths]
+        if turn is not None and min(lengths) <= turn < max(lengths):
+            raise InvalidRequest(
+                f"Beyond {turn:,} tokens this model counts positions in another way (longrope), for all samples that run together: "
+                f"cut samples off at {turn + 1:,} tokens, or take longer ones only."
             )
         activations = activation_bytes(self.outline, dtype, samples, length, checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + beside
@@ -238,12 +246,22 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
     return _STORED.get(max(stored, key=stored.__getitem__), "bfloat16")
 
 
+def _longrope(outline: nn.Module) -> int | None:
+    """How long the longest of a batch may be before transformers turns the positions of all of it by other factors; None: however long."""
+    rope = getattr(text_config(outline), "rope_parameters", None)
+    kinds = [rope, *rope.values()] if isinstance(rope, dict) else []
+    found = [
+        kind.get("original_max_position_embeddings") for kind in kinds if isinstance(kind, dict) and kind.get("rope_type") == "longrope"
+    ]
+    return min((each for each in found if isinstance(each, int)), default=None)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the bars and remarks that transformers writes to stderr, which is ours; as long as a model is open, also while it runs."""
     transformers: Any = logging
     level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
-    transformers.set_verbosity_error()
+    transformers.set_verbosity(CRITICAL)
     transformers.disable_progress_bar()
     try:
         yield

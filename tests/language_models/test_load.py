@@ -26,7 +26,7 @@ from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
-from analyzers.language_models.prompts import Batch, encode
+from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
@@ -91,6 +91,10 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(num_experts=10**9), LimitExceeded, r"1,000,000,000 experts in each of 4 layers, more than 100,000 in all"),
         (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, "work on 1,000,000,000 tokens at a time"),
         (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
+        (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded, "The model has 10,000,000,000 layers"),
+        (lambda: files(max_seq_len=10**10), InvalidCheckpoint, r"take 10,000,000,000 tokens in a row \(max_seq_len\)"),
+        (lambda: files(model_type="cohere", architectures=None, logit_scale=None), InvalidCheckpoint, r"not fit together \(TypeError\)"),
+        (lambda: files(vocab_size=0), InvalidCheckpoint, "config.json describes"),
         *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
           for kind in ("dbrx", "llama4", "xlnet")),
         (lambda: files(max_position_embeddings=1), InvalidCheckpoint, r"at most 1 token in a row \(max_position_embeddings\): none can"),
@@ -109,6 +113,41 @@ def test_what_cannot_be_opened_says_why(contents: Callable[[], Files], error: ty
     with pytest.raises(error, match=sentence) as caught, open_model(folder, Access(local=True)) as opened:
         _ = opened.tokenizer
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_names_of_classes_that_no_language_model_has_are_left_alone(tmp_path: Path) -> None:
+    """transformers makes two tables of them: 10^9 took all memory."""
+    folder = written(tmp_path / "model", files(num_labels=10**9, id2label={"0": "x"}, return_dict=False))
+    with open_model(folder, Access(local=True)) as opened:
+        config: Any = opened.outline.config
+        assert len(config.id2label) == 2 and config.return_dict
+
+
+def test_where_a_model_ends_is_known_whatever_it_calls_that(tmp_path: Path) -> None:
+    config: Any = build(ARCHITECTURES["mpt"], max_seq_len=20).config
+    folder = written(tmp_path / "model", {**files(without=(WEIGHTS,)), "config.json": json.dumps(config.to_dict()).encode()})
+    with open_model(folder, Access(local=True), weights=False) as opened:
+        assert opened.context == 20
+
+
+def test_samples_on_both_sides_of_where_positions_turn_are_not_run_together(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "original_max_position_embeddings": 16,
+        "short_factor": [1.0] * 8,
+        "long_factor": [4.0] * 8,
+    }
+    folder = written(tmp_path / "model", files(rope_parameters=rope, original_max_position_embeddings=16))
+
+    def sample(tokens: int) -> Encoded:
+        return Encoded(tuple(range(4, 4 + tokens)), 2, "", False)
+
+    with open_model(folder, Access(local=True)) as opened:
+        for lengths in ((5, 17), (18, 30)):  # the last token predicts nothing, and is not run
+            opened.check(collate([sample(length) for length in lengths], opened.device))
+        with pytest.raises(InvalidRequest, match=r"Beyond 16 tokens .* \(longrope\).*: cut samples off at 17 tokens"):
+            opened.check(collate([sample(5), sample(18)], opened.device))
 
 
 def with_weights(tensors: dict[str, torch.Tensor], **config: Any) -> Files:
@@ -280,8 +319,8 @@ def test_transformers_is_quiet_while_a_model_is_open() -> None:
     before = transformers.get_verbosity()
     with open_model("sample:tiny-fp32", Access()) as opened:
         loaded(opened)
-        assert transformers.get_verbosity() == transformers.ERROR
-    assert transformers.get_verbosity() == before != transformers.ERROR
+        assert transformers.get_verbosity() == transformers.CRITICAL
+    assert transformers.get_verbosity() == before != transformers.CRITICAL
 
 
 def test_infinite_numbers_of_a_configuration_are_read(tmp_path: Path) -> None:

@@ -70,11 +70,23 @@ def _not_lost(lost: Any) -> None:
         sys.__unraisablehook__(lost)
 
 
+def _is_text(word: str) -> bool:
+    """Whether the bytes that were typed are text: others could stand in no report."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     if sys.stderr is None:  # closed by who started this: print would take standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if odd := next((word for word in words if not _is_text(word)), None):
+        print(f"error: {printable(odd[:200])} holds bytes that are no UTF-8: rename the file, or write it otherwise.", file=sys.stderr)
+        return 2
     try:
         options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
         command = _module(_COMMANDS[options.command][0])

@@ -6,6 +6,7 @@ returns the exit status or raises MantissaError.
 
 import argparse
 import errno
+import json
 import os
 import re
 import sys
@@ -150,7 +151,7 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
     if sys.stdout is None:  # closed by who started this
         raise InvalidRequest("The answer cannot be written: standard output is closed.")
     try:
-        print(answer, flush=True)
+        print(_in_encoding(answer, sys.stdout.encoding, options.json), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -160,6 +161,17 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
         from components.site.archive import contribute
 
         print(f"contributed: {printable(contribute(reports, _dataset()))}", file=sys.stderr)
+
+
+def _in_encoding(answer: str, encoding: str, as_json: bool) -> str:
+    """``answer`` as standard output can take it, which may know fewer characters: others as escapes, in JSON as JSON writes them."""
+    try:
+        answer.encode(encoding)
+    except UnicodeEncodeError:
+        if as_json:
+            return json.dumps(json.loads(answer), indent=2)
+        return answer.encode(encoding, "backslashreplace").decode(encoding)
+    return answer
 
 
 def _dataset() -> str:

@@ -481,3 +481,26 @@ def test_from_the_hub(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None
         status, out, err = in_process(capsys, repo)
         assert (status, out) == (2, "")
         one_line(err)
+
+
+def test_half_a_character_in_a_config_is_written_as_a_whole_one(tmp_path: Path) -> None:
+    folder = str(write(tmp_path, {"weight": normal(8, 8)}))
+    (Path(folder) / "config.json").write_text('{"dtype": "\\ud800x", "quantization_config": {"quant_method": "a\\udc00"}}')
+    done = run("dtype", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "?x" in done.stdout and "a?" in done.stdout
+
+
+@pytest.mark.parametrize("word", ["--include=a|\udcff", "./a\udcff"])
+def test_bytes_that_are_no_text_are_refused(word: str) -> None:
+    assert "holds bytes that are no UTF-8" in refused(run("dtype", "sample:tiny-bf16", word, "--json"))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_standard_output_of_few_characters(encoding: str, tmp_path: Path) -> None:
+    folder = str(write(tmp_path / "w中", {"w中": normal(8, 8)}))
+    done = run("dtype", folder, "--json", PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    assert DtypeReport.model_validate_json(done.stdout).tensors[0].name == "w中"
+    shown = run("dtype", folder, PYTHONIOENCODING=encoding)
+    assert shown.returncode == 0 and ("中" if encoding == "utf-8" else "\\u4e2d") in shown.stdout

@@ -361,6 +361,9 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
         return None
     try:
         config = json.loads(_read_small(repository, path))
+        text = json.dumps(config, ensure_ascii=False)
+        if not text.isascii():  # half a character, which JSON can say, can be written nowhere
+            config = json.loads(text.encode(errors="replace"))
     except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):

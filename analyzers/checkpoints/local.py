@@ -174,7 +174,7 @@ class LocalRepository:
     @property
     def ref(self) -> str:
         """``sample:NAME``, or the absolute path."""
-        return self._ref or str(self._location)
+        return self._ref or str(self._location).encode(errors="backslashreplace").decode()  # names may hold any bytes
 
     @property
     def public(self) -> bool:

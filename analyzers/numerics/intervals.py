@@ -48,7 +48,8 @@ def share_interval(blocks: ShareBlocks) -> Interval:
     (linearised ratio, finite population correction) says how many independent values would be as informative,
     n = p(1-p)/variance, and the bounds are Wilson's with continuity correction for n values. That is the construction
     of Korn and Graubard (Survey Methodology 24, 1998), with Wilson's bounds for Clopper and Pearson's; unlike a
-    bootstrap it holds for a handful of positive blocks.
+    bootstrap it holds for a handful of positive blocks. Where strata that were read throughout have another share than
+    the rest, that depends on how many values of the rest are tested: ``|p_rest - p| sd(tested) / tested`` is added in squares.
 
     Besides, all B_s blocks of a stratum may have missed a kind of block that makes up 3/B_s of it. So the bounds are
     never closer to the estimate than if that part of one stratum's unread elements had the property throughout, or
@@ -78,14 +79,20 @@ def share_interval(blocks: ShareBlocks) -> Interval:
     squares = member @ (residual - centre[blocks.stratum] * size) ** 2
     variance = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1) * squares).sum(axis=0) / domain**2
 
+    each = np.where(drawn > 0, seen / np.maximum(read, 1), 0.0)
+    squares = member @ (tested - each[blocks.stratum] * size) ** 2
+    of_domain = (unread * scale**2 * drawn / np.maximum(drawn - 1, 1) * squares).sum(axis=0) / domain**2
+
     open_weight = np.where(unread > 0, weight, 0.0)
-    below, above = _score_margins(
-        found=np.where(unread > 0, scale * found, 0.0).sum(axis=0) / domain,
-        weight=open_weight.sum(axis=0),
-        variance=variance,
-        tested=np.where(unread > 0, seen, 0.0).sum(axis=0),
-        freedom=float(np.where(unread > 0, drawn - 1, 0.0).sum()),
-    )
+    freedom = float(np.where(unread > 0, drawn - 1, 0.0).sum())
+    # Student's quantile to first order, because the variance is an estimate too.
+    student = Z + (Z**3 + Z) / (4 * max(freedom, 1.0))
+    open_found, open_share = np.where(unread > 0, scale * found, 0.0).sum(axis=0) / domain, open_weight.sum(axis=0)
+    tests = np.where(unread > 0, seen, 0.0).sum(axis=0)
+    below, above = _score_margins(found=open_found, weight=open_share, variance=variance, tested=tests, student=student)
+    # How many values are tested is an estimate too, of which the strata that were read throughout have a share that is none.
+    apart = np.abs(open_found / np.where(open_share > 0, open_share, 1.0) - estimate) * (open_share > 0)
+    below, above = (np.hypot(margin, student * apart * np.sqrt(of_domain)) for margin in (below, above))
     independent = member @ (tested > 0)
     missed = open_weight * unread * np.minimum(UNSEEN / np.maximum(independent, 1), 1)
     share = found / np.maximum(seen, 1)
@@ -99,20 +106,18 @@ def share_interval(blocks: ShareBlocks) -> Interval:
 
 
 def _score_margins(
-    found: FloatArray, weight: FloatArray, variance: FloatArray, tested: FloatArray, freedom: float
+    found: FloatArray, weight: FloatArray, variance: FloatArray, tested: FloatArray, student: float
 ) -> tuple[FloatArray, FloatArray]:
     """How far below and above its estimate the share may lie, (p,) each, by Wilson's bounds for an effective number of values.
 
     Only the part of the population not read throughout is uncertain: ``weight`` of the whole, of which ``found`` is
-    positive, with a standard error of ``sqrt(variance)`` that has ``freedom`` degrees of freedom. ``tested``: values
+    positive, with a standard error of ``sqrt(variance)`` of which ``student`` are to be allowed for. ``tested``: values
     tested in that part. Zero where the blocks do not differ.
     """
     uncertain = (variance > 0) & (found > 0) & (found < weight)
     weight, variance = np.where(uncertain, weight, 1.0), np.where(uncertain, variance, 1.0)
     p = np.where(uncertain, found, 0.5) / weight
     q = 1 - p
-    # Student's quantile to first order, because the variance is an estimate too.
-    student = Z + (Z**3 + Z) / (4 * max(freedom, 1.0))
     n = np.maximum(np.minimum(p * q * weight**2 / variance, tested), 1) * (Z / student) ** 2
     centre, spread = 2 * n * p + Z**2, 2 * (n + Z**2)
     low = (centre - 1 - Z * np.sqrt(np.maximum(Z**2 - 2 - 1 / n + 4 * p * (n * q + 1), 0))) / spread

@@ -218,3 +218,25 @@ def test_intervals_are_narrow_enough_to_be_of_use(measured: dict[str, Any]) -> N
 def test_recorded_settings_are_current(measured: dict[str, Any]) -> None:
     recorded = json.loads(RESULTS.read_text())
     assert {key: recorded[key] for key in recorded if key != "models"} == {key: measured[key] for key in measured if key != "models"}
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_how_many_values_are_tested_is_in_doubt_too(positive: int) -> None:
+    """A small tensor was read throughout; in the rest all values have the property or none, and how many are tested varies by block."""
+    random, blocks, size, covered = np.random.default_rng(5), 512, 4096, 0
+    tested = (size * random.random(blocks)).astype(np.int64)
+    share = (tested.sum() * positive + size * (1 - positive)) / (tested.sum() + size)
+    for _ in range(200):
+        drawn = random.choice(blocks, 50, replace=False)
+        found = share_interval(
+            ShareBlocks(
+                stratum=np.array([0, *[1] * 50]),
+                elements=np.full(51, size),
+                tested=np.array([size, *tested[drawn]])[:, None],
+                positive=np.array([size * (1 - positive), *tested[drawn] * positive])[:, None],
+                population=np.array([size, size * blocks]),
+            )
+        )
+        assert found.low[0] < found.estimate[0] < found.high[0]
+        covered += found.low[0] <= share <= found.high[0]
+    assert covered >= 180

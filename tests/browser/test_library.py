@@ -147,6 +147,13 @@ def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: st
     expect(page.locator("#m-added")).to_contain_text("That did not work.")
 
 
+def test_an_address_that_names_no_model_is_told_in_sight(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/library?model=%3Cimg%20src=x%3E")
+    expect(page.locator("#m-labels").get_by_role("alert")).to_be_visible()
+    expect(page.locator("#m-labels")).to_contain_text('"<img src=x>"')
+    assert page.locator("#m-labels img").count() == 0
+
+
 def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/library")
     expect(page.locator(".m-extent")).to_contain_text("1 to 25 of")

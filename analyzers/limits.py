@@ -57,8 +57,18 @@ GGUF_STRINGS = _limit(
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
 TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each file of a tokenizer is parsed in memory; the largest have 35 MB.")
-TEMPLATE_SECONDS = _limit("TEMPLATE_SECONDS", 10, "seconds", "A chat template is a program of the repository's, which may never end.")
-TEMPLATE_BYTES = _limit("TEMPLATE_BYTES", 512 << 20, "bytes", "Memory of the process that a chat template runs in.")
+TOKENIZER_SECONDS = _limit(
+    "TOKENIZER_SECONDS",
+    20,
+    "seconds",
+    "Computing for one text: tokenizers and chat templates are programs of the repository's, which may never end. The largest load in 4.",
+)
+TOKENIZER_MEMORY = _limit(
+    "TOKENIZER_MEMORY", 2 << 30, "bytes", "Memory of the process that a tokenizer and its chat template run in; the largest take 0.8 GB."
+)
+TOKENS_PER_BYTE = _limit(
+    "TOKENS_PER_BYTE", 8, "tokens", "A tokenizer may make a text longer; real ones make less than one token of a byte."
+)
 TEMPLATE_CHARACTERS = _limit(
     "TEMPLATE_CHARACTERS", 100_000, "characters", "What a chat template may add to a conversation: all of it is turned into tokens."
 )

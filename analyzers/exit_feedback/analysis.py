@@ -105,7 +105,9 @@ class _Work:
         settings = resolved(request, head.width, head.vocabulary, len(places))
         course = None
         if request.training_steps:
-            course = Course(Text.of(opened.tokenizer), request.training_steps, request.seed, opened.device)
+            course = Course(
+                Text.of(lambda text: opened.tokenizer.encode(text).token_ids), request.training_steps, request.seed, opened.device
+            )
         return cls(
             request,
             text,
@@ -252,7 +254,7 @@ class _Work:
         )
 
     def _head(self, opened: OpenModel) -> HeadFacts:
-        known = len(opened.tokenizer)
+        known = opened.tokenizer.size
         return HeadFacts(
             vocabulary=self.head.vocabulary,
             tokenizer_vocabulary=known,

@@ -4,8 +4,8 @@ Two pre-norm layers (RMSNorm, rotary positions, causal attention, SwiGLU), a fin
 only the tokens that the text has are kept, renumbered, so that the trunk of a model with 256,000 tokens is as fast as any other's.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from analyzers.errors import InvalidCheckpoint
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.tokenizer import tokenize
 
 WIDTH, LAYERS, HEADS, INNER = 64, 2, 4, 160
 LENGTH, BATCH = 64, 4
@@ -79,9 +78,9 @@ class Text:
     vocabulary: int
 
     @classmethod
-    def of(cls, tokenizer: Any) -> "Text":
-        """Raises InvalidCheckpoint for a tokenizer that makes less than two rows of the text."""
-        stream = torch.tensor([token for pair in builtin_pairs() for token in tokenize(tokenizer, pair.prompt + pair.output)["input_ids"]])
+    def of(cls, tokenize: Callable[[str], Sequence[int]]) -> "Text":
+        """tokenize: the token ids of a text. Raises InvalidCheckpoint for a tokenizer that makes less than two rows of the text."""
+        stream = torch.tensor([token for pair in builtin_pairs() for token in tokenize(pair.prompt + pair.output)])
         whole = (len(stream) - 1) // LENGTH
         if whole < 2:
             raise InvalidCheckpoint(f"The tokenizer makes {len(stream):,} tokens of the built-in text, too few to train on.")

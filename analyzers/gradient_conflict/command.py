@@ -9,6 +9,7 @@ from analyzers.base import request_error
 from analyzers.checkpoints import Access
 from analyzers.command_line import Parser, add_outputs, check_outputs, with_progress, write
 from analyzers.errors import InvalidRequest
+from analyzers.language_models.bounded_process import prepare
 
 # Options whose name on the command line is that of the field.
 _FIELDS = (
@@ -50,6 +51,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and write the one report."""
+    prepare()
     from analyzers.gradient_conflict import TOPK_OPTIONS, ConflictReport, ConflictRequest, analyze, text
 
     asked = {name: getattr(options, name) for name in _FIELDS if getattr(options, name) is not None}

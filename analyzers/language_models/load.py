@@ -27,7 +27,7 @@ from analyzers.language_models.memory import activation_bytes, available_bytes, 
 from analyzers.language_models.placement import place, too_large
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
-from analyzers.language_models.tokenizer import load_tokenizer
+from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
 from analyzers.terminal import plural
 
@@ -71,9 +71,11 @@ class OpenModel:
         self._stack = ExitStack()
 
     @cached_property
-    def tokenizer(self) -> Any:
-        """Of transformers, read when it is first asked for: random tokens need none. Raises the CheckpointError and HubError families."""
-        return load_tokenizer(self._repository, self.outline.config, self._folder)
+    def tokenizer(self) -> Tokenizer:
+        """Read when it is first asked for: random tokens need none. Raises the CheckpointError and HubError families."""
+        tokenizer = load_tokenizer(self._repository, self.outline.config, self._folder)
+        self._stack.callback(tokenizer.close)
+        return tokenizer
 
     def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on the disk. Reads nothing.

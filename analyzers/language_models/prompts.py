@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +10,7 @@ from torch import Tensor
 from analyzers.checkpoints import quoted
 from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.chat_template import lay_out
-from analyzers.language_models.tokenizer import tokenize
+from analyzers.language_models.tokenizer import Tokenizer
 
 IGNORED = -100
 """Label of a token that is not asked for."""
@@ -40,20 +38,20 @@ class Batch:
     lengths: tuple[int, ...]
 
 
-def encode(tokenizer: Any, pairs: Sequence[Pair], max_length: int) -> list[Encoded]:
+def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int) -> list[Encoded]:
     """Each pair as tokens: laid out by the tokenizer's chat template where it has one, else `Pair.prompt`, the answer, end of text.
 
     Prompt and answer are one text, tokenized once; a token belongs to the answer if any of its characters does. Where there are more than
     ``max_length`` tokens (at least 2), the answer is cut off behind what fits after the prompt, or half of them if that is more, and what
     is too much of the prompt is cut off in front.
     Raises InvalidData for a sample whose answer has no tokens, with its number (from 0) and where it stands; InvalidCheckpoint for a
-    tokenizer that gives no offsets or fails, or a chat template that fails; LimitExceeded as `lay_out` does.
+    tokenizer that tells no offsets; what the methods of `Tokenizer` raise.
     """
-    if not getattr(tokenizer, "is_fast", False):
+    if not tokenizer.tells_offsets:
         raise InvalidCheckpoint(
             "The tokenizer does not tell which characters a token stands for: it has no tokenizer.json that can be read."
         )
-    laid_out = _chats(tokenizer, pairs) if tokenizer.chat_template else [_plain(pair) for pair in pairs]
+    laid_out = _chats(tokenizer, pairs) if tokenizer.has_template else [_plain(pair) for pair in pairs]
     return [_encode(tokenizer, pair, number, *laid_out[number], max_length) for number, pair in enumerate(pairs)]
 
 
@@ -68,16 +66,19 @@ def collate(encoded: Sequence[Encoded], device: str | torch.device) -> Batch:
     return Batch(token_ids.to(device), labels.to(device), tuple(lengths.tolist()))
 
 
-def _encode(tokenizer: Any, pair: Pair, number: int, text: str, start: int, stop: int, max_length: int) -> Encoded:
-    chat = bool(tokenizer.chat_template)
-    tokens = tokenize(tokenizer, text, add_special_tokens=not chat, return_offsets_mapping=True)
-    token_ids = list(tokens["input_ids"])
-    inside = [place for place, (first, last) in enumerate(tokens["offset_mapping"]) if first < stop and last > max(start, first)]
+def _encode(tokenizer: Tokenizer, pair: Pair, number: int, text: str, start: int, stop: int, max_length: int) -> Encoded:
+    tokens = tokenizer.encode(text, special=not tokenizer.has_template, offsets=True)
+    token_ids = tokens.token_ids
+    inside = [
+        place
+        for place, (first, last) in enumerate(zip(tokens.starts, tokens.stops, strict=True))
+        if first < stop and last > max(start, first)
+    ]
     if not inside or inside[-1] == 0:  # nothing comes before a first token, so that nothing predicts it
         named = f"sample {number} ({pair.where})" if pair.where else f"sample {number}"
         raise InvalidData(f"The answer of {named} has no tokens: {quoted(pair.output)}.")
-    end_of_text = tokenizer.eos_token_id
-    if not chat and isinstance(end_of_text, int) and token_ids[-1] != end_of_text:
+    end_of_text = tokenizer.end_of_text
+    if not tokenizer.has_template and end_of_text is not None and token_ids[-1] != end_of_text:
         token_ids.append(end_of_text)
     answer_start = max(1, inside[0])
     whole = len(token_ids)
@@ -93,7 +94,7 @@ def _plain(pair: Pair) -> tuple[str, int, int]:
     return text, len(pair.prompt), len(text)
 
 
-def _chats(tokenizer: Any, pairs: Sequence[Pair]) -> list[tuple[str, int, int]]:
+def _chats(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[tuple[str, int, int]]:
     """Each conversation as text, and where in it the answer begins and ends: where it differs from one with another answer.
 
     The answer itself may be found in what the template puts around it, and the template may strip it.
@@ -101,7 +102,7 @@ def _chats(tokenizer: Any, pairs: Sequence[Pair]) -> list[tuple[str, int, int]]:
     letters = ("\ue000", "\ue001", "\ue002")
     others = [next(letter for letter in letters if letter not in (pair.output[:1], pair.output[-1:])) for pair in pairs]
     answers = [_messages(pair, answer) for pair, other in zip(pairs, others, strict=True) for answer in (pair.output, other)]
-    texts = lay_out(tokenizer, answers)
+    texts = tokenizer.lay_out(answers)
     return [_found(*each) for each in zip(texts[::2], texts[1::2], others, strict=True)]
 
 

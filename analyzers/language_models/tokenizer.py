@@ -1,14 +1,21 @@
-"""A checkpoint's tokenizer, from files alone: no code of the repository, nothing that names other files."""
+"""A checkpoint's tokenizer, from files alone: no code of the repository, nothing that names other files, run in a bounded process."""
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from transformers import AutoTokenizer, PreTrainedConfig
+from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.checkpoints import Repository, quoted, read_range
 from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.language_models.bounded_process import Bounded, ProgramFailed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+Conversation = Sequence[Mapping[str, str]]
 
 _SETTINGS = "tokenizer_config.json"
 _FILES = (
@@ -17,9 +24,72 @@ _FILES = (
 )  # fmt: skip
 # Keys of tokenizer_config.json that would have code run, or other files read.
 _REMOVED = {"auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template_file", "fast_tokenizer_files"}
+# Of config.json: what transformers chooses the class of a tokenizer by.
+_CHOICE = ("model_type", "model_name", "tokenizer_class", "_name_or_path")
+_TEMPLATE = "The tokenizer's chat template"
 
 
-def load_tokenizer(repository: Repository, config: PreTrainedConfig, folder: Path) -> Any:
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """token_ids: of a text. starts, stops: the characters that each stands for, where they were asked for."""
+
+    token_ids: list[int]
+    starts: list[int]
+    stops: list[int]
+
+
+class Tokenizer:
+    """The tokenizer whose files lie in a folder. Close it when it is done with.
+
+    size: how many tokens it knows. end_of_text: the token that ends a text, None for none. has_template: whether it lays out conversations.
+    tells_offsets: whether it tells which characters a token stands for. Its methods raise InvalidCheckpoint where it fails, and
+    LimitExceeded where it takes more time or memory than `Bounded` has, or makes more tokens of a text than limits.TOKENS_PER_BYTE allows.
+    """
+
+    def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
+        named = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
+        self._process = Bounded()
+        try:
+            with _explained("The tokenizer"):
+                described = self._process.ask("open", folder=str(folder), config=named)
+        except InvalidCheckpoint:  # what is said names our files
+            self._process.close()
+            raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code of their repository.") from None
+        except BaseException:
+            self._process.close()
+            raise
+        self.size: int = described["size"]
+        self.end_of_text: int | None = described["end_of_text"]
+        self.has_template: bool = described["has_template"]
+        self.tells_offsets: bool = described["tells_offsets"]
+
+    def encode(self, text: str, *, special: bool = True, offsets: bool = False) -> Tokenized:
+        """The tokens of a text, of whatever length. special: with those that the tokenizer adds to a text."""
+        most = limits.TOKENS_PER_BYTE * (len(text) * 4 + 100)
+        with _explained("The tokenizer", text):
+            return Tokenized(*self._process.ask("encode", text=text, special=special, offsets=offsets, most=most))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        with _explained("The tokenizer"):
+            text: str = self._process.ask("decode", token_ids=list(token_ids))
+        return text
+
+    def lay_out(self, conversations: Sequence[Conversation]) -> list[str]:
+        """Each conversation (messages with ``role`` and ``content``) as text, by the chat template.
+
+        Raises LimitExceeded also for one that adds more than limits.TEMPLATE_CHARACTERS to a conversation.
+        """
+        with _explained(_TEMPLATE):
+            texts: list[str] = self._process.ask("lay_out", conversations=conversations, most=limits.TEMPLATE_CHARACTERS)
+        return texts
+
+    def close(self) -> None:
+        """End its process. Idempotent."""
+        self._process.close()
+
+
+def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: Path) -> Tokenizer:
     """The tokenizer, its files copied into ``folder``.
 
     Raises InvalidCheckpoint where there is none, or none that can be used without code or sentencepiece models; LimitExceeded.
@@ -30,26 +100,35 @@ def load_tokenizer(repository: Repository, config: PreTrainedConfig, folder: Pat
     for path in _FILES:
         if path in repository.files:
             (folder / path).write_bytes(_cleaned(_read(repository, path)) if path == _SETTINGS else _read(repository, path))
+    return Tokenizer(folder, config)
+
+
+@contextmanager
+def _explained(what: str, text: str = "") -> Iterator[None]:
+    """A program that failed as an error that says so. text: what it was given."""
     try:
-        return AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
-    except BaseException as error:  # what is said names our files
-        _check_kind(error)
-        raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code of their repository.") from None
+        yield
+    except ProgramFailed as failed:
+        raise _error(what, text, failed) from None
 
 
-def tokenize(tokenizer: Any, text: str, **options: bool) -> Any:
-    """The tokens of a text, of whatever length. Raises InvalidCheckpoint for a tokenizer that fails on it."""
-    try:
-        return tokenizer(text, truncation=False, verbose=False, **options)
-    except BaseException as error:
-        _check_kind(error)
-        raise InvalidCheckpoint(f"The tokenizer fails on {quoted(text, 40)}: {quoted(str(error), 200)}.") from None
-
-
-def _check_kind(error: BaseException) -> None:
-    """Raise what does not come from tokenizers: it raises Exception itself, and where it panics what is none."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
+def _error(what: str, text: str, failed: ProgramFailed) -> InvalidCheckpoint | LimitExceeded:
+    most = {
+        "seconds": f"takes more than {limits.TOKENIZER_SECONDS:,} seconds (MANTISSA_TOKENIZER_SECONDS)",
+        "bytes": f"takes more than {limits.TOKENIZER_MEMORY:,} bytes of memory (MANTISSA_TOKENIZER_MEMORY)",
+        "characters": f"adds more than {limits.TEMPLATE_CHARACTERS:,} characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)",
+        "tokens": f"makes more than {limits.TOKENS_PER_BYTE:,} tokens of a byte (MANTISSA_TOKENS_PER_BYTE)",
+    }
+    if failed.failed in most:
+        on = f"On {quoted(text, 40)} " if text else ""
+        return LimitExceeded(f"{on}{what[0].lower() if on else what[0]}{what[1:]} {most[failed.failed]}.")
+    on = f" on {quoted(text, 40)}" if text else ""
+    if failed.failed == "no template":
+        return InvalidCheckpoint("The tokenizer has no chat template for plain conversations.")
+    if failed.failed == "broke off":
+        return InvalidCheckpoint(f"{what} cannot be used: running it broke off{on}.")
+    why = quoted(failed.why, 200)
+    return InvalidCheckpoint(f"{what} cannot be used: {why}." if what == _TEMPLATE else f"{what} fails{on}: {why}.")
 
 
 def _read(repository: Repository, path: str) -> bytes:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from analyzers.language_models.data import instruction_pairs
 from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
-from analyzers.language_models.tokenizer import tokenize
+from analyzers.language_models.tokenizer import Tokenizer
 from analyzers.precision_variants.report import PrecisionRequest
 from analyzers.terminal import plural
 
@@ -70,7 +69,7 @@ def advantages(request: PrecisionRequest, sequences: int) -> tuple[float, ...]:
     return tuple(torch.randn(sequences, generator=generator).tolist())
 
 
-def _stream(request: PrecisionRequest, access: Access, tokenizer: Any) -> tuple[Iterator[int], str, str | None]:
+def _stream(request: PrecisionRequest, access: Access, tokenizer: Tokenizer) -> tuple[Iterator[int], str, str | None]:
     """Token by token, where it is from, and at which commit or hash."""
     if request.text is not None:
         return _of_text(request.text, tokenizer), "text", _digest(request.text)
@@ -85,11 +84,11 @@ def _stream(request: PrecisionRequest, access: Access, tokenizer: Any) -> tuple[
     return _of_pairs(found.pairs, tokenizer), found.source, found.commit
 
 
-def _of_text(text: str, tokenizer: Any) -> Iterator[int]:
-    yield from tokenize(tokenizer, text)["input_ids"]
+def _of_text(text: str, tokenizer: Tokenizer) -> Iterator[int]:
+    yield from tokenizer.encode(text).token_ids
 
 
-def _of_pairs(pairs: tuple[Pair, ...], tokenizer: Any) -> Iterator[int]:
+def _of_pairs(pairs: tuple[Pair, ...], tokenizer: Tokenizer) -> Iterator[int]:
     for encoded in encode(tokenizer, pairs, limits.PAIR_CHARACTERS):
         yield from encoded.token_ids
 

@@ -10,6 +10,7 @@ from analyzers import limits
 from analyzers.base import Request
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
+from analyzers.language_models.bounded_process import prepare
 
 # What is asked of ZeroGPU: to begin with, and by how fast weights are loaded and models run. Careful guesses.
 _START_SECONDS = 15
@@ -32,6 +33,7 @@ def run(request: Request) -> Generator[Any, None, None]:
 
 def warm() -> None:
     """Load what the first of them would have to wait for."""
+    prepare()
     from analyzers import exit_feedback, gradient_conflict, precision_variants  # noqa: F401
 
 

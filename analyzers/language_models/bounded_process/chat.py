@@ -1,15 +1,7 @@
-"""Lays conversations out by a chat template, in a process of its own that is bounded in memory and time. Run as a script.
-
-A template comes from outside and is a program: sandboxed it can do nothing but compute, and nothing bounds what it computes.
-Standard input: a line with the ``template``, the ``tokens`` it may name, and the most ``bytes`` of memory, ``seconds`` of computing and
-``characters`` that it may add; then a line for each conversation, a list of messages. Standard output: a line for each with its text, or,
-as the last one, an object that says why there is none. All lines are JSON.
-"""
+"""Conversations as text, by a chat template: a program from outside, which the sandbox lets do nothing but compute."""
 
 import json
-import resource
-import sys
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -67,34 +59,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def _bound(memory: int, seconds: int) -> None:
-    with suppress(ValueError, OSError):  # macOS bounds no memory
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-
-
-def main() -> None:
-    """Answer line by line; one that says why there is no text ends the process."""
-    asked = json.loads(sys.stdin.readline())
-    _bound(asked["bytes"], asked["seconds"])
-    try:
-        template = _environment().from_string(asked["template"])
-        for line in sys.stdin:
-            text = template.render(messages=json.loads(line), tools=None, documents=None, add_generation_prompt=False, **asked["tokens"])
-            if len(text) > len(line) + asked["characters"]:
-                answer: Any = {"failed": "characters"}
-                break
-            print(json.dumps(text))
-        else:
-            return
-    except MemoryError:
-        answer = {"failed": "bytes"}
-    except TemplateError as error:
-        answer = {"failed": "template", "said": str(error)[:1000]}
-    except Exception as error:
-        answer = {"failed": "template", "said": type(error).__name__}
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()
+def rendered(template: str, named: Mapping[str, Any], conversations: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[str]:
+    """Each conversation as text. named: what else the template may name. Raises TemplateError, and whatever happens to a program."""
+    compiled = _environment().from_string(template)
+    for messages in conversations:
+        yield compiled.render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **named)

@@ -1,0 +1,74 @@
+"""What can be asked of a bounded process: the tokenizer of a folder, and texts by its chat template."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from analyzers.language_models.bounded_process.chat import rendered
+
+
+class Refused(Exception):
+    """No answer, with what failed and why."""
+
+
+class Programs:
+    """Each method is a question; options and answers are JSON."""
+
+    _tokenizer: Any
+
+    def open(self, folder: str, config: Mapping[str, str]) -> dict[str, Any]:
+        """Load the tokenizer, and describe it. config: of config.json what the choice of a tokenizer's class depends on."""
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, config=_config(config), local_files_only=True, trust_remote_code=False)
+        end = self._tokenizer.eos_token_id
+        return {
+            "size": len(self._tokenizer),
+            "tells_offsets": bool(getattr(self._tokenizer, "is_fast", False)),
+            "end_of_text": end if isinstance(end, int) else None,
+            "has_template": bool(self._tokenizer.chat_template),
+        }
+
+    def encode(self, text: str, special: bool, offsets: bool, most: int) -> list[list[int]]:
+        """Token ids, and with ``offsets`` where each begins and ends in the text. special: add what the tokenizer adds to a text."""
+        found = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=special, return_offsets_mapping=offsets)
+        if len(found["input_ids"]) > most:
+            raise Refused("tokens", "")
+        places = found["offset_mapping"] if offsets else []
+        return [found["input_ids"], [first for first, _ in places], [last for _, last in places]]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        text: str = self._tokenizer.decode(token_ids)
+        return text
+
+    def lay_out(self, conversations: Sequence[Sequence[Mapping[str, str]]], most: int) -> list[str]:
+        """Each conversation as text, ``most`` characters longer than its messages."""
+        try:
+            template = self._tokenizer.get_chat_template()
+        except Exception:  # several templates, none of them the usual one
+            template = None
+        if not isinstance(template, str):
+            raise Refused("no template", "")
+        named = {name: token if isinstance(token, list) else str(token) for name, token in self._tokenizer.special_tokens_map.items()}
+        texts = []
+        try:
+            for messages, text in zip(conversations, rendered(template, named, conversations), strict=True):
+                if len(text) > most + sum(len(message["content"]) for message in messages):
+                    raise Refused("characters", "")
+                texts.append(text)
+        except (Refused, MemoryError):
+            raise
+        except TemplateError as error:
+            raise Refused("said", str(error)) from None
+        except Exception as error:
+            raise Refused("said", type(error).__name__) from None
+        return texts
+
+
+def _config(named: Mapping[str, str]) -> PreTrainedConfig:
+    made: PreTrainedConfig = CONFIG_MAPPING[named["model_type"]]() if named["model_type"] in CONFIG_MAPPING else PreTrainedConfig()
+    for name, value in named.items():
+        setattr(made, name, value)
+    return made

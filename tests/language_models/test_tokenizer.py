@@ -1,0 +1,202 @@
+"""Tokenizers and chat templates in a process of their own: the same as in this one, and bounds that hold."""
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedConfig
+
+from analyzers import limits
+from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
+from analyzers.language_models import bounded_process
+from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.samples import sample_folder
+from analyzers.language_models.tokenizer import Tokenizer
+from tests.language_models.test_prompts import CHAT
+from tests.language_models.tokenizers import Run, byte_tokenizer
+
+CONVERSATIONS = [
+    [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+    for said, answer in (("What?", "That."), (" caf\u00e9 \U0001f600\n", "<|end|>"), ("a & b <c>", '"'))
+]
+EVERYTHING = """\
+{%- macro turn(role, text) -%}<|{{ role }}|>{{ text }}{%- endmacro %}
+{% set ns = namespace(count=0, found=false) %}
+{% for message in messages %}
+    {% if loop.index > 5 %}{% break %}{% endif %}
+    {% set ns.count = ns.count + 1 %}
+{{ turn(message.role, message["content"] | trim) }}
+    {% generation %}{{ dict(a=message) | tojson(indent=2) }}{% endgeneration %}
+    {%- for _ in range(2) %}{{ eos_token }}{% endfor %}
+{% endfor %}
+{{ bos_token }}{{ ns.count }}{{ messages | length }}{{ tools is none }}{{ documents }}{{ add_generation_prompt }}{{ strftime_now("%Y") }}
+{{ messages[0].content.split("a") | join("-") }}{{ missing is defined }}
+"""
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_the_tokens_are_those_of_transformers(special: bool) -> None:
+    theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
+    ours = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
+    assert (ours.size, ours.end_of_text, ours.has_template, ours.tells_offsets) == (len(theirs), theirs.eos_token_id, False, True)
+    for text in ("", "caf\u00e9 \U0001f600\n", *(pair.prompt for pair in builtin_pairs())):
+        expected = theirs(text, add_special_tokens=special, return_offsets_mapping=True)
+        found = ours.encode(text, special=special, offsets=True)
+        assert found.token_ids == expected["input_ids"] == ours.encode(text, special=special).token_ids
+        assert list(zip(found.starts, found.stops, strict=True)) == expected["offset_mapping"]
+        assert ours.decode(found.token_ids) == theirs.decode(found.token_ids)
+    ours.close()
+    ours.close()
+
+
+@pytest.mark.parametrize("template", [CHAT, EVERYTHING])
+def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
+    tokenizer: Any = byte_tokenizer(bos_token="<s>", eos_token="</s>", chat_template=template)
+    expected = [tokenizer.apply_chat_template(each, tokenize=False) for each in CONVERSATIONS]
+    assert run(tokenizer).lay_out(CONVERSATIONS) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "error", "sentence"),
+    [
+        ("{{ 'x' * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
+        ("{{ [0] * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
+        ("{{ 'x' * 200000 }}", LimitExceeded, "adds more than 100,000 characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            LimitExceeded,
+            "1 seconds (MANTISSA_TOKENIZER_S",
+        ),
+        ("{{ raise_exception('roles must alternate') }}", InvalidCheckpoint, 'cannot be used: "roles must alternate".'),
+        ("{{ ''.__class__.__mro__ }}", InvalidCheckpoint, "unsafe"),
+        ("{% set ns = namespace(__class__=1) %}", InvalidCheckpoint, "a namespace has no __class__"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", InvalidCheckpoint, '"RecursionError"'),
+        ({"tool_use": "x"}, InvalidCheckpoint, "no chat template for plain conversations"),
+    ],
+)
+def test_templates_that_cannot_be_used(
+    template: Any, error: type[MantissaError], sentence: str, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 1 if "range" in template else 60)
+    tokenizer = run(byte_tokenizer(chat_template=template))
+    with pytest.raises(error) as caught:
+        tokenizer.lay_out(CONVERSATIONS)
+    assert sentence in str(caught.value)
+
+
+def replace(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+# A letter becomes a terabyte.
+GROWTH = [replace("a", "a" * 10)] * 12
+TOO_MUCH = r"takes more than (1,073,741,824 bytes of memory \(MANTISSA_TOKENIZER_MEMORY|2 seconds \(MANTISSA_TOKENIZER_SECONDS)\)\.$"
+
+
+def damaged(folder: Path, **parts: Any) -> Tokenizer:
+    """One of bytes, with other parts in its tokenizer.json."""
+    byte_tokenizer().save_pretrained(str(folder))
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+    return Tokenizer(folder, PreTrainedConfig())
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TOKENIZER_SECONDS", 2)
+    monkeypatch.setattr(limits, "TOKENIZER_MEMORY", 1 << 30)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize(
+    ("part", "error", "sentence"),
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": GROWTH}}, LimitExceeded, f'On "baaaa" the tokenizer {TOO_MUCH}'),
+        ({"normalizer": replace("a", "a" * 999)}, LimitExceeded, r"makes more than 8 tokens of a byte \(MANTISSA_TOKENS_PER_BYTE\)\."),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, InvalidCheckpoint, 'fails on "baaaa": "chunk size must be non-zero"'),
+        ({"model": {"type": "WordPiece", "vocab": {}, "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 9}},
+         InvalidCheckpoint, r'The tokenizer fails on "baaaa": ".*Missing .* token from the vocabulary"'),
+    ],
+)  # fmt: skip
+def test_tokenizers_that_cannot_be_used(part: dict[str, Any], error: type[MantissaError], sentence: str, tmp_path: Path) -> None:
+    tokenizer = damaged(tmp_path, **part)
+    with pytest.raises(error, match=sentence):
+        tokenizer.encode("baaaa", offsets=True)
+    tokenizer.close()
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_tokenizer_that_grows_what_it_decodes(tmp_path: Path) -> None:
+    tokenizer = damaged(tmp_path, decoder={"type": "Sequence", "decoders": GROWTH})
+    tokens = tokenizer.encode("aaaa").token_ids
+    with pytest.raises(LimitExceeded, match=f"^The tokenizer {TOO_MUCH}"):
+        tokenizer.decode(tokens)
+    with pytest.raises(InvalidCheckpoint, match="running it broke off"):  # its process has ended
+        tokenizer.decode(tokens)
+    tokenizer.close()
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_tokenizer_that_cannot_be_loaded(tmp_path: Path) -> None:
+    added = {"id": 300, "content": "aaaa", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    with pytest.raises(LimitExceeded, match=f"^The tokenizer {TOO_MUCH}"):
+        damaged(tmp_path, normalizer={"type": "Sequence", "normalizers": GROWTH}, added_tokens=[added])
+    with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer's files cannot be used: they are damaged, or need code of .*\.$"):
+        damaged(tmp_path, model={"type": "Nothing"})
+
+
+def test_a_process_that_breaks_off_is_told_and_replaced(run: Run) -> None:
+    tokenizer = run(byte_tokenizer())
+    for process in children_of(forks()):
+        for worker in children_of(process):
+            os.kill(worker, signal.SIGSEGV)
+    with pytest.raises(InvalidCheckpoint, match='The tokenizer cannot be used: running it broke off on "a"'):
+        tokenizer.encode("a")
+    assert run(byte_tokenizer()).encode("abc").token_ids
+    os.kill(forks(), signal.SIGKILL)  # what they are forked from is started again
+    assert run(byte_tokenizer()).encode("abc").token_ids
+
+
+def test_it_sees_no_secrets_and_ends_with_its_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    os.kill(forks(), signal.SIGKILL)
+    tokenizer = run(byte_tokenizer())
+    environment = Path(f"/proc/{forks()}/environ").read_bytes()
+    assert b"PATH=" in environment and b"hf_secret" not in environment
+    assert children_of(forks())
+    tokenizer.close()
+    until = time.monotonic() + 30
+    while children_of(forks()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_many_at_once() -> None:
+    def tokens(length: int) -> int:
+        tokenizer = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
+        try:
+            return len(tokenizer.encode("\u00e9" * length, special=False).token_ids)
+        finally:
+            tokenizer.close()
+
+    lengths = list(range(1, 17))
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(tokens, lengths))
+    assert found == [tokens(length) for length in lengths] and len(set(found)) == len(lengths)
+
+
+def forks() -> int:
+    """The process that the others are forked from."""
+    bounded_process.prepare()
+    (found,) = [each for each in children_of(os.getpid()) if "bounded_process" in Path(f"/proc/{each}/cmdline").read_text()]
+    return found
+
+
+def children_of(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task")
+    return [int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()]

@@ -1,0 +1,27 @@
+"""Tokenizers of transformers, and ours of the same files."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tokenizers import Tokenizer as Inner
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from analyzers.language_models.tokenizer import Tokenizer
+
+Run = Callable[[PreTrainedTokenizerBase], Tokenizer]
+
+
+def fast(inner: Inner, **settings: object) -> PreTrainedTokenizerFast:
+    made: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = made(tokenizer_object=inner, **settings)
+    return tokenizer
+
+
+def byte_tokenizer(**settings: object) -> PreTrainedTokenizerFast:
+    """One token for each byte of UTF-8, nothing before or after a text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Inner(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    return fast(inner, **settings)

@@ -22,6 +22,7 @@ from components.pages import exit as exit_page
 from components.pages import library as library_page
 from components.running import model_jobs
 from components.running.log import keep_visitors_out
+from components.running.queue import queue
 from components.site import archive
 from components.site.routes import exports, middleware, routes
 
@@ -50,7 +51,7 @@ def build() -> gr.Blocks:
         library_page.build(page)
     with app.route("Methods", "/methods") as page:
         methods.build(page)
-    app.queue(max_size=limits.QUEUE, default_concurrency_limit=limits.JOBS)
+    queue(app, limits.QUEUE, limits.JOBS)
     return app
 
 

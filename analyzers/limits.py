@@ -193,7 +193,10 @@ EXIT_CODES_BYTES = _limit(
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
 MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
-QUEUE = _limit("QUEUE", 32, "jobs", "Analyses the page lets wait; further visitors are told to come back.")
+QUEUE = _limit(
+    "QUEUE", 32, "calls", "Analyses that may wait, those that run a model apart from those that do not; others are told to come back."
+)
+REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "What one request may bring to the app: all of it is read into memory.")
 SESSIONS = _limit(
     "SESSIONS",
     300,

@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from analyzers import limits
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference, MantissaError
 from components.running.jobs import sentence
@@ -127,9 +129,12 @@ def plots_version() -> str:
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
 
 
+_TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
+
+
 class Guard:
     """What answers carry beside their contents: on our own addresses an error is a sentence, a browser gets the secret that it is told
-    apart by where there is no login, and the library's page stays out of strangers' frames. Nobody may upload.
+    apart by where there is no login, and the library's page stays out of strangers' frames. Nobody may upload, or send more than fits.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -161,8 +166,22 @@ class Guard:
                     headers.append("Set-Cookie", f"{COOKIE}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}")
             await send(message)
 
+        read = 0
+
+        async def bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > limits.REQUEST_BYTES:
+                raise HTTPException(413, _TOO_LONG)
+            return message
+
+        length = dict(scope["headers"]).get(b"content-length", b"")
+        if length.isdigit() and int(length) > limits.REQUEST_BYTES:
+            await PlainTextResponse(_TOO_LONG, 413)(scope, receive, send)
+            return
         try:
-            await self._app(scope, receive, guarded)
+            await self._app(scope, bounded, guarded)
         except MantissaError as error:
             if begun:
                 raise

@@ -5,7 +5,6 @@ import json
 import re
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,6 +18,7 @@ from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
+from tests.browser.conftest import NOWHERE, serve
 
 CANARY = "hf_" + "canaryCANARY" * 3
 
@@ -150,6 +150,22 @@ def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str)
     assert re.search(rf"{needed} values? (are|is) needed here", said) and "Traceback" not in said
 
 
+def test_who_fills_one_lane_leaves_room_in_the_others(tmp_path: Path) -> None:
+    with serve(tmp_path, NOWHERE, MANTISSA_QUEUE="3") as url:
+        asked = Client(url, verbose=False)
+        data = {"data": [each.get("parameter_default") for each in _described(asked, "/conflict")]}
+        data["data"][0] = "sample:tiny-fp32"
+        calls = [_status(f"{url}/gradio_api/call/conflict", data) for _ in range(12)]
+        taken = [answer for status, answer in calls if status == 200]
+        assert 3 <= len(taken) < 12 and {status for status, _ in calls} == {200, 503}
+        assert calls[-1][1] == b'{"detail":"Too many calls are waiting already (3 calls): try again in a minute."}'
+        assert asked.predict(model="sample:tiny-bf16", api_name="/consensus") is not None
+        assert asked.predict(model="sample:tiny-bf16", api_name="/inspect")["checkpoint"]["ref"] == "sample:tiny-bf16"
+        for call in taken:
+            _answered(f"{url}/gradio_api/call/conflict", call)
+        assert _status(f"{url}/gradio_api/call/conflict", data)[0] == 200  # there is room again
+
+
 def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: str) -> None:
     async def ask() -> tuple[dict[str, Any], str]:
         async with streamable_http_client(f"{offline}/gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
@@ -171,11 +187,19 @@ def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: st
 
 def _sent(url: str, body: object) -> bytes:
     """Send what may be no call at all, as a program with a token does, and return what is answered; an empty answer to what is refused."""
+    status, answer = _status(url, body)
+    return answer if status == 200 else b""
+
+
+def _status(url: str, body: object) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {CANARY}"}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with suppress(HTTPError), urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=60) as answer:
-        return bytes(answer.read())
-    return b""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, content, headers), timeout=60) as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def _answered(url: str, queued: bytes) -> None:

@@ -12,10 +12,12 @@ import gradio
 import pandas
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
@@ -29,10 +31,19 @@ ID = "a" * 64
 ANN = Identity.login("ann")
 
 
+async def _told(request: Request) -> PlainTextResponse:
+    """How many bytes came."""
+    return PlainTextResponse(str(len(await request.body())))
+
+
 @pytest.fixture
 def client(library: Library) -> Iterator[TestClient]:
     """The addresses before an app that answers everything else, which has only the library's page."""
-    app = Starlette(routes=[*routes(), Route("/library", lambda request: PlainTextResponse("the page"))], middleware=middleware())
+    more = [
+        Route("/library", lambda request: PlainTextResponse("the page"), methods=["GET", "POST"]),
+        Route("/told", _told, methods=["POST"]),
+    ]
+    app = Starlette(routes=[*routes(), *more], middleware=middleware())
     with TestClient(app) as opened:
         yield opened
     exports.close()
@@ -58,6 +69,24 @@ def test_nobody_uploads(client: TestClient) -> None:
     for path in ("/gradio_api/upload", "/gradio_api/upload/", "/upload", "/gradio_api/upload_progress?upload_id=x"):
         for answer in (client.post(path, files={"files": ("x.html", b"<script>")}), client.get(path)):
             assert (answer.status_code, answer.text) == (403, "This app takes no files.")
+
+
+def test_nobody_sends_more_than_fits(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REQUEST_BYTES", 1000)
+
+    def pieces(count: int) -> Iterator[bytes]:
+        """Sent without saying how many."""
+        for _ in range(count):
+            sent.append(100)
+            yield b"x" * 100
+
+    for path in ("/told", "/library"):
+        assert client.post(path, content=b"x" * 1000).text == ("1000" if path == "/told" else "the page")
+        assert client.post(path, content=b"x" * 1001).status_code == 413
+    sent: list[int] = []
+    assert client.post("/told", content=pieces(10)).text == "1000"
+    answer = client.post("/told", content=pieces(11))
+    assert answer.status_code == 413 and "A request may have 8,000,000 bytes at most (MANTISSA_REQUEST_BYTES)." in answer.text
 
 
 def test_a_badge_comes_with_cache_headers_and_is_not_sent_twice(client: TestClient, library: Library) -> None:

@@ -22,7 +22,7 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference, quoted
 from analyzers.errors import InvalidCheckpoint, InvalidRequest
 from analyzers.language_models.configuration import outline
-from analyzers.language_models.ffn import text_config
+from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.memory import activation_bytes, available_bytes, weight_bytes
 from analyzers.language_models.placement import place, too_large
 from analyzers.language_models.prompts import Batch
@@ -120,7 +120,7 @@ class OpenModel:
 
         Raises ModelTooLarge; InvalidCheckpoint for weights that are not those of the architecture, naming a tensor where one is to blame.
         """
-        options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "attn_implementation": self.attention, "device_map": self._places()}
+        options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device_map": self._places(), **self._implementations()}
         config = self.outline.config
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
@@ -155,7 +155,7 @@ class OpenModel:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model: nn.Module = cast(Any, type(self.outline))._from_config(
-                self.outline.config, dtype=_DTYPES[self.dtype], attn_implementation=self.attention
+                self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations()
             )
         places = self._places()
         if len(places) == 1:
@@ -182,6 +182,11 @@ class OpenModel:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _implementations(self) -> dict[str, str | None]:
+        """Of attention, and of experts: torch's product of all of them takes only widths of whole 16 bytes, in any dtype."""
+        odd = any(ffn.experts is not None and (ffn.width % 8 or ffn.hidden % 8) for ffn in ffn_layers(self.outline))
+        return {"attn_implementation": self.attention, "experts_implementation": "eager" if odd else None}
 
     def _places(self) -> dict[str, int | str]:
         """Where the modules go. Raises ModelTooLarge."""

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -258,6 +258,25 @@ def test_saved_models_of_other_families(name: str, tmp_path: Path) -> None:
         found: Any = loaded(opened)
         batch = batch_of(opened)
         torch.testing.assert_close(found(batch.token_ids).logits, model(batch.token_ids).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "gpt_oss"])
+def test_experts_of_odd_widths(name: str, dtype: Any, tmp_path: Path) -> None:
+    """torch's product of all experts takes none whose rows are no multiple of 16 bytes."""
+    odd: dict[str, Any] = {"intermediate_size": 22, "moe_intermediate_size": 22, "vocab_size": 512}
+    model: Any = build(ARCHITECTURES[name], dtype=torch.float32, **odd)
+    folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
+    model.save_pretrained(folder)
+    with open_model(folder, Access(local=True), dtype=dtype) as opened:
+        for found in (loaded(opened), opened.initialize(0)):
+            batch = batch_of(opened)
+            logits = cast(Any, found)(batch.token_ids).logits
+            assert logits.isfinite().all()
+            if dtype == "float32":
+                expected = type(model)._from_config(model.config, experts_implementation="eager").eval()
+                expected.load_state_dict(found.state_dict())
+                torch.testing.assert_close(logits, expected(batch.token_ids).logits, rtol=1e-4, atol=1e-4)
 
 
 def mxfp4(rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

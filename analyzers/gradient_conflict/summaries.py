@@ -115,7 +115,7 @@ class Dominance(Data):
 class BatchRow(Data):
     """Samples averaged in random batches of ``batch_size``, ``batches`` in each of ``draws`` draws; batches of a draw share no sample.
 
-    Rates between batches as in `Rates` (units) and `Whole` (whole model).
+    Rates between batches as in `Rates` (units; whatever the floor, which is one of single samples) and `Whole` (whole model).
     """
 
     batch_size: int

@@ -60,6 +60,8 @@ def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened:
         yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} cut off after {plural(most, 'token')}."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
+    if request.floor and found.batch_curve:
+        yield "The floor is one of single samples: averages over batches count however short they are."
     if len(found.layers) < layers:
         yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are left out: another kind of layer stands in attention's place."
     if found.model.dead:

@@ -6,6 +6,7 @@ and its answer are taken, what a system says standing before the question.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +14,7 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
-from analyzers.errors import InvalidData, InvalidReference, LimitExceeded
+from analyzers.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.rows import ENDINGS, read_rows
 
@@ -65,11 +66,17 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
         reference = parse_reference(source, local=False)
     except InvalidReference:
         reference = None
+    here = ""
+    if access.local and os.path.exists(source):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
+        here = f" What lies at {quoted(source, 200)} on this machine is no file of pairs, which ends in {', '.join(ENDINGS)}."
     if reference is None or reference.kind != "hub":
-        raise InvalidData(f"{quoted(source)} is no data: give {choices} or the id of a dataset, org/name.")
+        raise InvalidData(f"{quoted(source)} is no data: give {choices} or the id of a dataset, org/name.{here}")
     from analyzers.checkpoints.hub import open_hub
 
-    return open_hub(reference.name, reference.revision, access, kind="datasets")
+    try:
+        return open_hub(reference.name, reference.revision, access, kind="datasets")
+    except (CheckpointError, HubError) as error:
+        raise type(error)(f"{error}{here}") from None
 
 
 def _pairs(repository: Repository, limit: int) -> tuple[Pair, ...]:

@@ -239,6 +239,14 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     assert any("cut off after 40 tokens" in note for note in found.notes)
 
 
+def test_a_floor_is_one_of_single_samples_and_that_is_said(analysed: Analysed) -> None:
+    plain, floored = analysed(), analysed(floor=1.5)
+    assert floored.model.pairs < plain.model.pairs
+    assert floored.batch_curve == plain.batch_curve != ()
+    note = "The floor is one of single samples: averages over batches count however short they are."
+    assert note in floored.notes and note not in plain.notes
+
+
 def test_identical_samples_never_conflict() -> None:
     found = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:1] * 4))
     assert found.model.conflict_rate == 0 and found.model.mean_cosine == pytest.approx(1, abs=1e-5)

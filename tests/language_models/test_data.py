@@ -213,6 +213,22 @@ def test_what_is_no_source(source: str, access: Access, sentence: str) -> None:
         instruction_pairs(source, access, 9)
 
 
+@pytest.mark.parametrize(("source", "said"), [("./pairs.csv", "is no data"), ("mine/pairs", "mine/pairs was not found on the Hub")])
+def test_what_lies_here_and_is_no_file_of_pairs(
+    source: str, said: str, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / source
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("a,b")
+    here = rf' What lies at "{source}" on this machine is no file of pairs, which ends in \.parquet, \.jsonl, \.json\.'
+    with pytest.raises(MantissaError, match=f"{said}.*{here}$"):
+        instruction_pairs(source, HERE, 9)
+    with pytest.raises(MantissaError, match=said) as caught:
+        instruction_pairs(source, Access(), 9)
+    assert "this machine" not in str(caught.value)  # a visitor is told nothing of it
+
+
 def test_a_dataset_without_rows(hub: LocalHub) -> None:
     hub.add("org/empty", {"README.md": b"", "image.png": b""}, kind="dataset")
     with pytest.raises(InvalidData, match="no file of JSON lines, JSON or Parquet"):

@@ -160,9 +160,9 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
-        except NoWeights:
+        except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                raise
+                raise NoWeights(f"{error}{_passed_over(repository)}") from None
             weights = WeightFiles(())
     files, headers = _read_headers(repository, weights.paths)
     try:
@@ -324,6 +324,16 @@ def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[
                 holder[tensor.name] = place
         groups.update(holder.keys())
     return any(count > 1 for count in groups.values())
+
+
+def _passed_over(repository: Repository) -> str:
+    """What in a folder without weights looks like some, and cannot be read."""
+    path = next(filter(is_weights, repository.unreadable), None) if isinstance(repository, LocalRepository) else None
+    if path is None:
+        return ""
+    shown = os.fsencode(path).decode(errors="backslashreplace")
+    why = "is no file: it may be a link to nothing" if shown == path else "holds bytes in its name that are no UTF-8: rename it"
+    return f" {quoted(shown, 200)} {why}."
 
 
 def _compare_index(

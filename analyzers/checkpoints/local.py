@@ -150,7 +150,8 @@ class LocalRepository:
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a path of the user's.
     Links to files are followed (the Hub's cache is made of them), links to folders are not, hidden names are skipped.
-    ``single_file`` tells which of the two it is. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    ``single_file`` tells which of the two it is; ``unreadable`` are paths of what is no file, such as links to nothing, and those whose
+    names are no UTF-8, which could stand in no report. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     def __init__(self, path: str | Path, ref: str | None = None) -> None:
@@ -158,6 +159,7 @@ class LocalRepository:
         self._location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
         self._ref = ref
         self._commit: str | None = None
+        self.unreadable: list[str] = []
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
@@ -236,12 +238,16 @@ class LocalRepository:
                             "(MANTISSA_REPOSITORY_FILES): name the folder of one checkpoint."
                         )
                     path = f"{folder}/{entry.name}" if folder else entry.name
-                    if entry.name.startswith(".") or not _is_text(path):
+                    if entry.name.startswith("."):
                         continue
-                    if entry.is_dir(follow_symlinks=False):
+                    if not _is_text(path):
+                        self.unreadable.append(path)
+                    elif entry.is_dir(follow_symlinks=False):
                         folders.append(path)
                     elif entry.is_file():
                         files[path] = entry.stat().st_size
+                    elif not entry.is_dir():
+                        self.unreadable.append(path)
         return dict(sorted(files.items()))
 
     def _hash(self) -> str:

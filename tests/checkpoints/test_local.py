@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,36 @@ def test_paths_are_closed_to_the_web(tmp_path: Path) -> None:
     _save(tmp_path / "model.safetensors", a=3)
     with pytest.raises(InvalidReference, match="command line only"):
         open_checkpoint(str(tmp_path), Access())
+
+
+def _save_here(folder: Path, name: bytes) -> None:
+    _save(folder / "model.safetensors", a=3)
+    os.rename(folder / "model.safetensors", os.path.join(os.fsencode(folder), name))  # noqa: PTH104, PTH118 - names of bytes
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda folder: (folder / "model.safetensors").symlink_to("/nowhere"),
+            '"model.safetensors" is no file: it may be a link to nothing.',
+        ),
+        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors" is no file: it may be a link to nothing.'),
+        (
+            lambda folder: _save_here(folder, b"mod\xff.safetensors"),
+            '"mod\\xff.safetensors" holds bytes in its name that are no UTF-8: rename it.',
+        ),
+        (lambda folder: (folder / "notes").symlink_to("/nowhere"), ""),
+    ],
+)
+def test_what_looks_like_weights_and_cannot_be_read_is_named(make: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(NoWeights) as caught:
+        open_checkpoint(str(tmp_path), _LOCAL)
+    assert str(caught.value).partition("are needed.")[2].strip() == sentence
+    _save(tmp_path / "other.safetensors", a=3)
+    with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
+        assert checkpoint.parameters == 3
 
 
 def test_sharded_checkpoint(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ class Tokenizer:
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
         named = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
-        self._process = Bounded()
+        with _explained("The tokenizer"):
+            self._process = Bounded()
         try:
             with _explained("The tokenizer"):
                 described = self._process.ask("open", folder=str(folder), config=named)

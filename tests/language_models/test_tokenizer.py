@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -162,6 +164,13 @@ def test_a_process_that_breaks_off_is_told_and_replaced(run: Run) -> None:
     assert run(byte_tokenizer()).encode("abc").token_ids
 
 
+def test_a_process_that_never_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    os.kill(forks(), signal.SIGKILL)
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+    with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer cannot be used: running it broke off\.$"):
+        Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
+
+
 def test_it_sees_no_secrets_and_ends_with_its_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     os.kill(forks(), signal.SIGKILL)
@@ -192,9 +201,13 @@ def test_many_at_once() -> None:
 
 def forks() -> int:
     """The process that the others are forked from."""
-    bounded_process.prepare()
-    (found,) = [each for each in children_of(os.getpid()) if "bounded_process" in Path(f"/proc/{each}/cmdline").read_text()]
-    return found
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        bounded_process.prepare()  # one that was killed is there for a moment still, without a command line
+        for each in children_of(os.getpid()):
+            if "bounded_process" in Path(f"/proc/{each}/cmdline").read_text():
+                return each
+    raise TimeoutError
 
 
 def children_of(process: int) -> list[int]:

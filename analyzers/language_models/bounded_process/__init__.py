@@ -124,8 +124,9 @@ class _Forks:
 
     def _close(self) -> None:
         if self._channel is not None:
-            self._channel.close()  # which ends it
+            self._channel.close()
         if self._process is not None:
+            self._process.kill()  # it would end by itself, but not before it has loaded everything
             self._process.wait()
         self._channel = self._process = None
 

@@ -61,9 +61,12 @@ class Bounded:
             raise ProgramFailed("seconds") from None
         except OSError:
             raise ProgramFailed("broke off") from None
-        if not line.endswith(b"\n"):
-            raise ProgramFailed("bytes" if len(line) == _ANSWER_BYTES else "broke off")
-        answer = json.loads(line)
+        if len(line) == _ANSWER_BYTES:
+            raise ProgramFailed("bytes")
+        try:
+            answer = json.loads(line)
+        except ValueError:  # it ended as it wrote, or before
+            raise ProgramFailed("broke off") from None
         if "failed" in answer:
             raise ProgramFailed(answer["failed"], str(answer.get("why", "")))
         return answer["answer"]

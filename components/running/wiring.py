@@ -30,6 +30,12 @@ _FILLING = (
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
 _QUERY_KEYS = 1_000
+# A form may be longer than the screen: what came of it is shown to whoever is still above. A frame leaves the page around it alone.
+_SHOW = (
+    "() => { const status = document.querySelector('#m-status'); "
+    "if (window.top === window && status?.getBoundingClientRect().bottom > innerHeight - 100) status.scrollIntoView({block: 'nearest', "
+    "behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth'}) }"
+)
 
 
 def wire_runs(
@@ -69,6 +75,7 @@ def wire_runs(
     started = []
     for start, work in starts:
         done = start.then(work, fields, everything, concurrency_limit=lane.limit, concurrency_id=lane.name, **QUIET)
+        done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [runs.status, *runs.state()], everything, queue=False, **QUIET)
         started.append(done)
     # an event that cancels others gets no inputs: what was reached is shown by the next

@@ -48,6 +48,21 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     fits(page, ("Energy", "By loss", "Cost", "Share"), dark=False)
 
 
+def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page: OpenPage, offline: str) -> None:
+    """The form is two screens high, and the progress stands below it."""
+    page = open_page(f"{offline}/exit?{_query(training_steps=400, seed=5)}", width=390)
+    expect(page.locator("#m-status progress")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("scrollY") == 0
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    page = open_page(f"{offline}/exit?{_query(seed=6)}", width=390)
+    shown(page, MODEL)
+    expect(page.locator("#m-result").get_by_text(MODEL).first).to_be_in_viewport(ratio=1)
+    page = open_page(f"{offline}/exit?model=sample:none", width=390)
+    expect(page.locator("#m-status .m-error")).to_be_in_viewport(ratio=1)
+
+
 def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(f"{offline}/exit?{_query()}")
     shown(page, MODEL)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -179,10 +180,20 @@ def test_it_sees_no_secrets_and_ends_with_its_connection(run: Run, monkeypatch: 
     assert b"PATH=" in environment and b"hf_secret" not in environment
     assert children_of(forks())
     tokenizer.close()
-    until = time.monotonic() + 30
-    while children_of(forks()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    gone()
+
+
+def test_what_computes_for_nobody_ends(run: Run) -> None:
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    tokenizer = run(byte_tokenizer(chat_template=endless))
+    with ThreadPoolExecutor(1) as thread:
+        laid_out = thread.submit(tokenizer.lay_out, CONVERSATIONS)
+        time.sleep(0.5)
+        assert children_of(forks())
+        tokenizer._process._connection.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(InvalidCheckpoint, match="running it broke off"):
+            laid_out.result()
+    gone()
 
 
 def test_many_at_once() -> None:
@@ -197,6 +208,14 @@ def test_many_at_once() -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(tokens, lengths))
     assert found == [tokens(length) for length in lengths] and len(set(found)) == len(lengths)
+
+
+def gone() -> None:
+    """Wait until no process is left that was forked."""
+    until = time.monotonic() + 10
+    while children_of(forks()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def forks() -> int:

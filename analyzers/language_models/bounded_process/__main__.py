@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -14,6 +15,8 @@ sys.modules["torch"] = cast(Any, None)  # so that transformers does without it: 
 
 from analyzers.language_models.bounded_process.programs import Programs  # noqa: E402
 
+# How often it is looked whether a process has ended, or nobody waits for it any more.
+_LOOK_MS = 50
 _ENDED = {signal.SIGPROF: "seconds", signal.SIGABRT: "bytes", signal.SIGKILL: "bytes"}
 
 
@@ -35,7 +38,7 @@ def main() -> None:
 
 
 def _watch(connection: socket.socket) -> None:
-    """Have a process answer, and say what ended it if it did not end by itself."""
+    """Have a process answer, for as long as somebody listens, and say what ended it if it did not end by itself."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     connection.sendall(b"\n")  # here it is
     process = os.fork()
@@ -43,7 +46,12 @@ def _watch(connection: socket.socket) -> None:
         with suppress(OSError), connection.makefile("rwb") as lines:
             _answer(cast(BinaryIO, lines))
         os._exit(0)
-    _, status = os.waitpid(process, 0)
+    closed = select.poll()
+    closed.register(connection, 0)  # what is always told: that the other side has closed it
+    while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0):
+        if closed.poll(_LOOK_MS):
+            os.kill(process, signal.SIGKILL)
+    status = ended[1]
     if os.WIFSIGNALED(status):
         connection.sendall(_line(failed=_ENDED.get(signal.Signals(os.WTERMSIG(status)), "broke off")))
 

@@ -8,6 +8,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from gradio.route_utils import FnIndexInferError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -186,6 +187,8 @@ class Guard:
             if begun:
                 raise
             await PlainTextResponse(sentence(error), 503)(scope, receive, guarded)
+        except FnIndexInferError:
+            await PlainTextResponse("There is no such endpoint: /gradio_api/info lists them.", 404)(scope, receive, guarded)
 
 
 def middleware() -> list[Middleware]:

@@ -150,6 +150,14 @@ def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str)
     assert re.search(rf"{needed} values? (are|is) needed here", said) and "Traceback" not in said
 
 
+def test_an_endpoint_that_is_not_there(offline: str) -> None:
+    for name in ("nothing", "inspect%00", "..%2f..%2fetc"):
+        assert _status(f"{offline}/gradio_api/call/{name}", {"data": []}) in (
+            (404, b"There is no such endpoint: /gradio_api/info lists them."),
+            (404, b'{"detail":"Not Found"}'),
+        )
+
+
 def test_who_fills_one_lane_leaves_room_in_the_others(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, MANTISSA_QUEUE="3") as url:
         asked = Client(url, verbose=False)
@@ -158,7 +166,7 @@ def test_who_fills_one_lane_leaves_room_in_the_others(tmp_path: Path) -> None:
         calls = [_status(f"{url}/gradio_api/call/conflict", data) for _ in range(12)]
         taken = [answer for status, answer in calls if status == 200]
         assert 3 <= len(taken) < 12 and {status for status, _ in calls} == {200, 503}
-        assert calls[-1][1] == b'{"detail":"Too many calls are waiting already (3 calls): try again in a minute."}'
+        assert calls[-1][1] == b'{"detail":"Too many calls are waiting already: try again in a minute."}'
         assert asked.predict(model="sample:tiny-bf16", api_name="/consensus") is not None
         assert asked.predict(model="sample:tiny-bf16", api_name="/inspect")["checkpoint"]["ref"] == "sample:tiny-bf16"
         for call in taken:

@@ -125,7 +125,10 @@ class _Work:
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
         yield Progress(done=done, total=total, unit="layers", note=f"{what}: running the model")
         collected = Collector(len(self.encoded), self.settings)
-        passed = run(model, self.batch, units, checkpointing=request.checkpointing, loss=request.loss, masks=masks)
+        # Layers with a top-k FFN go the same way in both runs: what differs between them is the choice of neurons alone.
+        passed = run(
+            model, self.batch, units, checkpointing=request.checkpointing, loss=request.loss, masks=masks, by_autograd=self.converted
+        )
         for capture in passed:
             before = len(collected.layers)
             collected.add(capture)

@@ -20,9 +20,9 @@ from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
-from analyzers.gradient_conflict.side_by_side import side_by_side
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
+from analyzers.language_models.side_by_side import side_by_side
 
 ALL = "all"
 

@@ -5,6 +5,7 @@ Axes: T tokens, S samples, F units, d width of a block's inputs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
 
@@ -49,7 +50,8 @@ def product(rows: int, inner: int, columns: int, itemsize: int) -> Cost:
     return Cost(2 * rows * inner * columns, 0, itemsize * (rows * inner + inner * columns + rows * columns))
 
 
-def direct(shape: Shape, chunks: Sequence[int]) -> Cost:
+@lru_cache(64)  # layers of a model are of the same shape
+def direct(shape: Shape, chunks: tuple[int, ...]) -> Cost:
     """Per-sample gradients, then their products, all S^2 of them: a GPU makes all. chunks: units at a time."""
     samples, cost = len(shape.counts), Cost()
     for units in chunks:
@@ -62,7 +64,8 @@ def direct(shape: Shape, chunks: Sequence[int]) -> Cost:
     return cost
 
 
-def tokens(shape: Shape, chunks: Sequence[int]) -> Cost:
+@lru_cache(64)
+def tokens(shape: Shape, chunks: tuple[int, ...]) -> Cost:
     """Products between tokens, once for each input, then weighed by what each unit got at the two tokens."""
     cost = Cost()
     for count, later in zip(shape.counts, remaining(shape.counts), strict=True):

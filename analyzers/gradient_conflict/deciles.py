@@ -12,7 +12,7 @@ from torch import Tensor
 
 from analyzers.base import Interval
 from analyzers.gradient_conflict.jackknife import FEWEST, FloatArray, half_width
-from analyzers.gradient_conflict.pairs import Pairs
+from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
 from analyzers.gradient_conflict.summaries import DecileRow
 
 DECILES = 10
@@ -55,13 +55,9 @@ class Deciles:
 
     def of(self, units: slice, pairs: Pairs) -> FloatArray:
         """(3, deciles, S): what a chunk of its neurons brings."""
-        measured = torch.from_numpy(self._measured).to(pairs.gram)
-        counted = pairs.counted.to(pairs.gram.dtype) * measured
-        each = counted * (counted.sum(1, keepdim=True) - counted)
-        below = (pairs.below(self._gamma) @ measured) * counted
-        similarity = (pairs.similarity() @ measured) * counted - counted
-        members = self._of_neuron[units].to(pairs.gram.dtype).t()
-        found: FloatArray = torch.stack([members @ each, members @ below, members @ similarity]).double().cpu().numpy()
+        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
+        sums = (_compiled_sums if compiled else _torch_sums)(pairs, self._measured, self._gamma)
+        found: FloatArray = (self._of_neuron[units].to(sums.dtype).t() @ sums).double().cpu().numpy()
         return found
 
     def rows(self) -> tuple[DecileRow, ...]:
@@ -92,3 +88,21 @@ class Deciles:
         estimate = float(found.sum() / pairs.sum())
         half = half_width((found.sum() / 2 - found[chosen]) / left)
         return Interval(estimate=estimate, low=max(0.0, estimate - half), high=min(1.0, estimate + half))
+
+
+def _compiled_sums(pairs: Pairs, measured: FloatArray, gamma: float) -> Tensor:
+    """(3, n, S): of each neuron and measured sample the pairs with others, those in conflict, and their similarities."""
+    from analyzers.numerics.grams import sum_over_others
+
+    grams = pairs.gram.contiguous().numpy()
+    return torch.from_numpy(sum_over_others(grams, SMALLEST_SQUARE, pairs.floor, gamma, measured.astype(np.float32)))
+
+
+def _torch_sums(pairs: Pairs, measured: FloatArray, gamma: float) -> Tensor:
+    """The same, in any dtype and on any device."""
+    chosen = torch.from_numpy(measured).to(pairs.gram)
+    counted = pairs.counted.to(pairs.gram.dtype) * chosen
+    each = counted * (counted.sum(1, keepdim=True) - counted)
+    below = (pairs.below(gamma) @ chosen) * counted
+    similarity = (pairs.similarity() @ chosen) * counted - counted
+    return torch.stack([each, below, similarity])

@@ -27,10 +27,22 @@ class Pairs:
     """
 
     def __init__(self, gram: Tensor, floor: float = 0.0) -> None:
-        self.gram = gram
-        self.squares = gram.diagonal(dim1=1, dim2=2)
-        self.norms = self.squares.clamp(min=0).sqrt()
-        self.counted = (self.squares > SMALLEST_SQUARE) & (self.norms >= floor)
+        self.gram, self.floor = gram, floor
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """(n, S)."""
+        return self.gram.diagonal(dim1=1, dim2=2)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """(n, S)."""
+        return self.squares.clamp(min=0).sqrt()
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """(n, S): whether a sample has a norm that counts."""
+        return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor)
 
     @cached_property
     def _inverse(self) -> Tensor:

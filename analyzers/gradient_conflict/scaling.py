@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from analyzers.language_models.layer_capture import Block
+from analyzers.language_models.side_by_side import shares, side_by_side
 
 # The largest product left[t, n] right[t, i] is brought to about 2^30. Sums of it over 2^13 tokens, squared and summed over 2^14 inputs and
 # 2^15 units, stay below 2^127; products that are 2^-80 of it have squares that float32 still holds.
@@ -39,8 +40,11 @@ class Scaling:
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> "Scaling":
         """For blocks whose Gram matrices are to be added."""
-        rights = {id(block.right): _largest(block.right) for block in blocks}
-        lefts = [_largest(block.left) for block in blocks]
+        of_rights = {id(block.right): block.right for block in blocks}
+        unknown = [block.left for block in blocks if block.largest is None]
+        found = iter(_largest([*of_rights.values(), *unknown]))
+        rights = {key: next(found) for key in of_rights}
+        lefts = [next(found) if block.largest is None else block.largest for block in blocks]
         if not all(map(math.isfinite, (*rights.values(), *lefts))):
             return cls(finite=False)
         powers = {key: _power(value) for key, value in rights.items()}
@@ -60,12 +64,22 @@ def scaled(numbers: Tensor, power: int, dtype: torch.dtype) -> Tensor:
     return numbers.to(dtype) * 2.0**power if power else numbers.to(dtype)
 
 
-def _largest(numbers: Tensor) -> float:
-    """Of their magnitudes; NaN if one is."""
-    if not numbers.numel():
-        return 0.0
-    low, high = torch.aminmax(numbers)
-    return float(torch.maximum(-low, high))
+def _largest(matrices: Sequence[Tensor]) -> list[float]:
+    """Of the magnitudes in each; NaN where one is."""
+    device = matrices[0].device
+    pieces = [(number, here) for number, matrix in enumerate(matrices) for here in shares(len(matrix), device)]
+
+    def of_piece(piece: tuple[int, slice]) -> float:
+        numbers = matrices[piece[0]][piece[1]]
+        if not numbers.numel():
+            return 0.0
+        low, high = torch.aminmax(numbers)
+        return float(torch.maximum(-low, high))
+
+    found = [0.0] * len(matrices)
+    for (number, _), largest in zip(pieces, side_by_side(of_piece, pieces, device, len(pieces)), strict=True):
+        found[number] = largest if math.isnan(largest) or largest > found[number] else found[number]
+    return found
 
 
 def _power(magnitude: float) -> int:

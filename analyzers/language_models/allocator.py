@@ -9,24 +9,28 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_MMAP_THRESHOLD = -3  # of mallopt
-_FROM = 8 << 20  # bytes; smaller blocks are used again while a layer lasts
-_USUAL = 32 << 20  # the most that glibc's own rule comes to
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of mallopt
+_AT_END = 32 << 20  # bytes that may stay free at the end of a heap
+_USUAL = 32 << 20, 64 << 20  # the most that glibc's own rules come to
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _mallopt, _trim = getattr(_libc, "mallopt", None), getattr(_libc, "malloc_trim", None)
 
 
 @contextmanager
-def given_back() -> Iterator[None]:
-    """Meanwhile large blocks are the system's again once they are freed, in the whole process. Nothing happens without glibc."""
+def given_back(least: int) -> Iterator[None]:
+    """Meanwhile blocks of ``least`` bytes or more are the system's again once they are freed, in the whole process; smaller ones are used
+    again. Nothing happens without glibc.
+    """
     if _mallopt is not None:
-        _mallopt(_MMAP_THRESHOLD, _FROM)
+        _mallopt(_MMAP_THRESHOLD, least)
+        _mallopt(_TRIM_THRESHOLD, _AT_END)
     try:
         yield
     finally:
         if _mallopt is not None:
-            _mallopt(_MMAP_THRESHOLD, _USUAL)
+            for rule, usual in zip((_MMAP_THRESHOLD, _TRIM_THRESHOLD), _USUAL, strict=True):
+                _mallopt(rule, usual)
 
 
 def give_back() -> None:

@@ -7,9 +7,10 @@ and with checkpointing a layer is simply run again from its leaf, in evaluation 
 Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal, cast
 
 import torch
@@ -21,8 +22,9 @@ from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.head import losses_and_gradient
-from analyzers.language_models.layer_capture import LayerCapture, Places, capture_dense, capture_experts, merged
+from analyzers.language_models.layer_capture import Brought, LayerCapture, Places, capture_dense, capture_experts, merged
 from analyzers.language_models.not_finite import not_finite
+from analyzers.language_models.plain_layer import Kept, PlainLayer
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 
@@ -31,39 +33,84 @@ _NO_MASKS: Mapping[int, Mask] = {}
 PART_TOKENS = 1024
 """Tokens, with padding, that go through a layer together under checkpointing (at least one sample's): enough for full speed."""
 
+# Bytes from which on a block that is freed under checkpointing is given back at once.
+_BLOCKS, _PLAIN_BLOCKS = 8 << 20, 4 << 20
 
-@dataclass(slots=True)
+
+@dataclass(eq=False, slots=True)
 class _Stage:
-    """One layer of the pass. came: what came to it, with the way back; leaf: the same, cut off; gone: what went on from it, cut off.
+    """One layer of the pass, by autograd. came: what came to it, with the way back; gone: what went on from it, cut off.
 
-    output: its result, None with checkpointing, where ``again`` computes it.
+    leaf: what came, cut off; output: its result, None with checkpointing, where ``again`` computes it.
     """
 
     came: Tensor
-    leaf: Tensor
     gone: Tensor
+    leaf: Tensor
     output: Tensor | None
     again: Callable[[], Tensor]
+
+    def backward(self, recording: Recording, layer: int, gradient: Tensor, further: bool) -> Brought:
+        """From the gradient of what went on; ``further``: to what came. Uses the stage up."""
+        if self.output is None:
+            with torch.enable_grad(), recording.attached((layer,)), running():
+                self.output = self.again()
+        passed, routed = recording.take(layer)
+        edges: list[GradientEdge] = [each.output for each in passed.values()]
+        edges += [edge for each in routed.values() for edge in (each.preactivation, each.output)]
+        # What came to the first layer is of no interest: the way there ends at its units.
+        wanted = [*edges, self.leaf] if further else edges
+        arrived = list(torch.autograd.grad(self.output, cast(Any, wanted), gradient)) if wanted else []
+        came = arrived.pop() if further else None
+        of_experts = arrived[len(passed) :]
+        through = zip(routed.items(), of_experts[::2], of_experts[1::2], strict=True)
+        return Brought(
+            came,
+            {module: each.given for module, each in passed.items()},
+            dict(zip(passed, arrived, strict=False)),
+            routed={module: (each, before, after) for (module, each), before, after in through},
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _PlainStage:
+    """One layer of the pass, by hand. kept: None with checkpointing, where it is run again."""
+
+    came: Tensor
+    gone: Tensor
+    layer: PlainLayer
+    turns: tuple[Tensor, Tensor]
+    kept: Kept | None
+    lengths: Sequence[int]
+
+    def backward(self, recording: Recording, layer: int, gradient: Tensor, further: bool) -> Brought:
+        """As `_Stage`."""
+        with torch.no_grad():
+            return self.layer.backward(self.came, self.turns, self.kept, self.lengths, gradient, further)
 
 
 class Run:
     """A forward pass whose backward pass is still to come; made by `run`. ``losses`` (S,) is what is differentiated."""
 
-    def __init__(self, model: nn.Module, batch: Batch, recording: Recording, checkpointing: bool, loss: Loss) -> None:
+    def __init__(
+        self, model: nn.Module, batch: Batch, recording: Recording, plain: Sequence[PlainLayer | None], checkpointing: bool, loss: Loss
+    ) -> None:
         self._recording = recording
         self._places = Places(batch)
-        self._stages: list[_Stage] = []
-        self.losses, self._gradient = self._forward(model, batch, checkpointing, loss)
+        self._stages: list[_Stage | _PlainStage] = []
+        self.losses, self._gradient = self._forward(model, batch, plain, checkpointing, loss)
 
-    def _forward(self, model: nn.Module, batch: Batch, checkpointing: bool, loss: Loss) -> tuple[Tensor, Tensor]:
+    def _forward(
+        self, model: nn.Module, batch: Batch, plain: Sequence[PlainLayer | None], checkpointing: bool, loss: Loss
+    ) -> tuple[Tensor, Tensor]:
         """The losses, and the gradient of their sum that comes to the last layer."""
         recording = self._recording
         decoder = cast(Any, model).get_decoder()
         layers = decoder_layers(model)
         with torch.enable_grad(), ExitStack() as stack:
             stack.enter_context(recording.attached(range(len(layers))))
-            for layer in layers:
-                stack.enter_context(self._cut(layer, checkpointing))
+            for layer, same in zip(layers, plain, strict=True):
+                stack.enter_context(self._cut(layer, checkpointing, same))
             # No attention mask: nothing real looks at padding on the right, and a row of which all is masked can become NaN.
             # The last column predicts nothing.
             with running():
@@ -83,38 +130,34 @@ class Run:
         """Through the last of the stages that are left."""
         stage = self._stages.pop()
         layer = len(self._stages)
-        if stage.output is None:
-            with torch.enable_grad(), self._recording.attached((layer,)), running():
-                stage.output = stage.again()
-        passed, routed = self._recording.take(layer)
-        edges: list[GradientEdge] = [each.output for each in passed.values()]
-        edges += [edge for each in routed.values() for edge in (each.preactivation, each.output)]
-        # What came to the first layer is of no interest: the way there ends at its units.
-        wanted = [*edges, stage.leaf] if self._stages else edges
-        arrived = list(torch.autograd.grad(stage.output, cast(Any, wanted), self._gradient)) if wanted else []
-        if self._stages:
-            self._gradient = arrived.pop()
+        brought = stage.backward(self._recording, layer, self._gradient, bool(self._stages))
+        if brought.gradient is not None:
+            self._gradient = brought.gradient
             if stage.came is not self._stages[-1].gone:
                 (self._gradient,) = torch.autograd.grad(stage.came, self._stages[-1].gone, self._gradient)
-        del stage, edges, wanted
+        del stage
         units = self._recording.layers.get(layer, ())
-        of_modules = dict(zip(passed, arrived, strict=False))
-        of_experts = arrived[len(passed) :]
-        for (module, each), before, after in zip(routed.items(), of_experts[::2], of_experts[1::2], strict=True):
+        for module, routed in brought.routed.items():
             members = [unit for unit in units if isinstance(unit, FFN) and unit.experts is module]
-            yield from capture_experts(members, each, before, after, self._places)
-        dense = [capture_dense(unit, passed, of_modules, self._places) for unit in units if unit.maps]
-        del passed, routed, arrived, of_modules, of_experts
+            yield from capture_experts(members, *routed, self._places)
+        dense = [capture_dense(unit, brought, self._places) for unit in units if unit.maps]
+        del brought
         while dense:  # each is the caller's alone, who may free what is in it
             yield dense.pop(0)
 
     @contextmanager
-    def _cut(self, layer: nn.Module, checkpointing: bool) -> Iterator[None]:
-        """Inside, the layer starts from a leaf of its own and gives one to what follows."""
+    def _cut(self, layer: nn.Module, checkpointing: bool, plain: PlainLayer | None) -> Iterator[None]:
+        """Inside, the layer starts from a leaf of its own and gives one to what follows. plain: the layer itself, where it is."""
         forward, own = layer.forward, layer.__dict__.get("forward")
 
         def cut(*given: Any, **named: Any) -> Any:
             came: Tensor = given[0] if given else named["hidden_states"]
+            if plain is not None and plain.takes(named):
+                turns = named["position_embeddings"]
+                with torch.no_grad():
+                    output, kept = plain.forward(came, turns, not checkpointing)
+                self._stages.append(_PlainStage(came, output.requires_grad_(), plain, turns, kept, self._places.lengths))
+                return output
             leaf = came.detach().requires_grad_()
 
             def result() -> Any:
@@ -127,7 +170,7 @@ class Run:
                 results = result()
             output = _first(results)
             gone = output.detach().requires_grad_()
-            self._stages.append(_Stage(came, leaf, gone, None if checkpointing else output, again))
+            self._stages.append(_Stage(came, gone, leaf, None if checkpointing else output, again))
             return (gone, *results[1:]) if isinstance(results, tuple) else gone
 
         layer.forward = cut
@@ -146,30 +189,41 @@ class PartedRun:
     What a layer holds for its backward pass is held for one part alone; captures and losses are those of the whole batch.
     """
 
-    def __init__(self, model: nn.Module, batch: Batch, units: Sequence[Units], loss: Loss, masks: Mapping[int, Mask]) -> None:
+    def __init__(
+        self, model: nn.Module, batch: Batch, units: Sequence[Units], loss: Loss, masks: Mapping[int, Mask], by_autograd: Collection[int]
+    ) -> None:
         samples, length = batch.token_ids.shape
-        step = max(1, PART_TOKENS // max(1, length - 1))
+        plain = _plain_layers(model, Recording(units, masks), by_autograd)
+        step, self._least = max(1, PART_TOKENS // max(1, length - 1)), _BLOCKS
+        if all(plain):  # they hold little as they are, and in blocks that differ in size from what they need in passing
+            step, self._least = samples, _PLAIN_BLOCKS
         self._firsts = range(0, samples, step)
         self._parts: list[Run] = []
-        with given_back():
+        with given_back(self._least):
             for first in self._firsts:
                 here = slice(first, first + step)
                 part = Batch(batch.token_ids[here], batch.labels[here], batch.lengths[here])
                 shifted = {layer: _from(mask, first * (length - 1)) for layer, mask in masks.items()}
-                self._parts.append(Run(model, part, Recording(units, shifted), True, loss))
+                self._parts.append(Run(model, part, Recording(units, shifted), plain, True, loss))
         self.losses = torch.cat([part.losses for part in self._parts])
 
     def __iter__(self) -> Iterator[LayerCapture]:
         """Backward, as `Run`."""
         parts = [iter(part) for part in self._parts]
         before: int | None = None
-        with given_back():
+        with given_back(self._least):
             while found := [capture for part in parts if (capture := next(part, None)) is not None]:
                 layer = found[0].layer
-                if layer != before:
+                if layer != before and len(parts) > 1:
                     give_back()  # what the parts needed for their way through the layer; what the caller needs, the next one uses again
                     before = layer
                 yield merged(found, self._firsts)
+
+
+def _plain_layers(model: nn.Module, recording: Recording, by_autograd: Collection[int]) -> list[PlainLayer | None]:
+    """Of each layer whether it is run by hand: one that is plain, and of which nothing but an FFN as it is is recorded."""
+    by_hand = (number not in by_autograd and recording.only_ffn(number) for number in count())
+    return [PlainLayer.of(layer) if chosen else None for layer, chosen in zip(decoder_layers(model), by_hand, strict=False)]
 
 
 def _from(mask: Mask, start: int) -> Mask:
@@ -191,6 +245,7 @@ def run(
     checkpointing: bool = False,
     loss: Loss = "mean",
     masks: Mapping[int, Mask] = _NO_MASKS,
+    by_autograd: Collection[int] = (),
 ) -> Run | PartedRun:
     """Run a frozen causal language model over a batch; iterate the result for what the backward pass brings to each of ``units``.
 
@@ -199,12 +254,14 @@ def run(
     masks: by layer, of its FFNs: called with gate, up and their product, (.., F) each, and returns what is to enter down; gate after its
     activation, up what it is multiplied with, as the map gives it. Without a gate it is None, and product the activation of up. At last
     comes None: rows are tokens in order; or the token of each row: for all experts of a layer together, and for a part of the tokens with
-    checkpointing, under which it is called a second time.
+    checkpointing, under which it is called a second time. by_autograd: layers that are not to be run by hand though they could be, as none
+    with a mask is: what two runs bring then differs by their masks alone.
     Raises InvalidCheckpoint if a loss is not finite.
     """
     if checkpointing:
-        return PartedRun(model, batch, units, loss, masks)
-    return Run(model, batch, Recording(units, masks), False, loss)
+        return PartedRun(model, batch, units, loss, masks, by_autograd)
+    recording = Recording(units, masks)
+    return Run(model, batch, recording, _plain_layers(model, recording, by_autograd), False, loss)
 
 
 def _first(results: Any) -> Tensor:

@@ -5,15 +5,17 @@ from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
+from analyzers.language_models.side_by_side import side_by_side
 
 # One piece of the logits: all of them at once would be the largest tensor of the run. With fewer rows the head's weights would be read
 # over and over.
-_BYTES = 16 << 20
+_BYTES = 8 << 20
 _ROWS = 128
+# Pieces that several threads work on may take so much together.
+_TOGETHER = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,45 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
     gradient = torch.zeros_like(hidden)
     piece = _piece(model, kind)
     head, finish = cast(Any, model).get_output_embeddings(), LogitMap.of(model)
-    for first in range(0, len(targets), piece):
+
+    def some(first: int) -> tuple[Tensor, Tensor]:
         here = slice(first, first + piece)
         rows = hidden[samples[here], positions[here]].detach().requires_grad_()
         with torch.enable_grad():
             logits = finish(head(rows)).to(kind)
-            weighted = cross_entropy(logits, targets[here].to(logits.device), reduction="none").to(rows.device) * weights[samples[here]]
-            gradient[samples[here], positions[here]] = torch.autograd.grad(weighted.sum(), rows)[0]
-        losses.index_add_(0, samples[here], weighted.detach())
+        # None of the operations behind the logits needs them on the way back: their gradient can stand in their place.
+        of_logits = logits.detach()
+        weighted = _cross_entropy(of_logits, *(each.to(logits.device) for each in (targets[here], weights[samples[here]])))
+        gradient[samples[here], positions[here]] = torch.autograd.grad(logits, rows, of_logits)[0]
+        return samples[here], weighted.to(rows.device)
+
+    # What moves a head's weights to where they are needed does that for one caller at a time.
+    alone = type(head) is not nn.Linear or hasattr(head, "_hf_hook")
+    at_once = 1 if alone else max(1, _TOGETHER // _piece_bytes(model, kind))
+    for of_samples, weighted in side_by_side(some, range(0, len(targets), piece), hidden.device, at_once):
+        losses.index_add_(0, of_samples, weighted)
     return losses, gradient
 
 
+def _cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """(n,), the weighted cross-entropy of each row, whose gradient it puts in the place of ``logits`` (n, V)."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.is_contiguous():
+        from analyzers.numerics.layers import cross_entropy
+
+        return torch.from_numpy(cross_entropy(logits.numpy(), targets.numpy(), weights.numpy()))
+    logs, places = logits.log_softmax(1), targets[:, None]
+    torch.exp(logs, out=logits)
+    logits.scatter_add_(1, places, -torch.ones_like(places, dtype=logits.dtype)).mul_(weights[:, None])
+    return logs.gather(1, places)[:, 0].mul_(weights).neg_()
+
+
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """At most what `losses_and_gradient` takes in a model of that ``dtype``: a piece of the logits four times."""
-    kind = torch.promote_types(dtype, torch.float32)
-    return 4 * _piece(model, kind) * kind.itemsize * int(text_config(model).vocab_size)
+    """At most what `losses_and_gradient` takes in a model of that ``dtype``: its pieces of the logits four times."""
+    return 4 * max(_TOGETHER, _piece_bytes(model, torch.promote_types(dtype, torch.float32)))
+
+
+def _piece_bytes(model: nn.Module, kind: torch.dtype) -> int:
+    return _piece(model, kind) * kind.itemsize * int(text_config(model).vocab_size)
 
 
 def _piece(model: nn.Module, kind: torch.dtype) -> int:

@@ -3,8 +3,8 @@
 Axes: S samples, N tokens with padding, R rows routed to experts, T tokens that have a gradient, F units, d width.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +12,39 @@ from torch import Tensor, nn
 from analyzers.language_models.experts import Routed, gate_and_up
 from analyzers.language_models.ffn import FFN, Attention
 from analyzers.language_models.prompts import Batch
-from analyzers.language_models.recording import Passed
+from analyzers.language_models.side_by_side import shares, side_by_side
+from analyzers.numerics import layers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
     """One linear map's part in the gradients of units: of unit n in sample s it is ``sum_t left[t, n] right[t]`` over the t of s.
 
-    left: (T, F); right: (T, d), the same object for maps with the same input.
+    left: (T, F); right: (T, d), the same object for maps with the same input. largest: of the magnitudes in left (NaN if one is), where
+    that is known.
     """
 
     name: str
     left: Tensor
     right: Tensor
+    largest: float | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Brought:
+    """What a layer's backward pass brings. gradient: of what came to it, None where it goes no further.
+
+    given, gradients: what entered modules of its units, and the gradients of what they gave, (.., d) each. largest: of modules of an FFN
+    the largest magnitude on the side that has its neurons, where that is known. routed: passes through experts, each with the gradients of
+    its preactivation and its output. activity: as of `LayerCapture`, where that is known.
+    """
+
+    gradient: Tensor | None
+    given: dict[nn.Module, Tensor]
+    gradients: dict[nn.Module, Tensor]
+    largest: dict[nn.Module, float] = field(default_factory=dict)
+    routed: dict[nn.Module, tuple[Routed, Tensor, Tensor]] = field(default_factory=dict)
+    activity: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -63,14 +83,13 @@ class Places:
         return self._real
 
 
-def capture_dense(
-    unit: FFN | Attention, passed: Mapping[nn.Module, Passed], gradients: Mapping[nn.Module, Tensor], places: Places
-) -> LayerCapture:
-    """Of an FFN or an attention that every token goes through. gradients: of what came out of each module."""
-    arrived = {linear.module: gradients[linear.module].flatten(0, -2) for linear in unit.maps.values()}
+def capture_dense(unit: FFN | Attention, brought: Brought, places: Places) -> LayerCapture:
+    """Of an FFN or an attention that every token goes through."""
+    arrived = {linear.module: brought.gradients[linear.module].flatten(0, -2) for linear in unit.maps.values()}
     # A token whose output has no gradient has none before the activation either: nothing of it remains in any product.
     deciding = [arrived[unit.maps["down"].module]] if isinstance(unit, FFN) else list(arrived.values())
     rows = _with_gradient(deciding, places.real(deciding[0].device))
+    whole = len(rows) == len(deciding[0])
     taken: dict[tuple[int, torch.Size], Tensor] = {}
 
     def take(tensor: Tensor) -> Tensor:
@@ -81,16 +100,18 @@ def capture_dense(
 
     blocks = []
     for name, linear in unit.maps.items():
-        given, gradient = take(passed[linear.module].given), take(arrived[linear.module])
+        entered, gradient = take(brought.given[linear.module]), take(arrived[linear.module])
         gradient = gradient if linear.rows is None else gradient[:, linear.rows]
-        blocks.append(Block(name, given, gradient) if name == "down" else Block(name, gradient, given))
+        largest = brought.largest.get(linear.module) if whole else None  # what is left out may have had it
+        blocks.append(Block(name, entered, gradient, largest) if name == "down" else Block(name, gradient, entered, largest))
     sample = places.samples(rows)
     tokens = torch.tensor(places.lengths, device=rows.device)
     if isinstance(unit, Attention):
         return LayerCapture(unit.layer, None, sample, tuple(blocks), None, tokens)
-    activations = passed[unit.maps["down"].module].given.flatten(0, -2)
-    pieces = [activations[i * places.width :][:length] for i, length in enumerate(places.lengths)]
-    return LayerCapture(unit.layer, None, sample, tuple(blocks), _activity(pieces), tokens)
+    activity = brought.activity
+    if activity is None:
+        activity = _activity(brought.given[unit.maps["down"].module].flatten(0, -2), places)
+    return LayerCapture(unit.layer, None, sample, tuple(blocks), activity, tokens)
 
 
 def merged(pieces: list[LayerCapture], firsts: Sequence[int]) -> LayerCapture:
@@ -136,14 +157,34 @@ def _with_gradient(gradients: Sequence[Tensor], real: Tensor) -> Tensor:
     """Numbers of the rows that are not zero in all of them."""
     found = torch.zeros_like(real)
     for gradient in gradients:
-        found |= (gradient.amax(1) != 0) | (gradient.amin(1) != 0)  # NaN too; `any` takes five times as long
+        found |= _any(gradient)
     return (found & real).nonzero().flatten()
+
+
+def _any(rows: Tensor) -> Tensor:
+    """(N,), whether a row is not zero: also NaN."""
+    if _plain(rows):
+        return torch.from_numpy(layers.rows_with_any(rows.numpy()))
+    return (rows.amax(1) != 0) | (rows.amin(1) != 0)  # `any` takes five times as long
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor if len(rows) == len(tensor) else tensor[rows]
 
 
-def _activity(pieces: Iterable[Tensor]) -> Tensor:
-    """(S, F) from the activations of each sample: the sum of their magnitudes."""
-    return torch.stack([piece.abs().sum(0, dtype=torch.promote_types(piece.dtype, torch.float32)) for piece in pieces])
+def _activity(activations: Tensor, places: Places) -> Tensor:
+    """(S, F) from the activations (N, F): the sum of their magnitudes over each sample's tokens."""
+    kind = torch.promote_types(activations.dtype, torch.float32)
+
+    def of_samples(numbers: slice) -> list[Tensor]:
+        every = [activations[number * places.width :][: places.lengths[number]] for number in range(numbers.start, numbers.stop)]
+        return [torch.from_numpy(layers.magnitudes(each.numpy())) if _plain(each) else each.abs().sum(0, dtype=kind) for each in every]
+
+    parts = shares(len(places.lengths), activations.device)
+    found = side_by_side(of_samples, parts, activations.device, len(parts))
+    return torch.stack([each for part in found for each in part]).to(kind)
+
+
+def _plain(rows: Tensor) -> bool:
+    """Whether compiled loops take them."""
+    return rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous()

@@ -7,6 +7,7 @@ from analyzers.numerics.machine_code import Loop
 
 _gram_matrices = Loop("gram_kernels", "gram_matrices")
 _sum_over_units = Loop("gram_kernels", "sum_over_units")
+_sum_over_others = Loop("gram_kernels", "sum_over_others")
 _add_batches = Loop("gram_kernels", "add_batches")
 
 
@@ -31,6 +32,20 @@ def sum_over_units(
     return int(_sum_over_units(grams, smallest, floor, thresholds, sums, counts, *rooms)), sums, counts
 
 
+def sum_over_others(
+    grams: NDArray[np.float32], smallest: float, floor: float, threshold: float, chosen: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """(3, n, S): of each unit and chosen sample, over the other chosen ones, the pairs that count, those with a cosine below ``threshold``,
+    and their similarities.
+
+    grams: (n, S, S), symmetric; chosen: (S,), 1 or 0. What counts, cosines and similarities are those of `sum_over_units`.
+    """
+    units, samples = grams.shape[:2]
+    sums = np.empty((3, units, samples), np.float32)
+    _sum_over_others(grams, smallest, floor, threshold, chosen, sums, *np.empty((3, samples), np.float32))
+    return sums
+
+
 def add_batches(
     grams: NDArray[np.float32], members: NDArray[np.int64], smallest: float, threshold: float, sums: NDArray[np.float64]
 ) -> None:
@@ -49,4 +64,5 @@ def warm() -> None:
     one = np.ones((1, 1, 1), np.float32)
     gram_matrices(one, one.copy())
     sum_over_units(one, 0.0, 0.0, np.ones(5, np.float32))
+    sum_over_others(one, 0.0, 0.0, 0.0, np.ones(1, np.float32))
     add_batches(one, np.zeros((1, 1, 1), np.int64), 0.0, 0.0, np.zeros(3))

@@ -154,6 +154,16 @@ def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed)
     )
 
 
+def assert_alike(found: Measurement, other: Measurement) -> None:
+    """The same but for the order of additions: in one a layer was run by hand, in the other by autograd."""
+    assert len(found.layers) == len(other.layers)
+    for first, second in zip([found.model, *found.layers], [other.model, *other.layers], strict=True):
+        assert first.pairs == second.pairs and first.mean_cosine == pytest.approx(second.mean_cosine, abs=1e-6)
+        assert first.conflict_rate == pytest.approx(second.conflict_rate, abs=1e-3)
+        assert first.whole.noise_scale == pytest.approx(second.whole.noise_scale, rel=1e-4)
+    np.testing.assert_allclose(np.array(found.cosines.model, float), np.array(other.cosines.model, float), atol=1e-5)
+
+
 @pytest.mark.parametrize("change", [{"checkpointing": True}, {"attention": "eager"}])
 def test_how_it_is_computed_does_not_matter(analysed: Analysed, change: dict[str, Any]) -> None:
     first, other = analysed(), analysed(**change)
@@ -164,14 +174,16 @@ def test_how_it_is_computed_does_not_matter(analysed: Analysed, change: dict[str
 
 def test_top_k_of_the_whole_width_is_the_original(analysed: Analysed) -> None:
     found = analysed(ffn="topk", topk=1.0, topk_layers="all")
-    assert found.original is not None and measured(found) == measured(found.original) == measured(analysed())
+    assert found.original is not None and measured(found) == measured(found.original)
+    assert_alike(found.original, analysed())
     assert {row.conflict_rate for row in found.differences} == {0.0}
     assert found.ffn.topk is not None and found.ffn.topk.kept == 1
 
 
 def test_top_k_in_the_last_layer_stands_beside_the_original(analysed: Analysed) -> None:
     found, original = analysed(ffn="topk"), analysed()
-    assert found.original is not None and measured(found.original) == measured(original)
+    assert found.original is not None
+    assert_alike(found.original, original)
     assert found.ffn.topk is not None and (found.ffn.topk.layers, found.ffn.topk.kept) == ((3,), 20 / 160)
     last, before = found.layers[0], original.layers[0]
     assert last.pairs < before.pairs  # a neuron that a sample never keeps has no gradient in it

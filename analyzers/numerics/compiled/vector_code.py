@@ -299,6 +299,26 @@ def flat(context: Any, array: Any) -> Any:
 
 
 @intrinsic
+def float_of_bits(context: Any, bits: Any) -> Any:
+    """The float32 that 32 bits are."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], FLOAT32)
+
+    return types.float32(types.int32), build
+
+
+@intrinsic
+def bits_of_float(context: Any, number: Any) -> Any:
+    """The 32 bits of a float32."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], INT32)
+
+    return types.int32(types.float32), build
+
+
+@intrinsic
 def prefetch(context: Any, address: Any) -> Any:
     """`Code.prefetch` of an address, for loops that numba makes vectors of."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from analyzers.gradient_conflict.side_by_side import side_by_side
+from analyzers.language_models.side_by_side import side_by_side
 
 CPU = torch.device("cpu")
 

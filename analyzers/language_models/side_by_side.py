@@ -7,6 +7,7 @@ one core, take two thirds of the time, and far less where others use the cores t
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from threading import Barrier
 from typing import TypeVar
 
@@ -40,6 +41,13 @@ def side_by_side(work: Callable[[T], R], pieces: Sequence[T], device: torch.devi
     finally:
         for each in results:
             each.cancel()
+
+
+def shares(rows: int, device: torch.device) -> list[slice]:
+    """As many rows for each thread, for `side_by_side` work that goes over them once; on a GPU all of them."""
+    number = max(1, min(rows, torch.get_num_threads())) if device.type == "cpu" else 1
+    ends = [rows * part // number for part in range(number + 1)]
+    return [slice(*each) for each in pairwise(ends)]
 
 
 def _without_gradients(work: Callable[[T], R], piece: T) -> R:

@@ -19,7 +19,7 @@ from analyzers.gradient_conflict.cost import Cost, Route
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
-from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs, PairSums, Thresholds
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
 from analyzers.language_models.side_by_side import side_by_side
@@ -63,17 +63,13 @@ class UnitSums:
 
     def add(self, pairs: Pairs) -> None:
         """Take in a chunk."""
-        squares = torch.where(pairs.counted, pairs.squares, 0).double()
-        total = squares.sum(1)
-        live = squares[total > 0]
-        shares = live / live.sum(1, keepdim=True)
-        self.live += len(live)
-        self.dead += len(squares) - len(live)
-        if len(live):
-            top, sample = shares.max(1)
-            self.top_share += float(top.sum())
-            self.effective += float((1 / shares.square().sum(1)).sum())
-            self.leading += torch.bincount(sample, minlength=live.shape[1]).cpu().numpy()
+        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
+        live, top_share, effective, leading = (_compiled_shares if compiled else _torch_shares)(pairs)
+        self.live += live
+        self.dead += len(pairs.gram) - live
+        self.top_share += top_share
+        self.effective += effective
+        self.leading += leading
 
     def merge(self, other: "UnitSums") -> None:
         """Take in other units."""
@@ -161,11 +157,7 @@ class Collector:
     def _count(self, products: Products, units: slice, exponent: int, floors: Mapping[str, float]) -> "_Counted":
         """All that a chunk brings."""
         settings, weights, sums = self._settings, WeightSums(), {}
-
-        def weigh(_: str, gradients: Tensor) -> None:
-            weights.add(gradients, exponent)
-
-        grams = products.grams(units, weigh if settings.weights else None)
+        grams = products.grams(units, weights if settings.weights else None)
         for name, gram in grams.items():
             floor = floors.get(name, 0.0)
             sums[name] = PairSums.of(Pairs(gram, floor), settings.thresholds, floor, exponent)
@@ -200,6 +192,23 @@ class Collector:
         return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
 
 
+def _compiled_shares(pairs: Pairs) -> tuple[int, float, float, FloatArray]:
+    """What units bring to `UnitSums`: ``live``, ``top_share``, ``effective`` and ``leading``."""
+    from analyzers.numerics.grams import sum_shares
+
+    return sum_shares(pairs.gram.contiguous().numpy(), SMALLEST_SQUARE)
+
+
+def _torch_shares(pairs: Pairs) -> tuple[int, float, float, FloatArray]:
+    """The same, in any dtype and on any device."""
+    squares = torch.where(pairs.counted, pairs.squares, 0).double()
+    live = squares[squares.sum(1) > 0]
+    shares = live / live.sum(1, keepdim=True)
+    leading = torch.bincount(shares.argmax(1), minlength=squares.shape[1]) if len(live) else live.new_zeros(squares.shape[1])
+    top = float(shares.amax(1).sum()) if len(live) else 0.0
+    return len(live), top, float((1 / shares.square().sum(1)).sum()), leading.double().cpu().numpy()
+
+
 def _norms(products: Products, units: slice) -> dict[str, FloatArray]:
     """By block, those of a chunk that are not 0, and of all blocks together."""
     grams = products.grams(units)
@@ -209,8 +218,10 @@ def _norms(products: Products, units: slice) -> dict[str, FloatArray]:
 
 def _total(grams: Mapping[str, Tensor]) -> Tensor:
     first, *others = grams.values()
-    total = first.clone() if others else first
-    for gram in others:
+    if not others:
+        return first
+    total = first + others[0]
+    for gram in others[1:]:
         total += gram
     return total
 

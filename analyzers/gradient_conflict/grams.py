@@ -4,10 +4,12 @@ The gradient of unit n in sample s is g_s = sum over the tokens t of s of left[t
 *direct*, from the g_s of a few units at a time, or from products between *tokens*: sum over t of s, u of r of left[t, n] K[t, u] left[u, n]
 with K = right right^T, which blocks with the same right share. The gradients of a unit's blocks stand side by side: their Grams add.
 
+On a processor a loop of ours goes the direct route within the caches of a core, where it also looks at every single weight.
+
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from threading import local
@@ -20,8 +22,11 @@ from analyzers import limits
 from analyzers.gradient_conflict import cost
 from analyzers.gradient_conflict.cost import Cost, Route, Shape
 from analyzers.gradient_conflict.scaling import Scaling, scaled
+from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.not_finite import not_finite
+from analyzers.language_models.side_by_side import apart, shares, side_by_side
+from analyzers.numerics.gradients import Panels, WeightCounts, room_bytes, unit_grams
 
 # Matrices of a multiple of this many rows multiply fastest.
 _ALIGNED = 64
@@ -76,32 +81,40 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the Gram matrices of a group are made: the route, the units of each chunk, so many chunks ``at_once``, and what that costs."""
+    """How the Gram matrices of a group are made: the route, the units of each chunk, so many chunks ``at_once``, and what that costs.
+
+    compiled: by `numerics.gradients`, for each chunk on one core.
+    """
 
     route: Route
     chunks: tuple[int, ...]
     at_once: int
     cost: Cost
+    compiled: bool = False
 
 
 def plan(group: Group, chunk_bytes: int, route: Literal["auto"] | Route = "auto") -> Plan:
     """The cheaper route, or the one asked for, in chunks for which ``chunk_bytes`` suffice (if they do for one unit)."""
     shape, near = group.shape(), _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
     plans = {name: _plan(name, shape, chunk_bytes, near) for name in ("direct", "tokens") if route in ("auto", name)}
-    return min(plans.values(), key=lambda each: each.cost.weight)
+    found = min(plans.values(), key=lambda each: each.cost.weight)
+    if found.route == "direct" and group.device.type == "cpu" and group.dtype == torch.float32:
+        compiled = _plan("direct", shape, chunk_bytes, near, compiled=True)
+        return compiled if apart(group.device, compiled.at_once) else found
+    return found
 
 
-def _plan(route: Route, shape: Shape, chunk_bytes: int, near: int) -> Plan:
+def _plan(route: Route, shape: Shape, chunk_bytes: int, near: int, compiled: bool = False) -> Plan:
     samples = len(shape.counts)
     widest = samples * max(shape.widths) if route == "direct" else 2 * sum(shape.counts)
-    unit = shape.itemsize * (widest + (len(shape.widths) + _BESIDE) * samples**2)
+    unit = shape.itemsize * ((0 if compiled else widest) + (len(shape.widths) + _BESIDE) * samples**2)
     most = max(1, min(shape.units, chunk_bytes // unit, max(near // unit, _ALIGNED)))
     most -= most % _ALIGNED if most > _ALIGNED else 0
     size = -(-shape.units // -(-shape.units // most))  # chunks of about the same size
     size += -size % _ALIGNED if size > _ALIGNED else 0
     chunks = tuple(min(size, shape.units - first) for first in range(0, shape.units, size))
-    at_once = max(1, chunk_bytes // (unit * max(chunks, default=1)))
-    return Plan(route, chunks, at_once, (cost.direct if route == "direct" else cost.tokens)(shape, chunks))
+    at_once = max(1, chunk_bytes // (unit * max(chunks, default=1) + (room_bytes(samples) if compiled else 0)))
+    return Plan(route, chunks, at_once, (cost.direct if route == "direct" else cost.tokens)(shape, chunks), compiled)
 
 
 class Products:
@@ -110,9 +123,15 @@ class Products:
     def __init__(self, group: Group, planned: Plan) -> None:
         self.chunks = _slices(planned.chunks)
         self._group = group
-        self._direct = planned.route == "direct"
+        self._direct, self._compiled = planned.route == "direct", planned.compiled
         self._powers = {id(block.right): group.scaling.of_right(block.right, with_itself=not self._direct) for block in group.blocks}
-        self._rights = {id(block.right): scaled(block.right, self._powers[id(block.right)], group.dtype) for block in group.blocks}
+        rights = {id(block.right): block.right for block in group.blocks}
+        self._panels: dict[int, Panels] = {}
+        self._rights: dict[int, Tensor] = {}
+        if self._compiled:
+            self._panels = {key: _panels(right.to(group.dtype), group.counts, self._powers[key]) for key, right in rights.items()}
+        else:
+            self._rights = {key: scaled(right, self._powers[key], group.dtype) for key, right in rights.items()}
         self._rows = [(sample, own) for sample, own in enumerate(_slices(group.counts)) if group.counts[sample]]
         # Of each sample with itself and all behind it: the other half of the matrix is the same.
         self._between: dict[int, list[Tensor]] = {}
@@ -121,24 +140,34 @@ class Products:
         self._lengths = torch.tensor(group.counts, device=group.device)
         self._room = local()
 
-    def grams(self, units: slice, gradients: Callable[[str, Tensor], None] | None = None) -> dict[str, Tensor]:
+    def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
         """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: symmetric, float32 (float64 for captures in float64).
 
-        All are of gradients times 2^``group.scaling.exponent``. gradients: called with each block's name and per-sample gradients
-        (S, n, d), which it may overwrite, and which are gone afterwards; for a plan of the direct route.
+        All are of gradients times 2^``group.scaling.exponent``. To ``weights`` the single weights are added, on the direct route.
         """
-        grams = {}
+        grams, exponent = {}, self._group.scaling.exponent
         for block in self._group.blocks:
-            key = id(block.right)
-            left = scaled(block.left[:, units], self._group.scaling.exponent - self._powers[key], self._group.dtype)
-            if self._direct:
-                by_unit = self._per_sample(left, self._rights[key])
+            key, left = id(block.right), block.left[:, units]
+            power = exponent - self._powers[key]
+            if self._compiled:
+                grams[block.name] = self._in_cache(left, self._panels[key], power, weights)
+            elif self._direct:
+                by_unit = self._per_sample(scaled(left, power, self._group.dtype), self._rights[key])
                 grams[block.name] = _products(by_unit)
-                if gradients is not None:
-                    gradients(block.name, by_unit.transpose(0, 1))
+                if weights is not None:
+                    weights.add(by_unit.transpose(0, 1), exponent)
             else:
-                grams[block.name] = self._by_tokens(left, self._between[key])
+                grams[block.name] = self._by_tokens(scaled(left, power, self._group.dtype), self._between[key])
         return grams
+
+    def _in_cache(self, left: Tensor, panels: Panels, power: int, weights: WeightSums | None) -> Tensor:
+        left = left.to(self._group.dtype)
+        beside = left if left.stride(1) == 1 else left.contiguous()
+        counts = None if weights is None else WeightCounts()
+        grams = unit_grams(beside.numpy(), panels, 2.0**power, counts)
+        if weights is not None and counts is not None:
+            weights.take(counts, left.shape[1] * panels.width, self._group.scaling.exponent)
+        return torch.from_numpy(grams)
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
         """(n, S, d): the gradient of each unit in each sample, side by side as they are multiplied next; written over by the next call."""
@@ -181,30 +210,33 @@ def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
 
 
+def _panels(right: Tensor, counts: Sequence[int], power: int) -> Panels:
+    """Times 2^power."""
+    panels, numbers = Panels(counts, right.shape[1]), right.contiguous().numpy()
+
+    def fill(samples: slice) -> None:
+        panels.fill(numbers, 2.0**power, samples)
+
+    parts = shares(len(counts), right.device)
+    for _ in side_by_side(fill, parts, right.device, len(parts)):
+        pass
+    return panels
+
+
 def neuron_grams(
-    group: Group,
-    *,
-    chunk_bytes: int = limits.GRAM_CHUNK_BYTES,
-    route: Literal["auto"] | Route = "auto",
-    gradients: Callable[[str, Tensor], None] | None = None,
+    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
 ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
     """Chunk by chunk the units it has and `Products.grams` of them, one after the other.
 
     chunk_bytes: memory for a chunk, and for products between tokens T^2 numbers besides.
     """
-    products = Products(group, plan(group, chunk_bytes, "direct" if gradients is not None else route))
+    products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
     for units in products.chunks:
-        yield units, products.grams(units, gradients)
+        yield units, products.grams(units, weights)
 
 
 def _products(vectors: Tensor) -> Tensor:
     """(n, S, S), symmetric: of each unit the products of its vectors (n, S, d) with one another."""
-    if vectors.device.type == "cpu" and vectors.dtype == torch.float32 and torch.get_num_threads() == 1:
-        from analyzers.numerics.grams import gram_matrices
-
-        grams = vectors.new_empty(*vectors.shape[:2], vectors.shape[1])
-        gram_matrices(vectors.numpy(), grams.numpy())
-        return grams
     grams = torch.bmm(vectors, vectors.transpose(1, 2))
     # The lower half on both sides: a product of a matrix with itself may differ there in the last bit.
     return grams.tril_().add_(grams.tril(-1).transpose(1, 2))

@@ -13,13 +13,10 @@ from torch import Tensor
 
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.summaries import WeightRates
+from analyzers.numerics.gradients import BINS, DROPPED, LARGEST, WeightCounts
 
 # A CPU looks at a chunk several times: in parts that stay in the cache of one core.
 _CACHE_BYTES = 1 << 20
-# mean^2 / variance is counted by its first bits as a float32: sign, exponent and 5 bits of the mantissa, so that a bin is 3 % wide.
-_DROPPED = 18
-_BINS = 1 << (32 - 1 - _DROPPED)
-_LARGEST = 2.0**40
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class WeightSums:
     agreement: float = 0.0
     signal: float = 0.0
     noise: float = 0.0
-    bins: FloatArray = field(default_factory=lambda: np.zeros(_BINS))
+    bins: FloatArray = field(default_factory=lambda: np.zeros(BINS))
 
     def add(self, gradients: Tensor, exponent: int = 0) -> None:
         """Take in a chunk of gradients times 2^exponent, (S, n, d), which is overwritten."""
@@ -50,7 +47,7 @@ class WeightSums:
         difference = ones @ signs.view(samples, weights)  # N+ - N-
         variance = (ones @ gradients.square_()).sub_(mean.square(), alpha=samples).clamp_(min=0).div_(samples - 1)
         signal = mean.square_()
-        ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / _LARGEST, _LARGEST).float()
+        ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / LARGEST, LARGEST).float()
         if float(signs @ signs) == signs.numel():  # no gradient is 0, as is usual
             self.counted += weights
             self.conflict += (samples**2 * weights - float(difference @ difference)) / (2 * samples * (samples - 1))
@@ -66,7 +63,18 @@ class WeightSums:
         self.weights += weights
         self.signal += float(signal.sum()) * unit
         self.noise += float(variance.sum()) * unit
-        self.bins += torch.bincount(ratio.view(torch.int32) >> _DROPPED, minlength=_BINS).cpu().numpy()
+        self.bins += torch.bincount(ratio.view(torch.int32) >> DROPPED, minlength=BINS).cpu().numpy()
+
+    def take(self, counts: WeightCounts, weights: int, exponent: int) -> None:
+        """Take in what a loop found in so many weights, of gradients times 2^exponent."""
+        conflict, agreement, signal, noise = counts.sums.sum(1).tolist()
+        self.weights += weights
+        self.counted += counts.counted
+        self.conflict += conflict
+        self.agreement += agreement
+        self.signal += signal * 4.0**-exponent
+        self.noise += noise * 4.0**-exponent
+        self.bins += counts.bins
 
     def merge(self, other: "WeightSums") -> None:
         """Take in the sums of other weights."""
@@ -93,5 +101,5 @@ class WeightSums:
         if not self.bins.sum():
             return None
         place = int(np.searchsorted(np.cumsum(self.bins), share * self.bins.sum()))
-        pattern = (place << _DROPPED) + (1 << (_DROPPED - 1))
+        pattern = (place << DROPPED) + (1 << (DROPPED - 1))
         return float(np.array(pattern, dtype=np.int32).view(np.float32))

@@ -20,7 +20,7 @@ R = TypeVar("R")
 def side_by_side(work: Callable[[T], R], pieces: Sequence[T], device: torch.device, most: int) -> Generator[R, None, None]:
     """``work`` of each of ``pieces``, in their order; at most ``most`` at once. Closing it leaves out those that did not begin."""
     threads = torch.get_num_threads()
-    if device.type != "cpu" or most < 2 or 2 * most < threads:  # then the cores had better share each product
+    if threads == 1 or not apart(device, most):
         yield from map(work, pieces)
         return
     pool, results = _pool(threads), []
@@ -41,6 +41,12 @@ def side_by_side(work: Callable[[T], R], pieces: Sequence[T], device: torch.devi
     finally:
         for each in results:
             each.cancel()
+
+
+def apart(device: torch.device, most: int) -> bool:
+    """Whether pieces, of which ``most`` may be worked on at once, have a core each; otherwise cores had better share each product."""
+    threads = torch.get_num_threads()
+    return device.type == "cpu" and (threads == 1 or (most >= 2 and 2 * most >= threads))
 
 
 def shares(rows: int, device: torch.device) -> list[slice]:

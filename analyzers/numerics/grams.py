@@ -1,20 +1,14 @@
-"""Gram matrices of many units, and what they say about each pair of samples, summed over the units in one pass."""
+"""What Gram matrices of many units say about samples and their pairs, summed over the units in one pass."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.machine_code import Loop
 
-_gram_matrices = Loop("gram_kernels", "gram_matrices")
 _sum_over_units = Loop("gram_kernels", "sum_over_units")
 _sum_over_others = Loop("gram_kernels", "sum_over_others")
+_sum_shares = Loop("gram_kernels", "sum_shares")
 _add_batches = Loop("gram_kernels", "add_batches")
-
-
-def gram_matrices(vectors: NDArray[np.float32], grams: NDArray[np.float32]) -> None:
-    """Of each unit the products of its vectors with one another. vectors: (n, S, d); grams: (n, S, S), overwritten, symmetric."""
-    samples = vectors.shape[1]
-    _gram_matrices(vectors, grams, np.empty((samples + 4) * (samples + 8) // 2, np.float32))
 
 
 def sum_over_units(
@@ -46,6 +40,17 @@ def sum_over_others(
     return sums
 
 
+def sum_shares(grams: NDArray[np.float32], smallest: float) -> tuple[int, float, float, NDArray[np.float64]]:
+    """How many units have a gradient; summed over them the largest sample's share of sum |g|^2, and (sum |g|^2)^2 / sum |g|^4; and (S,), in
+    how many of them a sample has the largest norm, the first of several equal ones.
+
+    grams: (n, S, S). A square that is not above ``smallest`` is 0.
+    """
+    leading, squares = np.zeros((2, grams.shape[1]))
+    live, top_share, effective = _sum_shares(grams, smallest, leading, squares)
+    return live, top_share, effective, leading
+
+
 def add_batches(
     grams: NDArray[np.float32], members: NDArray[np.int64], smallest: float, threshold: float, sums: NDArray[np.float64]
 ) -> None:
@@ -62,7 +67,7 @@ def add_batches(
 def warm() -> None:
     """Load it, compiled if that was never done."""
     one = np.ones((1, 1, 1), np.float32)
-    gram_matrices(one, one.copy())
     sum_over_units(one, 0.0, 0.0, np.ones(5, np.float32))
     sum_over_others(one, 0.0, 0.0, 0.0, np.ones(1, np.float32))
+    sum_shares(one, 0.0)
     add_batches(one, np.zeros((1, 1, 1), np.int64), 0.0, 0.0, np.zeros(3))

@@ -21,7 +21,7 @@ from analyzers.gradient_conflict.pairs import Pairs, Thresholds
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.prompts import Encoded, collate
-from analyzers.numerics import grams
+from analyzers.numerics import gradients, grams
 
 VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 8192, 384, 1024, 8, 6
 SAMPLES, TOKENS, ANSWER = 32, 128, 32
@@ -78,6 +78,7 @@ WAYS = {
 
 def main(way: str) -> None:
     """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
+    gradients.warm()
     grams.warm()  # libraries are not what is measured here
     torch.manual_seed(0)
     config = LlamaConfig(

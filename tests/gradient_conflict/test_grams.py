@@ -1,5 +1,6 @@
 """Gram matrices on both routes, in any chunks, against gradients that are written out."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -9,12 +10,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from analyzers.gradient_conflict.grams import Group, Products, neuron_grams, plan
+from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 from .captures import FloatArray, capture, gradients, group
 
 Route = Literal["direct", "tokens"]
+FEW_BYTES = 3000
 COUNTS = [(3, 5, 1, 4), (4, 4, 4), (0, 6, 2, 0), (9, 7)]
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Of torch: where not every one of several could have a chunk, they share products instead of each running a loop of ours."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
 
 
 def grams(captured: LayerCapture, samples: int, **options: Any) -> dict[str, FloatArray]:
@@ -39,9 +51,9 @@ def test_both_routes_and_all_chunks_give_the_products_of_the_gradients(counts: t
 
 
 @pytest.mark.parametrize("route", ["direct", "tokens"])
-def test_float32_keeps_every_cosine_within_1e_5(route: Route) -> None:
+def test_float32_keeps_every_cosine_within_1e_5(threads: int, route: Route) -> None:
     captured = capture((40, 25, 60, 33, 51), 64, 96)
-    found, expected = grams(captured, 5, route=route), explicit(captured, 5)
+    found, expected = grams(captured, 5, route=route, chunk_bytes=FEW_BYTES), explicit(captured, 5)
     for name in expected:
         for one, other in ((found[name], expected[name]), (sum(found.values()), sum(expected.values()))):
             exact, ours = (each / np.sqrt(np.einsum("ns,nr->nsr", *2 * (np.einsum("nss->ns", each),))) for each in (other, one))
@@ -85,20 +97,25 @@ def test_leaving_out_a_block_takes_away_its_gram() -> None:
     np.testing.assert_allclose(found, every["gate"] + every["up"] + every["down"] - every["down"], rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_are_handed_over_chunk_by_chunk() -> None:
-    captured = capture(dtype=torch.float64)
-    seen: dict[str, list[torch.Tensor]] = {}
-    for _ in neuron_grams(
-        group(captured, 4), chunk_bytes=3000, gradients=lambda name, each: seen.setdefault(name, []).append(each.clone())
-    ):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_single_weights_are_looked_at_on_the_way(threads: int, dtype: torch.dtype) -> None:
+    captured = capture(dtype=dtype)
+    each, found = group(captured, 4), WeightSums()
+    assert plan(each, FEW_BYTES, "direct").compiled == (threads == 1 and dtype != torch.float64)
+    for _ in neuron_grams(each, chunk_bytes=FEW_BYTES, weights=found):
         pass
-    for name, expected in gradients(captured, 4).items():
-        assert len(seen[name]) > 1
-        np.testing.assert_allclose(torch.cat(seen[name], 1), expected, rtol=1e-12, atol=1e-12)
+    expected = WeightSums()
+    for gradient in gradients(captured, 4).values():
+        expected.add(torch.from_numpy(gradient.copy()))
+    one, other = found.rates(4), expected.rates(4)
+    assert (one.weights, one.counted) == (other.weights, other.counted)
+    for name, value in one:
+        assert value == pytest.approx(getattr(other, name), rel=0.035 if name.startswith("snr_p") else 1e-4)
 
 
-def test_columns_of_fused_projections_are_taken_as_they_are() -> None:
-    plain = capture(dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_columns_of_fused_projections_are_taken_as_they_are(dtype: torch.dtype) -> None:
+    plain = capture(dtype=dtype)
     fused = torch.stack([plain.blocks[0].left, plain.blocks[1].left], 2)
     given = plain.blocks[0].right
     blocks = (Block("gate", fused[..., 0], given), Block("up", fused[..., 1], given), plain.blocks[2])
@@ -145,6 +162,14 @@ def test_the_cheaper_route_is_taken() -> None:
 
 
 def test_a_chunk_stays_within_its_bytes() -> None:
-    each = group(capture((30, 30), 500, 64), 2)
-    largest = max(gram.shape[0] for _, grams in neuron_grams(each, chunk_bytes=1 << 16) for gram in grams.values())
-    assert 1 < largest * 2 * 64 * 4 * 2 <= 1 << 16
+    each = group(capture((30, 30), 500, 64, dtype=torch.float64), 2)
+    largest = max(gram.shape[0] for _, grams in neuron_grams(each, chunk_bytes=1 << 17) for gram in grams.values())
+    assert 1 < largest * 2 * 64 * 8 * 2 <= 1 << 17
+
+
+def test_chunks_that_a_core_makes_alone_take_what_it_has_for_them() -> None:
+    """Matrices of all blocks and what is made of them, and no gradients: however wide they are, as many units at a time."""
+    found = [plan(group(capture((3,) * 40, 2000, width), 40), 64 << 20, "direct") for width in (8, 4096)]
+    assert all(each.compiled and each.at_once > 2 for each in found)
+    assert found[0].chunks == found[1].chunks
+    assert all(each.at_once * max(each.chunks) * 9 * 40**2 * 4 <= 64 << 20 for each in found)

@@ -1,50 +1,14 @@
-"""Loops over Gram matrices against float64: any number of samples and columns, memory that ends with the array, hostile values."""
+"""Loops over Gram matrices against float64: any number of units and samples, gradients that are missing or small."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from analyzers.numerics.grams import gram_matrices, sum_over_others, sum_over_units
+from analyzers.numerics.grams import sum_over_others, sum_over_units, sum_shares
 
 SMALLEST = 2.0**-100
 THRESHOLDS = np.array([np.inf, 0.25, -0.25, 0.5, 0], np.float32)
-
-
-def products(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """By the loop, between guards that it must not touch."""
-    units, samples, _ = vectors.shape
-    room = np.full((units + 2, samples, samples), np.float32(7))
-    gram_matrices(vectors, room[1:-1])
-    assert (room[[0, -1]] == 7).all()
-    return room[1:-1]
-
-
-@given(st.integers(0, 3), st.integers(1, 21), st.integers(0, 70), st.integers(0, 1 << 30))
-@settings(max_examples=200, deadline=None)
-def test_products_of_any_shape(units: int, samples: int, width: int, seed: int) -> None:
-    vectors = np.random.default_rng(seed).standard_normal((units, samples, width)).astype(np.float32)
-    found, expected = products(vectors), np.einsum("nsd,nrd->nsr", *2 * (vectors.astype(np.float64),))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    assert np.array_equal(found, found.swapaxes(1, 2))
-
-
-@pytest.mark.parametrize("width", [1023, 1024, 1025, 5000])
-def test_wide_vectors_lose_nothing_between_parts(width: int) -> None:
-    """Small whole numbers, whose sums float32 holds exactly."""
-    vectors = np.random.default_rng(width).integers(-8, 9, (2, 50, width)).astype(np.float32)
-    assert np.array_equal(products(vectors), np.einsum("nsd,nrd->nsr", *2 * (vectors.astype(np.float64),)))
-
-
-def test_a_number_that_is_not_finite_stays_where_it_belongs() -> None:
-    vectors = np.ones((2, 9, 20), np.float32)
-    vectors[0, 3, 19], vectors[0, 5, 0] = np.nan, np.inf
-    found = products(vectors)
-    others = [s for s in range(9) if s not in (3, 5)]
-    assert np.isnan(found[0, 3]).all() and np.isnan(found[0, :, 3]).all()
-    assert (found[0, 5, [*others, 5]] == np.inf).all()
-    assert (found[0][np.ix_(others, others)] == 20).all() and (found[1] == 20).all()
 
 
 @given(st.integers(0, 9), st.integers(1, 40), st.sampled_from([0.0, 1.5]), st.integers(-45, 60), st.integers(0, 1 << 30))
@@ -90,3 +54,21 @@ def test_sums_over_other_samples(units: int, samples: int, floor: float, thresho
             assert (cosines < threshold - 1e-5).sum() <= below[unit, s] <= (cosines < threshold + 1e-5).sum()
             alike = sum(2 * norms[s] * norms[r] / (norms[s] ** 2 + norms[r] ** 2) for r in others)
             assert similarity[unit, s] == pytest.approx(alike, rel=1e-5)
+
+
+@given(st.integers(0, 9), st.integers(1, 40), st.integers(0, 1 << 30))
+@settings(max_examples=100, deadline=None)
+def test_shares_of_samples(units: int, samples: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    squares = random.standard_normal((units, samples)).astype(np.float32) ** 2 * (random.random((units, samples)) < 0.7)
+    squares[random.random((units, samples)) < 0.1] = SMALLEST
+    squares[:, samples // 2 :] = squares[:, : samples - samples // 2]  # equal ones: the first leads
+    grams = random.standard_normal((units, samples, samples)).astype(np.float32)
+    np.einsum("nss->ns", grams)[:] = squares
+    live, top_share, effective, leading = sum_shares(grams, SMALLEST)
+    counted = np.where(squares > SMALLEST, squares.astype(np.float64), 0)
+    counted = counted[counted.sum(1) > 0]
+    assert live == len(counted)
+    assert top_share == pytest.approx(float((counted.max(1) / counted.sum(1)).sum()))
+    assert effective == pytest.approx(float((counted.sum(1) ** 2 / (counted**2).sum(1)).sum()))
+    assert np.array_equal(leading, np.bincount(counted.argmax(1), minlength=samples) if live else np.zeros(samples))

@@ -1,47 +1,14 @@
-"""Gram matrices of many units, and what they say about each pair of samples, summed over the units in one pass."""
+"""What Gram matrices of many units say about samples and their pairs, summed over the units in one pass (`grams`)."""
 
 from typing import Any
 
 import numpy as np
-from numba import float32, uint64
+from numba import float32
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
-from analyzers.numerics.compiled.gram_passes import LANES, SIDE, add_block, sum_pairs
+from analyzers.numerics.compiled.gram_passes import LANES, sum_pairs
 from analyzers.numerics.compiled.vector_code import address
-
-# Columns that are multiplied before the next: of both sides of a block they stay in a core's nearest cache.
-_NEAR = 1024
-
-
-@jit()
-def gram_matrices(vectors: NDArray[np.float32], grams: NDArray[np.float32], blocks: NDArray[np.float32]) -> None:
-    """`grams.gram_matrices`, with room for the blocks of the lower half: more than (S + 4) (S + 8) / 2 numbers."""
-    units, samples, width = vectors.shape
-    for unit in range(units):
-        blocks[:] = float32(0)
-        matrix = address(vectors) + uint64(4 * unit * samples * width)
-        for start in range(0, width, _NEAR):
-            part = (start, min(_NEAR, width - start))
-            block = address(blocks)
-            for row in range(0, samples, SIDE):
-                for column in range(0, row + SIDE, SIDE):
-                    add_block(matrix, (samples, width), row, column, part, block)
-                    block += uint64(4 * SIDE * SIDE)
-        _spread(blocks, grams[unit])
-
-
-@jit()
-def _spread(blocks: NDArray[np.float32], gram: NDArray[np.float32]) -> None:
-    """Blocks of the lower half, to both halves of a matrix."""
-    samples, number = len(gram), 0
-    for row in range(0, samples, SIDE):
-        for column in range(0, row + SIDE, SIDE):
-            for s in range(row, row + SIDE):
-                for r in range(column, column + SIDE):
-                    if s < samples and r < samples:
-                        gram[s, r] = gram[r, s] = blocks[number]
-                    number += 1
 
 
 @jit()
@@ -112,6 +79,28 @@ def _norms(gram: NDArray[np.float32], smallest: float, floor: float, norms: NDAr
         inverse[s] = float32(1) / norms[s] if counted else float32(0)
         zeros += not counted
     return zeros
+
+
+@jit()
+def sum_shares(
+    grams: NDArray[np.float32], smallest: float, leading: NDArray[np.float64], squares: NDArray[np.float64]
+) -> tuple[int, float, float]:
+    """`grams.sum_shares`, with room for the squares of a unit, (S,)."""
+    live, top_share, effective = 0, 0.0, 0.0
+    for unit in range(len(grams)):
+        total, fourth, first = 0.0, 0.0, 0
+        for s in range(len(squares)):
+            square = grams[unit, s, s]
+            squares[s] = square if square > smallest else 0.0
+            total += squares[s]
+            fourth += squares[s] * squares[s]
+            first = s if squares[s] > squares[first] else first
+        if total > 0:
+            live += 1
+            top_share += squares[first] / total
+            effective += total * total / fourth
+            leading[first] += 1
+    return live, top_share, effective
 
 
 @jit()

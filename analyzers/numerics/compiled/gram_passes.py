@@ -1,12 +1,10 @@
-"""Sums that stay in registers from the first to the last of what is added up, as loops of explicit vectors: of columns, of units."""
+"""Sums over units that stay in registers from the first to the last, as a loop of explicit vectors."""
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
 from analyzers.numerics.compiled.vector_code import (
-    AVX512,
     FLOAT32,
     FLOAT64,
     INT32,
@@ -20,57 +18,11 @@ from analyzers.numerics.compiled.vector_code import (
     zeros,
 )
 
-SIDE = 4 if AVX512 else 2
-"""Rows on each side of a block: as many products at once as there are registers for."""
-
 LANES = VECTOR_BYTES // 4
 """fp32 numbers of a vector."""
 
 SUMS, COUNTS = 3, 5
 """What `sum_pairs` finds of each pair of samples."""
-
-
-@intrinsic
-def add_block(context: Any, matrix: Any, shape: Any, rows: Any, columns: Any, part: Any, block: Any) -> Any:
-    """Add to the `SIDE`^2 fp32 numbers at the address ``block`` products of `SIDE` rows of a matrix with as many others.
-
-    matrix: the address of fp32 numbers (shape). rows, columns: the numbers of the first row on each side; behind the last row comes the
-    last again. part: of each row the first element that counts, and how many do.
-    """
-
-    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        matrix, shape, *firsts, part, block = arguments
-        (height, width), (start, count) = (cgutils.unpack_tuple(builder, each, 2) for each in (shape, part))
-        code = Code(builder)
-
-        def row(number: Any) -> Any:
-            last = builder.sub(height, word(1))
-            number = builder.select(builder.icmp_unsigned("<", number, last), number, last)
-            return builder.add(matrix, builder.mul(builder.add(builder.mul(number, width), start), word(4)))
-
-        sides = [[row(builder.add(first, word(i))) for i in range(SIDE)] for first in firsts]
-        sums = [[code.kept(zeros(FLOAT32, LANES)) for _ in range(SIDE)] for _ in range(SIDE)]
-
-        def add(offset: Any, load: Callable[[Any, Any], Any]) -> None:
-            ours, theirs = ([load(each, offset) for each in side] for side in sides)
-            for row, one in zip(sums, ours, strict=True):
-                for place, other in zip(row, theirs, strict=True):
-                    place.value = code.multiply_add(one, other, place.value)
-
-        whole = builder.udiv(count, word(LANES))
-        with code.each(whole) as loop:
-            add(builder.mul(loop.index, word(VECTOR_BYTES)), lambda row, offset: code.load(row, offset, FLOAT32))
-        left = builder.urem(count, word(LANES))
-        with builder.if_then(builder.icmp_unsigned("!=", left, word(0))):
-            numbers = ir.Constant(ir.VectorType(INT64, LANES), list(range(LANES)))
-            flags = builder.icmp_unsigned("<", numbers, code.repeated(left, LANES))
-            add(builder.mul(whole, word(VECTOR_BYTES)), lambda row, offset: code.load_some(row, offset, FLOAT32, flags))
-        found = code.totals([place.value for row in sums for place in row])
-        place = builder.inttoptr(block, found.type.as_pointer())
-        builder.store(builder.fadd(builder.load(place, align=4), found), place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(matrix, shape, rows, columns, part, block), write
 
 
 @intrinsic

@@ -159,6 +159,36 @@ class Code:
         one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT32, 0))
         return self.builder.shuffle_vector(one, one, zeros(INT32, lanes))
 
+    def first(self, count: Any, lanes: int) -> Any:
+        """Flags: the first ``count`` of so many lanes."""
+        numbers = ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes)))
+        return self.builder.icmp_signed("<", numbers, self.repeated(count, lanes))
+
+    def transposed(self, rows: Sequence[Any]) -> list[Any]:
+        """The columns of as many vectors as they have lanes, a power of two."""
+        found, step = list(rows), len(rows) // 2
+        while step:
+            for one in (number for number in range(len(found)) if not number & step):
+                # Two blocks beside the diagonal change places.
+                places = [lane + len(found) - step if lane & step else lane for lane in range(len(found))]
+                kind, pair = ir.VectorType(INT32, len(found)), (found[one], found[one + step])
+                for number, by in ((one, 0), (one + step, step)):
+                    found[number] = self.builder.shuffle_vector(*pair, ir.Constant(kind, [place + by for place in places]))
+            step //= 2
+        return found
+
+    def larger_float(self, one: Any, other: Any) -> Any:
+        """The larger of floats, lane by lane; that of a number and NaN is the number."""
+        return self._call(f"llvm.maxnum.{_name(one.type)}", one.type, one, other)
+
+    def smaller_float(self, one: Any, other: Any) -> Any:
+        """The smaller of floats, lane by lane; that of a number and NaN is the number."""
+        return self._call(f"llvm.minnum.{_name(one.type)}", one.type, one, other)
+
+    def float32(self, vector: Any) -> Any:
+        """Unsigned integers as fp32 values."""
+        return self.builder.uitofp(vector, ir.VectorType(FLOAT32, vector.type.count))
+
     def larger(self, one: Any, other: Any) -> Any:
         """The larger of unsigned integers, lane by lane."""
         return self._call(f"llvm.umax.{_name(one.type)}", one.type, one, other)

@@ -22,7 +22,16 @@ def one_sentence() -> Iterator[None]:
 
 
 class Pages(gr.Blocks):
-    """Gradio's, which by itself answers a call with too few values by an error that says nothing."""
+    """Gradio's, which by itself answers a call with too few values, or with what is meant to be a file, by an error that says nothing."""
+
+    async def preprocess_data(self, *arguments: Any, **named: Any) -> Any:
+        """What came, as it is handed on. Raises gr.Error where that cannot be done."""
+        try:
+            return await super().preprocess_data(*arguments, **named)
+        except gr.Error:
+            raise
+        except Exception:
+            raise gr.Error("One of the values that came is none that can be taken here.", print_exception=False) from None
 
     def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
         """Raise gr.Error unless there is a value for each parameter."""

@@ -150,6 +150,18 @@ def test_too_few_values_are_counted(client: Client, offline: str, endpoint: str)
     assert re.search(rf"{needed} values? (are|is) needed here", said) and "Traceback" not in said
 
 
+@pytest.mark.parametrize("endpoint", ["inspect", "consensus", "conflict"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "https://example.org/x", "sample"])
+def test_what_is_meant_to_be_a_file_is_refused(client: Client, offline: str, endpoint: str, path: str) -> None:
+    values: list[Any] = [None] * len(_described(client, f"/{endpoint}"))
+    values[0] = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    url = f"{offline}/gradio_api/call/{endpoint}"
+    event = json.loads(_sent(url, {"data": values}))["event_id"]
+    with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
+        said = answer.read().decode()
+    assert re.search("can be taken here|must be a text", said) and path not in said and "Traceback" not in said
+
+
 def test_an_endpoint_that_is_not_there(offline: str) -> None:
     for name in ("nothing", "inspect%00", "..%2f..%2fetc"):
         assert _status(f"{offline}/gradio_api/call/{name}", {"data": []}) in (

@@ -65,6 +65,16 @@ def direct(shape: Shape, chunks: tuple[int, ...]) -> Cost:
 
 
 @lru_cache(64)
+def in_cache(shape: Shape, together: int) -> Cost:
+    """The same by a loop that makes so many units ``together``, and half of each matrix: gradients are neither written nor read."""
+    samples, tokens, groups, cost = len(shape.counts), sum(shape.counts), -(-shape.units // together), Cost()
+    for width in shape.widths:
+        flops = shape.units * width * (2 * tokens + samples * (samples + 1))
+        cost += Cost(flops, 0, shape.itemsize * (groups * tokens * width + shape.units * (tokens + samples**2)))
+    return cost
+
+
+@lru_cache(64)
 def tokens(shape: Shape, chunks: tuple[int, ...]) -> Cost:
     """Products between tokens, once for each input, then weighed by what each unit got at the two tokens."""
     cost = Cost()

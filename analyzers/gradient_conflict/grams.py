@@ -26,7 +26,7 @@ from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.side_by_side import apart, shares, side_by_side
-from analyzers.numerics.gradients import Panels, WeightCounts, room_bytes, unit_grams
+from analyzers.numerics.gradients import Panels, WeightCounts, room_bytes, unit_grams, units_together
 
 # Matrices of a multiple of this many rows multiply fastest.
 _ALIGNED = 64
@@ -36,8 +36,8 @@ _BESIDE = 6
 _CACHE_BYTES = 12 << 20
 # What a chunk's matrices may take where a loop of ours makes them, of a multiple of so many units: enough for Python to take no time.
 _COMPILED_BYTES, _TOGETHER = 4 << 20, 32
-# It takes less than its products let expect, as there are no passes over memory and no small operations: measured, 3 to 50 times.
-_SPARED = 16
+# It takes less than its products let expect, as there are no passes over memory and no small operations: measured, 4 to 25 times.
+_SPARED = 12
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,7 +124,8 @@ def _compiled(shape: Shape, chunk_bytes: int) -> Plan:
     near = min(_COMPILED_BYTES, chunk_bytes // threads - room)
     most = min(near // unit, -(-shape.units // (2 * threads)))
     chunks = _chunks(shape.units, max(most, _TOGETHER), _TOGETHER)
-    return Plan("direct", chunks, max(1, chunk_bytes // (unit * max(chunks, default=1) + room)), cost.direct(shape, chunks), compiled=True)
+    at_once = max(1, chunk_bytes // (unit * max(chunks, default=1) + room))
+    return Plan("direct", chunks, at_once, cost.in_cache(shape, units_together()), compiled=True)
 
 
 def _chunks(units: int, most: int, aligned: int) -> tuple[int, ...]:

@@ -102,6 +102,11 @@ def unit_grams(left: Floats, given: Panels, factor: float, weights: WeightCounts
     return grams
 
 
+def units_together() -> int:
+    """So many units `unit_grams` makes at once: it goes over their inputs once."""
+    return _arranged().together
+
+
 def room_bytes(samples: int) -> int:
     """Memory that `unit_grams` of so many samples works in, beside what it returns."""
     how = _arranged()

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from analyzers.gradient_conflict.grams import Group, Products, neuron_grams, plan
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
+from analyzers.numerics.gradients import units_together
 
 from .captures import FloatArray, capture, gradients, group
 
@@ -142,7 +143,7 @@ class CountedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("chunk_bytes", [3000, 1 << 20])
 def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, ...], route: Route, chunk_bytes: int) -> None:
-    each = group(capture(counts, dtype=torch.float64), len(counts))  # in float32 a loop of ours, unseen here, makes half of each matrix
+    each = group(capture(counts, dtype=torch.float64), len(counts))  # in float32 a loop of ours is unseen here
     planned = plan(each, chunk_bytes, route)
     with FlopCounterMode(display=False) as flops, CountedBytes() as nbytes:
         products = Products(each, planned)
@@ -150,6 +151,26 @@ def test_flops_and_bytes_are_those_of_the_products_that_run(counts: tuple[int, .
             products.grams(units)
     assert planned.cost.flops == flops.get_total_flops() > 0
     assert planned.cost.bytes == nbytes.total > 0
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("units", [7, 32, 100])
+def test_flops_and_bytes_of_a_loop_of_ours_are_those_of_what_it_makes(counts: tuple[int, ...], units: int) -> None:
+    """Written out, in groups of units: gradients of all samples; each with itself and those before it."""
+    captured = capture(counts, units)
+    planned = plan(group(captured, len(counts)), 1 << 20, "direct")
+    total, together = 0, units_together()
+    with FlopCounterMode(display=False) as flops:
+        for block in captured.blocks:
+            for part in torch.split(block.left, together, 1):
+                lefts, rights = (torch.split(each, list(counts)) for each in (part, block.right))
+                every = torch.stack([left.t() @ right for left, right in zip(lefts, rights, strict=True)], 1)
+                for number in range(len(counts)):
+                    torch.bmm(every[:, number : number + 1], every[:, : number + 1].transpose(1, 2))
+                total += part.nbytes + block.right.nbytes + part.shape[1] * len(counts) ** 2 * 4
+    assert planned.compiled
+    assert planned.cost.flops == flops.get_total_flops() > 0
+    assert planned.cost.bytes == total
 
 
 def test_the_cheaper_route_is_taken() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numba import int64, uint64
+from numba import float32, int64, uint64
 from numpy.typing import NDArray
 
 from analyzers.numerics.compiled.compiler import jit
@@ -59,15 +59,17 @@ def unit_grams(
     """`gradients.unit_grams`, with room for what it works with. Returns how many weights have a sign in two samples.
 
     place: address of the first unit's first number, bytes from one token to the next. tile: columns that are made of all samples, and
-    how far one sample's are from the next in ``gradients`` (`VECTORS`, S, that, `LANES`). packed: (`_TOKENS`, `_UNITS`); blocks:
-    (`VECTORS`, S, S, `LANES`), S rounded up to `LANES`. bins: none where weights are not asked for.
+    how far one sample's are from the next. gradients: (`VECTORS`, S rounded up to `SIDE`, that, `LANES`); packed: (`_TOKENS`, `_UNITS`);
+    blocks: (`VECTORS`, S, S, `LANES`) with S rounded up to `LANES`. bins: none where weights are not asked for.
     """
     units, samples = grams.shape[:2]
     columns, apart = tile
     whole = -(-width // COLUMNS) * COLUMNS
     around = -(-samples // LANES) * LANES
-    plane = uint64(VECTOR_BYTES * apart * -(-samples // SIDE) * SIDE)
-    of_vector = uint64(VECTOR_BYTES * around * around)
+    rows, each = -(-samples // SIDE) * SIDE, apart * LANES
+    plane, of_vector = uint64(4 * rows * each), uint64(VECTOR_BYTES * around * around)
+    for vector in range(VECTORS):  # blocks reach behind the last sample: numbers that are hardly above 0 would take long there
+        gradients[(vector * rows + samples) * each : (vector + 1) * rows * each] = float32(0)
     counted = 0
     for unit in range(0, units, _UNITS):
         some = min(_UNITS, units - unit)

@@ -166,11 +166,12 @@ class Products:
         All are of gradients times 2^``group.scaling.exponent``. To ``weights`` the single weights are added, on the direct route.
         """
         grams, exponent = {}, self._group.scaling.exponent
+        counts = WeightCounts() if self._compiled and weights is not None else None
         for block in self._group.blocks:
             key, left = id(block.right), block.left[:, units]
             power = exponent - self._powers[key]
             if self._compiled:
-                grams[block.name] = self._in_cache(left, self._panels[key], power, weights)
+                grams[block.name] = self._in_cache(left, self._panels[key], power, counts)
             elif self._direct:
                 by_unit = self._per_sample(scaled(left, power, self._group.dtype), self._rights[key])
                 grams[block.name] = _products(by_unit)
@@ -178,16 +179,16 @@ class Products:
                     weights.add(by_unit.transpose(0, 1), exponent)
             else:
                 grams[block.name] = self._by_tokens(scaled(left, power, self._group.dtype), self._between[key])
+        if weights is not None and counts is not None:
+            number = (units.stop - units.start) * sum(block.right.shape[1] for block in self._group.blocks)
+            weights.take(counts, number, exponent)
         return grams
 
-    def _in_cache(self, left: Tensor, panels: Panels, power: int, weights: WeightSums | None) -> Tensor:
+    def _in_cache(self, left: Tensor, panels: Panels, power: int, counts: WeightCounts | None) -> Tensor:
+        """(n, S, S) of a block, from what its units get of each token, (T, n), times 2^power."""
         left = left.to(self._group.dtype)
         beside = left if left.stride(1) == 1 else left.contiguous()
-        counts = None if weights is None else WeightCounts()
-        grams = unit_grams(beside.numpy(), panels, 2.0**power, counts)
-        if weights is not None and counts is not None:
-            weights.take(counts, left.shape[1] * panels.width, self._group.scaling.exponent)
-        return torch.from_numpy(grams)
+        return torch.from_numpy(unit_grams(beside.numpy(), panels, 2.0**power, counts))
 
     def _per_sample(self, left: Tensor, right: Tensor) -> Tensor:
         """(n, S, d): the gradient of each unit in each sample, side by side as they are multiplied next; written over by the next call."""

@@ -95,12 +95,17 @@ class _Forks:
         for _ in range(_TRIES):
             ours, theirs = socket.socketpair()
             ours.settimeout(_PATIENCE * limits.TOKENIZER_SECONDS)
+            channel: socket.socket | None = None
             with suppress(OSError):  # it has ended this moment
                 with self._lock, theirs:
-                    socket.send_fds(self._started(), [b"\n"], [theirs.fileno()])
+                    channel = self._started()
+                    socket.send_fds(channel, [b"\n"], [theirs.fileno()])
                 if ours.recv(1):
                     return ours
             ours.close()
+            with self._lock:
+                if channel is None or channel is self._channel:  # a process that is ending may for a moment not be seen to have ended
+                    self._close()
         raise ProgramFailed("broke off")
 
     def close(self) -> None:

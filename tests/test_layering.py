@@ -23,10 +23,11 @@ ANALYZER_PARTS = {
     "base": {"errors", "limits"},
     "tables": {"base", "errors", "limits", "terminal"},
     "terminal": set[str](),
+    "watched": set[str](),
     "command_line": {"base", "errors", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "errors", "limits", "numerics", "terminal"},
-    "language_models": {"base", "errors", "limits", "checkpoints", "numerics", "terminal"},
+    "checkpoints": {"base", "errors", "limits", "numerics", "terminal", "watched"},
+    "language_models": {"base", "errors", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
 # What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
 RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}

@@ -3,9 +3,9 @@
 Only what anybody may read goes there: the cache hands a file to whoever asks for it.
 """
 
-import queue
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from tqdm import tqdm
 
 from ..errors import AccessDenied, HubUnreachable, LimitExceeded
+from ..watched import watched
 from .reference import quoted
 
 _LOOK_SECONDS = 0.2
@@ -48,63 +49,35 @@ def download(ref: str, commit: str, sizes: Mapping[str, int], token: str | bool 
     yield done
 
 
-class _Stopped(BaseException):
-    """Nobody waits for the file any more."""
-
-
 class _Bar(tqdm):  # type: ignore[misc]
-    """What huggingface_hub takes for a progress bar: counts, draws nothing, and stops the download when told to."""
+    """What huggingface_hub takes for a progress bar: tells counts and draws nothing. Where nobody listens any more it ends the download."""
 
-    def __init__(self, counts: "queue.SimpleQueue[int | None]", stop: threading.Event, **settings: Any) -> None:
+    def __init__(self, tell: Callable[[int], None], **settings: Any) -> None:
         super().__init__(**{**settings, "disable": True})
-        self._counts, self._stop = counts, stop
+        self._tell = tell
 
     def update(self, n: float | None = 1) -> None:
-        """Count ``n`` more bytes. Raises _Stopped."""
-        if self._stop.is_set():
-            raise _Stopped
+        """Count ``n`` more bytes."""
         self.n += n or 0
-        self._counts.put(int(self.n))
+        self._tell(int(self.n))
 
 
 def _download(ref: str, commit: str, path: str, token: str | bool) -> Iterator[int]:
-    counts: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    stop = threading.Event()
-    failed: list[BaseException] = []
+    def work(tell: Callable[[int], None]) -> None:
+        tell(0)
+        hf_hub_download(ref, path, revision=commit, token=token, tqdm_class=cast(type[Any], partial(_Bar, tell)))
 
-    def bar(**settings: Any) -> _Bar:
-        return _Bar(counts, stop, **settings)
-
-    def work() -> None:
-        try:
-            hf_hub_download(ref, path, revision=commit, token=token, tqdm_class=cast(type[Any], bar))
-        except BaseException as error:
-            failed.append(error)
-        counts.put(None)
-
-    thread = threading.Thread(target=work, name="download", daemon=True)
-    thread.start()
+    most = 0
     try:
-        most = 0
-        while True:
-            try:
-                count = counts.get(timeout=_LOOK_SECONDS)
-            except queue.Empty:
+        with closing(watched(work, silence=_LOOK_SECONDS, patience=_STOP_SECONDS)) as counts:
+            for count in counts:
+                most = max(most, count)
                 yield most
-                continue
-            if count is None:
-                break
-            if count > most:
-                most = count
-                yield most
-    finally:
-        stop.set()
-        thread.join(_STOP_SECONDS)
-    if failed:
-        raise _meaning(failed[0], path, ref) from None
+    except Exception as error:
+        raise _meaning(error, path, ref) from None
 
 
-def _meaning(error: BaseException, path: str, ref: str) -> BaseException:
+def _meaning(error: Exception, path: str, ref: str) -> Exception:
     """A failure of the client as one of ours; what is none of its failures stays what it is."""
     name = f"{quoted(path, 100)} of {ref}"
     if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):

@@ -1,6 +1,6 @@
 """Exit feedback: model and text -> hidden states -> every signal beside the exact gradient -> sweeps, costs, training curves -> report."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -30,6 +30,7 @@ from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
+from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 1
@@ -162,7 +163,14 @@ class _Work:
         yield self._step("model", "running the model", 0)
         head = ModelHead.of(model)
         head.check(model, self.batch.token_ids[:1, : min(_CHECKED, self.batch.lengths[0])])
-        states = hidden_states(model, self.batch, self.places, self.layers)
+
+        def forward(tell: Callable[[Progress], None]) -> Mapping[int, Tensor]:
+            def at_layer(layer: int) -> None:
+                tell(self._step("model", f"running the model: layer {layer}", 0))
+
+            return hidden_states(model, self.batch, self.places, self.layers, at_layer)
+
+        states = yield from watched(forward)
         yield self._step("model", "hidden states are there")
         return states, head
 

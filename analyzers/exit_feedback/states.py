@@ -3,7 +3,7 @@
 Axes: S samples, L tokens with padding, N measured tokens, d width.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
@@ -40,11 +40,18 @@ class Places:
 
 
 @torch.no_grad()
-def hidden_states(model: nn.Module, batch: Batch, places: Places, layers: Sequence[int]) -> Mapping[int, Tensor]:
-    """Layer -> (N, d), what it gives at ``places``. Raises InvalidCheckpoint for values that are not finite."""
+def hidden_states(
+    model: nn.Module, batch: Batch, places: Places, layers: Sequence[int], at_layer: Callable[[int], None] = lambda layer: None
+) -> Mapping[int, Tensor]:
+    """Layer -> (N, d), what it gives at ``places``. at_layer: called with the number of each layer of the model before it runs.
+
+    Raises InvalidCheckpoint for values that are not finite.
+    """
     found: dict[int, Tensor] = {}
     modules = decoder_layers(model)
     with ExitStack() as stack:
+        for number, module in enumerate(modules):
+            stack.callback(module.register_forward_pre_hook(lambda module, given, number=number: at_layer(number)).remove)
         for layer in layers:
 
             def keep(module: nn.Module, given: Any, result: Any, layer: int = layer) -> None:

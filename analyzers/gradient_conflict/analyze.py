@@ -1,7 +1,7 @@
 """Gradient conflict: model and text -> one backward pass -> Gram matrices layer by layer -> rates -> report."""
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
-from analyzers.errors import InvalidData, InvalidRequest
+from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
 from analyzers.gradient_conflict.cost import Cost
 from analyzers.gradient_conflict.jackknife import pair_share
@@ -23,7 +23,7 @@ from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
-from analyzers.language_models.capture import run
+from analyzers.language_models.capture import PartedRun, Run, run
 from analyzers.language_models.data import Instructions, digest, instruction_pairs
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import explained
@@ -32,6 +32,7 @@ from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
+from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 1
@@ -55,7 +56,6 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
     text = _text(request, access)
     with open_model(request.model, access, dtype=request.dtype, device=request.device, attention=request.attention) as opened:
         work = _Work.of(request, opened, text)
-        opened.check(work.batch, checkpointing=request.checkpointing, beside=3 * work.settings.chunk_bytes)
         passes = 1 if request.ffn == "original" else 2
         check_work(opened, passes * work.batch.token_ids.numel(), largest, "fewer or shorter samples, a smaller model")
         yield from opened.fetch()
@@ -65,7 +65,7 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
         with explained():
             original = yield from work.measure(model, {}, 0)
             if request.ffn == "topk":
-                topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.measured)
+                topk = yield from work.measure(model, dict.fromkeys(work.converted, work.mask), work.layers + work.measured)
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
@@ -80,7 +80,10 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. layers: of the model; measured: those with units; converted: those with a top-k FFN, ``mask`` what they get."""
+    """What is to be run. layers: of the model; measured: those with units; converted: those with a top-k FFN, ``mask`` what they get.
+
+    checkpointing: asked for, or needed where keeping activations takes more memory than there is.
+    """
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
@@ -91,10 +94,12 @@ class _Work:
     experts: int | None
     converted: tuple[int, ...]
     mask: TopKMask
+    checkpointing: bool
 
     @classmethod
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
-        """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for."""
+        """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
+        raises."""
         encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length))
         if len(encoded) < 2:
             raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
@@ -115,20 +120,34 @@ class _Work:
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
         mask = mask_of(request, Places(batch).real(batch.token_ids.device))
-        return cls(request, encoded, batch, settings, layers, measured, experts, chosen, mask)
+        checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
+        return cls(request, encoded, batch, settings, layers, measured, experts, chosen, mask, checkpointing)
 
     def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
-        """One forward and one backward pass. done: layers before it."""
+        """One forward and one backward pass. done: layers before it, counted in both directions."""
         request = self.request
-        units = _units(request, model)
-        total = self.measured * (1 if request.ffn == "original" else 2)
+        total = (self.layers + self.measured) * (1 if request.ffn == "original" else 2)
         what = "top-k FFN" if masks else "original FFN" if request.ffn == "topk" else "gradients"
-        yield Progress(done=done, total=total, unit="layers", note=f"{what}: running the model")
         collected = Collector(len(self.encoded), self.settings)
-        # Layers with a top-k FFN go the same way in both runs: what differs between them is the choice of neurons alone.
-        passed = run(
-            model, self.batch, units, checkpointing=request.checkpointing, loss=request.loss, masks=masks, by_autograd=self.converted
-        )
+
+        def forward(tell: Callable[[Progress], None]) -> Run | PartedRun:
+            def at_layer(layer: int) -> None:
+                tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
+
+            # Layers with a top-k FFN go the same way in both runs: what differs between them is the choice of neurons alone.
+            return run(
+                model,
+                self.batch,
+                _units(request, model),
+                checkpointing=self.checkpointing,
+                loss=request.loss,
+                masks=masks,
+                by_autograd=self.converted,
+                at_layer=at_layer,
+            )
+
+        passed = yield from watched(forward)
+        done += self.layers
         for capture in passed:
             before = len(collected.layers)
             collected.add(capture)
@@ -175,7 +194,7 @@ class _Work:
             differences=of_topk,
             work=_work([each.collected for each in (original, topk) if each is not None]),
             statement=statement(request, found, units, of_topk),
-            notes=tuple(notes(request, found, data, opened, self.layers)),
+            notes=tuple(notes(request, found, data, opened, self.layers, self.checkpointing)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -210,6 +229,18 @@ class _Work:
         resolved |= self.request.model_dump(include=options, exclude_defaults=True)
         resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return resolved | ({"device": opened.device} if opened.device != "cpu" else {})
+
+
+def _needs_checkpointing(opened: OpenModel, batch: Batch, asked: bool, beside: int) -> bool:
+    """Whether activations are to be recomputed. Raises what `OpenModel.check` raises."""
+    if not asked:
+        try:
+            opened.check(batch, beside=beside)
+            return False
+        except ModelTooLarge:
+            pass
+    opened.check(batch, checkpointing=True, beside=beside)
+    return True
 
 
 def _units(request: ConflictRequest, model: nn.Module) -> Sequence[FFN | Attention]:

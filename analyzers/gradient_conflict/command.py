@@ -42,7 +42,7 @@ def add_options(parser: Parser) -> None:
     option("--select", choices=("gate", "up", "abs-up", "product", "abs-product"), help="the score by which they are kept (default gate)")
     parser.add_argument("--no-weights", dest="weights", action="store_false", help="do not look at each single weight: faster")
     option("--attention", choices=("sdpa", "eager"), help="implementation of attention (default sdpa)")
-    option("--checkpointing", action="store_const", const=True, help="recompute activations: less memory, more time")
+    option("--checkpointing", action="store_const", const=True, help="recompute activations: slower in less memory; unasked if it is short")
     option("--dtype", choices=("auto", "float32", "bfloat16", "float16"), help="run the model in this (auto: float32 on the CPU)")
     option("--device", choices=("auto", "cpu", "cuda"), help="where to run (default: a GPU if there is one)")
     option("--seed", type=int, help="seed of the halves and batches of samples (default 0)")

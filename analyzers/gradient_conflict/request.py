@@ -36,7 +36,8 @@ class ConflictRequest(Request):
     unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures the original and the FFN in which each token keeps only
     its first neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, as few as hold that share of the sum
     of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
-    weights: also look at each weight. checkpointing: recompute activations in the backward pass: less memory, more time.
+    weights: also look at each weight. checkpointing: recompute activations in the backward pass: less memory, more time; done
+    unasked where there is too little memory to keep them.
     seed: of halves and batches of samples.
     """
 

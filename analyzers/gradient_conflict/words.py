@@ -42,8 +42,10 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     return said + "."
 
 
-def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel, layers: int) -> Iterator[str]:
-    """What limits the answer. layers: of the model."""
+def notes(
+    request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel, layers: int, checkpointing: bool
+) -> Iterator[str]:
+    """What limits the answer. layers: of the model. checkpointing: whether it ran with it, asked for or not."""
     undecided = found.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
@@ -58,6 +60,8 @@ def notes(request: ConflictRequest, found: Measurement, data: DataFacts, opened:
         most = min(request.max_length, opened.context or request.max_length)
         were = "was" if data.truncated == 1 else "were"
         yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} cut off after {plural(most, 'token')}."
+    if checkpointing and not request.checkpointing:
+        yield "Activations were recomputed in the backward pass: to keep them takes more memory than was free where this ran."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
     if request.floor and found.batch_curve:

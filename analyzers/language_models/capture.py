@@ -29,6 +29,7 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 
 Loss = Literal["mean", "sum"]
+AtLayer = Callable[[int], None]
 _NO_MASKS: Mapping[int, Mask] = {}
 PART_TOKENS = 1024
 """Tokens, with padding, that go through a layer together under checkpointing (at least one sample's): enough for full speed."""
@@ -93,9 +94,17 @@ class Run:
     """A forward pass whose backward pass is still to come; made by `run`. ``losses`` (S,) is what is differentiated."""
 
     def __init__(
-        self, model: nn.Module, batch: Batch, recording: Recording, plain: Sequence[PlainLayer | None], checkpointing: bool, loss: Loss
+        self,
+        model: nn.Module,
+        batch: Batch,
+        recording: Recording,
+        plain: Sequence[PlainLayer | None],
+        checkpointing: bool,
+        loss: Loss,
+        at_layer: AtLayer,
     ) -> None:
         self._recording = recording
+        self._at_layer = at_layer
         self._places = Places(batch)
         self._stages: list[_Stage | _PlainStage] = []
         self.losses, self._gradient = self._forward(model, batch, plain, checkpointing, loss)
@@ -151,6 +160,7 @@ class Run:
         forward, own = layer.forward, layer.__dict__.get("forward")
 
         def cut(*given: Any, **named: Any) -> Any:
+            self._at_layer(len(self._stages))
             came: Tensor = given[0] if given else named["hidden_states"]
             if plain is not None and plain.takes(named):
                 turns = named["position_embeddings"]
@@ -190,7 +200,14 @@ class PartedRun:
     """
 
     def __init__(
-        self, model: nn.Module, batch: Batch, units: Sequence[Units], loss: Loss, masks: Mapping[int, Mask], by_autograd: Collection[int]
+        self,
+        model: nn.Module,
+        batch: Batch,
+        units: Sequence[Units],
+        loss: Loss,
+        masks: Mapping[int, Mask],
+        by_autograd: Collection[int],
+        at_layer: AtLayer,
     ) -> None:
         samples, length = batch.token_ids.shape
         plain = _plain_layers(model, Recording(units, masks), by_autograd)
@@ -204,7 +221,8 @@ class PartedRun:
                 here = slice(first, first + step)
                 part = Batch(batch.token_ids[here], batch.labels[here], batch.lengths[here])
                 shifted = {layer: _from(mask, first * (length - 1)) for layer, mask in masks.items()}
-                self._parts.append(Run(model, part, Recording(units, shifted), plain, True, loss))
+                of_all = _of_all(at_layer, len(self._parts), len(self._firsts), len(plain))
+                self._parts.append(Run(model, part, Recording(units, shifted), plain, True, loss, of_all))
         self.losses = torch.cat([part.losses for part in self._parts])
 
     def __iter__(self) -> Iterator[LayerCapture]:
@@ -224,6 +242,11 @@ def _plain_layers(model: nn.Module, recording: Recording, by_autograd: Collectio
     """Of each layer whether it is run by hand: one that is plain, and of which nothing but an FFN as it is is recorded."""
     by_hand = (number not in by_autograd and recording.only_ffn(number) for number in count())
     return [PlainLayer.of(layer) if chosen else None for layer, chosen in zip(decoder_layers(model), by_hand, strict=False)]
+
+
+def _of_all(at_layer: AtLayer, part: int, parts: int, layers: int) -> AtLayer:
+    """Of the layers of one part, in layers of the whole."""
+    return lambda layer: at_layer((part * layers + layer) // parts)
 
 
 def _from(mask: Mask, start: int) -> Mask:
@@ -246,6 +269,7 @@ def run(
     loss: Loss = "mean",
     masks: Mapping[int, Mask] = _NO_MASKS,
     by_autograd: Collection[int] = (),
+    at_layer: AtLayer = lambda behind: None,
 ) -> Run | PartedRun:
     """Run a frozen causal language model over a batch; iterate the result for what the backward pass brings to each of ``units``.
 
@@ -255,13 +279,14 @@ def run(
     activation, up what it is multiplied with, as the map gives it. Without a gate it is None, and product the activation of up. At last
     comes None: rows are tokens in order; or the token of each row: for all experts of a layer together, and for a part of the tokens with
     checkpointing, under which it is called a second time. by_autograd: layers that are not to be run by hand though they could be, as none
-    with a mask is: what two runs bring then differs by their masks alone.
+    with a mask is: what two runs bring then differs by their masks alone. at_layer: called before each layer of the forward pass with how
+    many of them are behind; what it raises ends the run.
     Raises InvalidCheckpoint if a loss is not finite.
     """
     if checkpointing:
-        return PartedRun(model, batch, units, loss, masks, by_autograd)
+        return PartedRun(model, batch, units, loss, masks, by_autograd, at_layer)
     recording = Recording(units, masks)
-    return Run(model, batch, recording, _plain_layers(model, recording, by_autograd), False, loss)
+    return Run(model, batch, recording, _plain_layers(model, recording, by_autograd), False, loss, at_layer)
 
 
 def _first(results: Any) -> Tensor:

@@ -35,5 +35,5 @@ def too_large(needs: int, has: int) -> ModelTooLarge:
     """The sentence that says by how much."""
     return ModelTooLarge(
         f"The model needs {gigabytes(needs)} of memory to run and this machine has {gigabytes(has)}: "
-        "take a smaller model, fewer or shorter samples, --checkpointing or a narrower --dtype."
+        "take a smaller model, fewer or shorter samples, or a narrower --dtype."
     )

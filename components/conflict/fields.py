@@ -95,6 +95,6 @@ def _options() -> list[Any]:
         attention = build_attention("Which implementation runs.")
         seed = build_number("Seed", "0", "Of halves and batches.")
     with gr.Row():
-        checkpointing = gr.Checkbox(label="Recompute activations: less memory, more time")
+        checkpointing = gr.Checkbox(label="Recompute activations: less memory, more time", info="Done unasked where memory is short.")
         weights = gr.Checkbox(value=True, label="Look at each single weight too")
     return [loss, gamma, floor, dtype, attention, seed, checkpointing, weights]

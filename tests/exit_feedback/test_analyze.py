@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -227,14 +228,16 @@ def test_progress_never_falls_and_ends_at_its_total() -> None:
 _STAGES = ["model", "methods", "layers", "sweep", "cost", "training"]
 
 
-@pytest.mark.parametrize("stage", ["methods", "cost", "training"])
+@pytest.mark.parametrize("stage", ["model", "methods", "cost", "training"])
 def test_closing_it_ends_the_work(stage: str) -> None:
     steps: Iterator[Any] = iter(analyze(ExitRequest(model=MODEL, **{**SMALL, "methods": ("dense",), "training_steps": 20})))
-    while not (isinstance(step := next(steps), ExitProgress) and step.stage == stage):
+    while not (isinstance(step := next(steps), ExitProgress) and step.stage == stage and step.note != "running the model"):
         pass
+    assert step.note == "running the model: layer 0" or stage != "model"
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(StopIteration):
         next(steps)
+    assert not any(thread.name == "watched" for thread in threading.enumerate())
 
 
 def test_costs_stand_beside_the_exact_gradient() -> None:

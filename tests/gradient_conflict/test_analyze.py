@@ -1,9 +1,12 @@
 """The analyzer end to end, on the built-in samples: what it finds, that it finds it again, and what it refuses."""
 
 import json
+import re
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
+from threading import Event, Timer
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -12,15 +15,19 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
+from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
-from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError
+from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.report import MeasuredProgress
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.load import open_model
+from analyzers.language_models.memory import activation_bytes, gigabytes, weight_bytes
+from analyzers.language_models.plain_layer import PlainLayer
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
@@ -108,7 +115,38 @@ def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:
     assert isinstance(last, ConflictReport)
     assert [row.layer for row in last.layers] == [3, 2, 1, 0]
     layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
-    assert [step.done for step in layers] == [0, 0, 1, 2, 3, 4] and {step.total for step in layers} == {4}
+    assert [step.done for step in layers] == [0, 1, 2, 3, 4, 5, 6, 7, 8] and {step.total for step in layers} == {8}
+    assert [step.note for step in layers[:4]] == [f"gradients: forward, layer {layer}" for layer in range(4)]
+
+
+@pytest.mark.parametrize(("asked", "total"), [({"checkpointing": True}, 8), ({"ffn": "topk"}, 16)])
+def test_progress_is_in_layers_whichever_way_it_runs(asked: dict[str, Any], total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time, by autograd
+    monkeypatch.setattr("analyzers.language_models.capture._plain_layers", lambda *_: [None] * 4)
+    *steps, _ = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False, **asked))
+    layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
+    assert all(before.done <= after.done for before, after in pairwise(layers)) and {step.total for step in layers} == {total}
+    assert {step.done for step in layers} == set(range(total + 1))
+
+
+def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed()
+    with open_model("sample:tiny-bf16", Access()) as opened:
+        shape = len(found.samples), max(len(sample.token_ids) for sample in found.samples)
+        beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
+        kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, *shape, each) for each in (False, True))
+    said = "Activations were recomputed in the backward pass"
+    for free, short in ((kept, False), (kept - 1, True), (recomputed, True)):
+        monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device, free=free: [free])
+        other = report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
+        assert other.id == found.id and not other.request.checkpointing
+        assert other.model.mean_cosine == pytest.approx(found.model.mean_cosine, abs=1e-6)
+        assert any(said in note for note in other.notes) == short
+    assert not any(said in note for note in analysed(checkpointing=True).notes)
+    monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [recomputed - 1])
+    for asked in (False, True):
+        with pytest.raises(ModelTooLarge, match=f"needs {re.escape(gigabytes(recomputed))} of memory to run and this machine has"):
+            report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked))
 
 
 def test_progress_has_the_rates_of_the_layers_so_far() -> None:
@@ -233,7 +271,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
         *steps, found = analyze(request, access)
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
         assert "1 of 2 layers are left out: another kind of layer stands in attention's place." in found.notes
-        assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 1  # type: ignore[union-attr]
+        assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 3  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -281,9 +319,28 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
         assert all(note in said for note in found.notes)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_closing_it_ends_the_forward_pass_at_the_next_layer(checkpointing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[PlainLayer] = []
+    forward, go_on = PlainLayer.forward, Event()
+
+    def slow(layer: PlainLayer, *given: Any) -> Any:
+        begun.append(layer)
+        go_on.wait(20)
+        return forward(layer, *given)
+
+    monkeypatch.setattr(PlainLayer, "forward", slow)
+    steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=checkpointing))
+    while not (isinstance(step := next(steps), Progress) and "forward" in step.note):
+        pass
+    Timer(0.2, go_on.set).start()
+    steps.close()  # type: ignore[attr-defined]
+    assert len(begun) == 1 and not any(thread.name == "watched" for thread in enumerate_threads())
+
+
 def test_closing_it_ends_the_work() -> None:
     steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS))
-    while not (isinstance(step := next(steps), Progress) and step.done == 1):
+    while not (isinstance(step := next(steps), MeasuredProgress) and step.rates):
         pass
     steps.close()  # type: ignore[attr-defined]
     with pytest.raises(StopIteration):

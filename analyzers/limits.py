@@ -110,9 +110,10 @@ WEB_EXACT_BYTES = _limit(
 )
 WEB_MODEL_WORK = _limit(
     "WEB_MODEL_WORK",
-    2_000_000_000_000,
+    6_000_000_000_000,
     "parameters x tokens",
-    "The most that an analysis on the page runs through a model: a quarter of an hour on a small CPU. On a GPU 1,000 times as much.",
+    "The most that an analysis on the page runs through a model: minutes on two fast cores, a quarter of an hour on slow ones. On a GPU "
+    "300 times as much.",
 )
 RANGE_REQUESTS = _limit(
     "RANGE_REQUESTS",

@@ -4,7 +4,7 @@ from analyzers.errors import LimitExceeded
 from analyzers.language_models.load import OpenModel
 
 # Times as much may be run on a GPU in the same time, at least.
-GPU_SPEED = 1000
+GPU_SPEED = 300
 
 
 def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -> None:
@@ -13,8 +13,9 @@ def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -
     tokens: of all passes together. less: what else to ask for.
     """
     parameters = opened.facts.parameters
-    if largest is not None and parameters * tokens > largest * (GPU_SPEED if opened.device == "cuda" else 1):
+    most = None if largest is None else largest * (GPU_SPEED if opened.device == "cuda" else 1)
+    if most is not None and parameters * tokens > most:
         raise LimitExceeded(
-            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than may be run at once here "
-            f"(MANTISSA_WEB_MODEL_WORK): take {less} or the command line."
+            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
+            f"be run at once here (MANTISSA_WEB_MODEL_WORK): take {less} or the command line."
         )

@@ -27,6 +27,7 @@ from analyzers.exit_feedback.words import notes, statement
 from analyzers.language_models.data import Instructions, instruction_pairs
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import decoder_layers
+from analyzers.language_models.grouping import tokens
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
@@ -81,12 +82,15 @@ class _Found:
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be run. head: of the outline; layers: of the logit lens, the last one among them; course: of training, None for none."""
+    """What is to be run. together: samples that run together; head: of the outline; layers: of the logit lens, the last one among them;
+    course: of training, None for none.
+    """
 
     request: ExitRequest
     text: Instructions
     encoded: Sequence[Encoded]
     batch: Batch
+    together: Sequence[Sequence[int]]
     places: Places
     head: ModelHead
     layers: tuple[int, ...]
@@ -114,6 +118,7 @@ class _Work:
             text,
             encoded,
             batch,
+            opened.groups(batch),
             places,
             head,
             chosen_layers(request.layers, len(decoder_layers(opened.outline))),
@@ -135,7 +140,7 @@ class _Work:
         columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank for point in every)
         products = count * self.head.vocabulary * columns // max(1, opened.facts.parameters)
         less = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
-        check_work(opened, self.batch.token_ids.numel() + products, largest, less)
+        check_work(opened, tokens(self.together, self.batch.lengths) + products, largest, less)
 
     @property
     def total(self) -> int:
@@ -168,7 +173,7 @@ class _Work:
             def at_layer(layer: int) -> None:
                 tell(self._step("model", f"running the model: layer {layer}", 0))
 
-            return hidden_states(model, self.batch, self.places, self.layers, at_layer)
+            return hidden_states(model, self.batch, self.together, self.places, self.layers, at_layer)
 
         states = yield from watched(forward)
         yield self._step("model", "hidden states are there")

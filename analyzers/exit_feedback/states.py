@@ -41,13 +41,45 @@ class Places:
 
 @torch.no_grad()
 def hidden_states(
-    model: nn.Module, batch: Batch, places: Places, layers: Sequence[int], at_layer: Callable[[int], None] = lambda layer: None
+    model: nn.Module,
+    batch: Batch,
+    together: Sequence[Sequence[int]],
+    places: Places,
+    layers: Sequence[int],
+    at_layer: Callable[[int], None] = lambda layer: None,
 ) -> Mapping[int, Tensor]:
-    """Layer -> (N, d), what it gives at ``places``. at_layer: called with the number of each layer of the model before it runs.
+    """Layer -> (N, d), what it gives at ``places``. together: the numbers of the samples that run together, each sample once. at_layer:
+    called before each layer of the model with how many of them are behind; of several groups' layers each counts for a part of one.
 
     Raises InvalidCheckpoint for values that are not finite.
     """
     found: dict[int, Tensor] = {}
+    depth = len(decoder_layers(model))
+    for number, group in enumerate(together):
+
+        def told(layer: int, before: int = number * depth) -> None:
+            at_layer((before + layer) // len(together))
+
+        _add_states(model, batch, group, places, layers, found, told)
+    for layer, hidden in found.items():
+        if not torch.isfinite(hidden).all():
+            raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
+    return found
+
+
+def _add_states(
+    model: nn.Module,
+    batch: Batch,
+    group: Sequence[int],
+    places: Places,
+    layers: Sequence[int],
+    found: dict[int, Tensor],
+    at_layer: Callable[[int], None],
+) -> None:
+    """Put what the layers give for some samples, whose numbers go up, into ``found``."""
+    samples, positions = places.samples.cpu(), places.positions.cpu()
+    chosen = torch.isin(samples, torch.tensor(group)).nonzero().flatten()
+    rows, positions = torch.searchsorted(torch.tensor(group), samples[chosen]), positions[chosen]
     modules = decoder_layers(model)
     with ExitStack() as stack:
         for number, module in enumerate(modules):
@@ -56,13 +88,12 @@ def hidden_states(
 
             def keep(module: nn.Module, given: Any, result: Any, layer: int = layer) -> None:
                 hidden = first(result)
-                found[layer] = hidden[places.samples.to(hidden.device), places.positions.to(hidden.device)]
+                if layer not in found:
+                    found[layer] = hidden.new_empty(len(places), hidden.shape[-1])
+                at = hidden.device
+                found[layer][chosen.to(at)] = hidden[rows.to(at), positions.to(at)]
 
             stack.callback(modules[layer].register_forward_hook(keep).remove)
         # No attention mask: nothing real looks at padding on the right. The last column predicts nothing.
         with running():
-            cast(Any, model).get_decoder()(input_ids=batch.token_ids[:, :-1], use_cache=False)
-    for layer, hidden in found.items():
-        if not torch.isfinite(hidden).all():
-            raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
-    return found
+            cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)

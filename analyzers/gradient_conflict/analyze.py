@@ -28,6 +28,7 @@ from analyzers.language_models.data import Instructions, digest, instruction_pai
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
+from analyzers.language_models.grouping import tokens
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
@@ -57,7 +58,8 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
     with open_model(request.model, access, dtype=request.dtype, device=request.device, attention=request.attention) as opened:
         work = _Work.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
-        check_work(opened, passes * work.batch.token_ids.numel(), largest, "fewer or shorter samples, a smaller model")
+        run_tokens = tokens(opened.groups(work.batch), work.batch.lengths)
+        check_work(opened, passes * run_tokens, largest, "fewer or shorter samples, a smaller model")
         yield from opened.fetch()
         model = opened.load()
         reading = perf_counter()

@@ -8,7 +8,7 @@ Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, cast
@@ -21,6 +21,7 @@ from analyzers.language_models.allocator import give_back, given_back
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import FFN, decoder_layers
+from analyzers.language_models.grouping import groups
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import Brought, LayerCapture, Places, capture_dense, capture_experts, merged
 from analyzers.language_models.not_finite import not_finite
@@ -194,48 +195,65 @@ class Run:
 
 
 class PartedRun:
-    """`Run`, with checkpointing: parts of a batch go through each layer one after the other, and what they capture there is put together.
+    """`Run`s of groups of a batch, which go through each layer one after the other; what they capture there is put together.
 
-    What a layer holds for its backward pass is held for one part alone; captures and losses are those of the whole batch.
+    With checkpointing, what a layer holds for its backward pass is held for one group alone. Captures and losses are those of the whole
+    batch. groups: the numbers of each group's samples, which go up.
     """
 
     def __init__(
         self,
         model: nn.Module,
         batch: Batch,
+        groups: Sequence[Sequence[int]],
         units: Sequence[Units],
+        plain: Sequence[PlainLayer | None],
+        checkpointing: bool,
         loss: Loss,
         masks: Mapping[int, Mask],
-        by_autograd: Collection[int],
         at_layer: AtLayer,
     ) -> None:
-        samples, length = batch.token_ids.shape
-        plain = _plain_layers(model, Recording(units, masks), by_autograd)
-        step, self._least = max(1, PART_TOKENS // max(1, length - 1)), _BLOCKS
-        if all(plain):  # they hold little as they are, and in blocks that differ in size from what they need in passing
-            step, self._least = samples, _PLAIN_BLOCKS
-        self._firsts = range(0, samples, step)
+        self._groups = groups
+        self._sparing = checkpointing
+        # Plain layers hold little as they are, and in blocks that differ in size from what they need in passing.
+        self._least = _PLAIN_BLOCKS if all(plain) else _BLOCKS
         self._parts: list[Run] = []
-        with given_back(self._least):
-            for first in self._firsts:
-                here = slice(first, first + step)
-                part = Batch(batch.token_ids[here], batch.labels[here], batch.lengths[here])
-                shifted = {layer: _from(mask, first * (length - 1)) for layer, mask in masks.items()}
-                of_all = _of_all(at_layer, len(self._parts), len(self._firsts), len(plain))
-                self._parts.append(Run(model, part, Recording(units, shifted), plain, True, loss, of_all))
-        self.losses = torch.cat([part.losses for part in self._parts])
+        with self._given_back():
+            for group in groups:
+                part = batch.part(group)
+                placed = {layer: _placed(mask, group, part, batch) for layer, mask in masks.items()}
+                of_all = _of_all(at_layer, len(self._parts), len(groups), len(plain))
+                self._parts.append(Run(model, part, Recording(units, placed), plain, checkpointing, loss, of_all))
+        order = torch.tensor([sample for group in groups for sample in group]).argsort()
+        losses = torch.cat([part.losses for part in self._parts])
+        self.losses = losses[order.to(losses.device)]
 
     def __iter__(self) -> Iterator[LayerCapture]:
         """Backward, as `Run`."""
         parts = [iter(part) for part in self._parts]
         before: int | None = None
-        with given_back(self._least):
+        with self._given_back():
             while found := [capture for part in parts if (capture := next(part, None)) is not None]:
                 layer = found[0].layer
-                if layer != before and len(parts) > 1:
-                    give_back()  # what the parts needed for their way through the layer; what the caller needs, the next one uses again
+                if self._sparing and layer != before and len(parts) > 1:
+                    give_back()  # what the groups needed for their way through the layer; what the caller needs, the next one uses again
                     before = layer
-                yield merged(found, self._firsts)
+                yield merged(found, self._groups)
+
+    def _given_back(self) -> AbstractContextManager[None]:
+        return given_back(self._least) if self._sparing else nullcontext()
+
+
+def _groups(model: nn.Module, batch: Batch, most: int | None) -> list[list[int]]:
+    """Which samples run together. most: tokens of a group, with padding (at least one sample's)."""
+    every = groups(model, batch.lengths, batch.token_ids.device.type)
+    if most is None:
+        return every
+    found = []
+    for group in every:
+        step = max(1, most // max(1, max(batch.lengths[sample] for sample in group) - 1))
+        found += [group[first : first + step] for first in range(0, len(group), step)]
+    return found
 
 
 def _plain_layers(model: nn.Module, recording: Recording, by_autograd: Collection[int]) -> list[PlainLayer | None]:
@@ -249,15 +267,16 @@ def _of_all(at_layer: AtLayer, part: int, parts: int, layers: int) -> AtLayer:
     return lambda layer: at_layer((part * layers + layer) // parts)
 
 
-def _from(mask: Mask, start: int) -> Mask:
-    """The mask, called with rows whose tokens are numbered from ``start`` on in its batch."""
+def _placed(mask: Mask, group: Sequence[int], part: Batch, batch: Batch) -> Mask:
+    """The mask of a batch, called with rows of a part of it: tokens are numbered as in the batch. group: the samples of the part."""
+    here, there, samples = part.token_ids.shape[1] - 1, batch.token_ids.shape[1] - 1, torch.tensor(group)
 
-    def shifted(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
+    def placed(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
         if tokens is None:
             tokens = torch.arange(up.numel() // up.shape[-1], device=up.device)
-        return mask(gate, up, product, tokens + start)
+        return mask(gate, up, product, samples.to(tokens.device)[tokens // here] * there + tokens % here)
 
-    return shifted
+    return placed
 
 
 def run(
@@ -273,20 +292,23 @@ def run(
 ) -> Run | PartedRun:
     """Run a frozen causal language model over a batch; iterate the result for what the backward pass brings to each of ``units``.
 
-    The loss is the sum over samples of the "mean" or the "sum" of the cross-entropy of their answer tokens. Padding enters nothing.
+    The loss is the sum over samples of the "mean" or the "sum" of the cross-entropy of their answer tokens. Padding enters nothing, and
+    there is little: samples of about the same length run together (`grouping`).
     units: of `ffn_layers` or `attention_projections`. checkpointing: keep only what enters each layer, and run it again in its turn.
     masks: by layer, of its FFNs: called with gate, up and their product, (.., F) each, and returns what is to enter down; gate after its
     activation, up what it is multiplied with, as the map gives it. Without a gate it is None, and product the activation of up. At last
-    comes None: rows are tokens in order; or the token of each row: for all experts of a layer together, and for a part of the tokens with
-    checkpointing, under which it is called a second time. by_autograd: layers that are not to be run by hand though they could be, as none
-    with a mask is: what two runs bring then differs by their masks alone. at_layer: called before each layer of the forward pass with how
-    many of them are behind; what it raises ends the run.
+    comes None: rows are tokens in order; or the token of each row, numbered in the batch: for all experts of a layer together, and where
+    samples do not all run together. With checkpointing it is called a second time. by_autograd: layers that are not to be run by hand
+    though they could be, as none with a mask is: what two runs bring then differs by their masks alone. at_layer: called before each
+    layer of the forward pass with how many of them are behind; what it raises ends the run.
     Raises InvalidCheckpoint if a loss is not finite.
     """
-    if checkpointing:
-        return PartedRun(model, batch, units, loss, masks, by_autograd, at_layer)
     recording = Recording(units, masks)
-    return Run(model, batch, recording, _plain_layers(model, recording, by_autograd), False, loss, at_layer)
+    plain = _plain_layers(model, recording, by_autograd)
+    together = _groups(model, batch, PART_TOKENS if checkpointing and not all(plain) else None)
+    if len(together) == 1 and not checkpointing:
+        return Run(model, batch, recording, plain, False, loss, at_layer)
+    return PartedRun(model, batch, together, units, plain, checkpointing, loss, masks, at_layer)
 
 
 def _first(results: Any) -> Tensor:

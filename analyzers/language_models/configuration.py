@@ -63,7 +63,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
         if not ffn_layers(model):
             raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
         LogitMap.of(model)
-        activation_bytes(model, torch.float32, 1, 2, False)  # what is told of its sizes can be told
+        activation_bytes(model, torch.float32, [(1, 2)], False)  # what is told of its sizes can be told
     except MantissaError:
         raise
     except Exception as error:  # as with every library that is given values from outside

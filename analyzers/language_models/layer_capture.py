@@ -5,7 +5,9 @@ Axes: S samples, N tokens with padding, R rows routed to experts, T tokens that 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -114,23 +116,43 @@ def capture_dense(unit: FFN | Attention, brought: Brought, places: Places) -> La
     return LayerCapture(unit.layer, None, sample, tuple(blocks), activity, tokens)
 
 
-def merged(pieces: list[LayerCapture], firsts: Sequence[int]) -> LayerCapture:
-    """One unit's captures of parts of a batch as one of all of it; empties ``pieces``. firsts: the number of each part's first sample."""
+def merged(pieces: list[LayerCapture], groups: Sequence[Sequence[int]]) -> LayerCapture:
+    """One unit's captures of groups of a batch as one of all of it; empties ``pieces``. groups: the numbers of each group's samples."""
     if len(pieces) == 1:
         return pieces.pop()
     layer, expert, names = pieces[0].layer, pieces[0].expert, [block.name for block in pieces[0].blocks]
-    sample = torch.cat([piece.sample + first for piece, first in zip(pieces, firsts, strict=True)])
-    activity = torch.cat([piece.activity for piece in pieces if piece.activity is not None]) if pieces[0].activity is not None else None
-    tokens = torch.cat([piece.tokens for piece in pieces])
+    of_sample: dict[int, tuple[int, slice]] = {}
+    for number, (piece, group) in enumerate(zip(pieces, groups, strict=True)):
+        ends = torch.bincount(piece.sample, minlength=len(group)).cumsum(0).tolist()
+        of_sample |= {sample: (number, slice(*rows)) for sample, rows in zip(group, pairwise([0, *ends]), strict=True)}
+    places = [of_sample[sample] for sample in range(len(of_sample))]
+    counts = torch.tensor([rows.stop - rows.start for _, rows in places])
+    sample = torch.repeat_interleave(counts).to(pieces[0].sample.device)
+    order = torch.tensor([sample for group in groups for sample in group], device=sample.device).argsort()
+    activity = (
+        torch.cat([piece.activity for piece in pieces if piece.activity is not None])[order] if pieces[0].activity is not None else None
+    )
+    tokens = torch.cat([piece.tokens for piece in pieces])[order]
+    largest = [_largest([piece.blocks[number].largest for piece in pieces]) for number in range(len(names))]
     keys = [(id(block.left), id(block.right)) for block in pieces[0].blocks]
     parts: dict[int, list[Tensor]] = {}
     for number, each in enumerate(keys):
         for key, side in zip(each, ("left", "right"), strict=True):
             parts.setdefault(key, [getattr(piece.blocks[number], side) for piece in pieces])
     pieces.clear()
-    whole = {key: torch.cat(parts.pop(key)) for key in list(parts)}  # nothing else holds the parts: they go as they are put together
-    blocks = tuple(Block(name, whole[left], whole[right]) for name, (left, right) in zip(names, keys, strict=True))
-    return LayerCapture(layer, expert, sample, blocks, activity, tokens)
+
+    def whole(of_groups: list[Tensor]) -> Tensor:
+        return torch.cat([of_groups[number][rows] for number, rows in places])
+
+    wholes = {key: whole(parts.pop(key)) for key in list(parts)}  # nothing else holds the parts: they go as they are put together
+    blocks = (Block(name, wholes[left], wholes[right], most) for name, (left, right), most in zip(names, keys, largest, strict=True))
+    return LayerCapture(layer, expert, sample, tuple(blocks), activity, tokens)
+
+
+def _largest(found: Sequence[float | None]) -> float | None:
+    """Of all groups, where it is known of each; NaN where one is."""
+    known = [each for each in found if each is not None]
+    return float(np.max(known)) if len(known) == len(found) else None
 
 
 def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor, output: Tensor, places: Places) -> Iterator[LayerCapture]:

@@ -23,6 +23,7 @@ from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_ref
 from analyzers.errors import InvalidCheckpoint, InvalidRequest
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
+from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.memory import activation_bytes, available_bytes, weight_bytes
 from analyzers.language_models.placement import place, too_large
 from analyzers.language_models.prompts import Batch
@@ -84,7 +85,7 @@ class OpenModel:
         InvalidCheckpoint for tokens that the model has no embedding of.
         """
         dtype = _DTYPES[self.dtype]
-        samples, length = batch.token_ids.shape
+        length = max(batch.lengths)
         if self.context is not None and length > self.context:
             raise InvalidRequest(
                 f"The model takes at most {self.context:,} tokens in a row, and a sample has {length:,}: cut samples off there."
@@ -95,7 +96,7 @@ class OpenModel:
                 f"Beyond {turn:,} tokens this model counts positions in another way (longrope), for all samples that run together: "
                 f"cut samples off at {turn + 1:,} tokens, or take longer ones only."
             )
-        activations = activation_bytes(self.outline, dtype, samples, length, checkpointing)
+        activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + beside
         self._places()
         if self._weights is not None:
@@ -105,6 +106,10 @@ class OpenModel:
             raise InvalidCheckpoint(
                 f"The tokenizer gives token {largest:,}, and the model has embeddings of {embedded:,} only: they do not belong together."
             )
+
+    def groups(self, batch: Batch) -> list[list[int]]:
+        """Which samples run together, as of `grouping.groups`."""
+        return groups(self.outline, batch.lengths, self.device)
 
     def fetch(self) -> Iterator[Progress]:
         """Bring the weights to this machine; nothing to do for samples and local folders.

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -36,8 +37,9 @@ def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
     return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize + buffers
 
 
-def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length: int, checkpointing: bool) -> int:
-    """At most what a `capture.run` over (samples, length) tokens keeps beside the weights, when most is kept; from counts per token.
+def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tuple[int, int]], checkpointing: bool) -> int:
+    """At most what a `capture.run` over groups of (samples, length) tokens keeps beside the weights, when most is kept; from counts per
+    token.
 
     Per layer and token 10 hidden widths, 4 FFN widths (8 for each expert a token goes to) and with eager attention 2 scores per head and
     token looked at; more in 16 bits. With checkpointing one hidden width. Two layers beside, whose gradients are there. What stands in
@@ -49,14 +51,17 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, samples: int, length:
     chosen = cast(int, getattr(config, "num_experts_per_tok", 1) or 1)
     widths = [_EXPERT * chosen * ffn.width if ffn.expert == 0 else _FFN * ffn.width for ffn in ffns if not ffn.expert]
     hidden = ffns[0].hidden
-    scores = config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)
-    layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
-    layer += scores if config._attn_implementation == "eager" else 0
-    kept = layers * hidden if checkpointing else layers * layer
-    mixing, passing = _mixing_bytes(config, samples, length)
     mixed = sum(any(isinstance(module, nn.Conv1d) for module in block.modules()) for block in decoder_layers(model))
-    above = (mixing * (2 + (0 if checkpointing else mixed)) + passing) if mixed else 0
-    return samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + above + logits_bytes(model, dtype)
+    total = logits_bytes(model, dtype)
+    for samples, length in shapes:
+        layer = hidden * (_HIDDEN_NARROW if narrow else _HIDDEN) + sum(widths) // layers
+        if config._attn_implementation == "eager":
+            layer += config.num_attention_heads * length * (_SCORES_NARROW if narrow else _SCORES)
+        kept = layers * hidden if checkpointing else layers * layer
+        mixing, passing = _mixing_bytes(config, samples, length)
+        above = (mixing * (2 + (0 if checkpointing else mixed)) + passing) if mixed else 0
+        total += samples * length * (kept + 2 * layer + 3 * hidden) * dtype.itemsize + above
+    return total
 
 
 def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:

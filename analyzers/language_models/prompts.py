@@ -37,6 +37,12 @@ class Batch:
     labels: Tensor
     lengths: tuple[int, ...]
 
+    def part(self, samples: Sequence[int]) -> "Batch":
+        """Some of its samples, padded to the longest of them."""
+        lengths = tuple(self.lengths[sample] for sample in samples)
+        rows = torch.tensor(samples, device=self.token_ids.device)
+        return Batch(self.token_ids[rows, : max(lengths)], self.labels[rows, : max(lengths)], lengths)
+
 
 def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int) -> list[Encoded]:
     """Each pair as tokens: laid out by the tokenizer's chat template where it has one, else `Pair.prompt`, the answer, end of text.

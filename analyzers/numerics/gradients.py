@@ -84,8 +84,10 @@ def unit_grams(left: Floats, given: Panels, factor: float, weights: WeightCounts
     """
     tokens, units = left.shape
     samples = len(given.starts) - 1
-    if left.dtype != np.float32 or tokens != given.starts[-1] or (units > 1 and left.strides[1] != left.itemsize):
+    if left.dtype != np.float32 or tokens != given.starts[-1] or (left.size and units > 1 and left.strides[1] != left.itemsize):
         raise ValueError("what units get is not float32, of other tokens, or does not lie side by side")
+    if not tokens:  # nothing is added anywhere
+        return np.zeros((units, samples, samples), np.float32)
     how = _arranged()
     around, rows = _up(samples, how.lanes), _up(samples, how.side)
     tile = max(1, _CACHE_BYTES // (4 * how.together * rows * _STEP)) * _STEP

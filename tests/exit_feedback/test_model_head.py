@@ -74,7 +74,7 @@ def test_damaged_weights_are_named() -> None:
         next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
     batch = _batch()
     with pytest.raises(InvalidCheckpoint, match="numbers after layer 0 are not finite"):
-        hidden_states(model, batch, Places.of(batch, 100, 0), (0, 1))
+        hidden_states(model, batch, [[0, 1]], Places.of(batch, 100, 0), (0, 1))
 
 
 def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
@@ -83,12 +83,15 @@ def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
     places = Places.of(batch, 100, 0)
     assert places.samples.tolist() == [0, 0, 0, 1] and places.positions.tolist() == [4, 5, 6, 1]
     assert places.targets.tolist() == [TOKENS[0, 5], TOKENS[0, 6], TOKENS[0, 7], TOKENS[1, 2]]
-    found = hidden_states(model, batch, places, (0, LAYERS - 1))
+    head = ModelHead.of(model)
     with torch.no_grad():
         expected = cast(Any, model)(input_ids=TOKENS, output_hidden_states=True).hidden_states
-    torch.testing.assert_close(found[0], expected[1][places.samples, places.positions])
-    head = ModelHead.of(model)
-    torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][places.samples, places.positions])
+    for together in ([[0, 1]], [[0], [1]], [[1], [0]]):
+        behind: list[int] = []
+        found = hidden_states(model, batch, together, places, (0, LAYERS - 1), behind.append)
+        torch.testing.assert_close(found[0], expected[1][places.samples, places.positions])
+        torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][places.samples, places.positions])
+        assert behind == sorted(behind) and set(behind) == set(range(LAYERS)) and len(behind) == LAYERS * len(together)
 
 
 def test_tokens_are_drawn_where_there_are_too_many() -> None:

@@ -25,6 +25,7 @@ from analyzers.gradient_conflict.report import MeasuredProgress
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
+from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.load import open_model
 from analyzers.language_models.memory import activation_bytes, gigabytes, weight_bytes
 from analyzers.language_models.plain_layer import PlainLayer
@@ -132,9 +133,10 @@ def test_progress_is_in_layers_whichever_way_it_runs(asked: dict[str, Any], tota
 def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed()
     with open_model("sample:tiny-bf16", Access()) as opened:
-        shape = len(found.samples), max(len(sample.token_ids) for sample in found.samples)
+        lengths = [len(sample.token_ids) for sample in found.samples]
+        shapes = padded(groups(opened.outline, lengths, "cpu"), lengths)
         beside = weight_bytes(opened.outline, torch.float32) + 3 * limits.GRAM_CHUNK_BYTES
-        kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, *shape, each) for each in (False, True))
+        kept, recomputed = (beside + activation_bytes(opened.outline, torch.float32, shapes, each) for each in (False, True))
     said = "Activations were recomputed in the backward pass"
     for free, short in ((kept, False), (kept - 1, True), (recomputed, True)):
         monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device, free=free: [free])
@@ -272,6 +274,20 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
         assert "1 of 2 layers are left out: another kind of layer stands in attention's place." in found.notes
         assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_experts_that_no_token_comes_to_are_dead(weights: bool, tmp_path: Path) -> None:
+    folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
+    vocabulary = json.loads(files()["config.json"])["vocab_size"]
+    model = build(ARCHITECTURES["qwen3_moe"], "sdpa", torch.float32, vocab_size=vocabulary, num_experts=64)
+    model.save_pretrained(folder)  # type: ignore[operator]
+    request = ConflictRequest(model=str(folder), pairs=PAIRS[:2], max_length=12, weights=weights)
+    found = report(request, Access(local=True))
+    assert found.model.dead > found.model.neurons / 2  # 22 tokens go to 2 of 64 each
+    assert found.model.conflict_rate is not None and (found.weights is not None) == weights
+    if found.weights is not None:
+        assert found.weights.weights == 3 * found.model.neurons * 32
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -100,6 +100,10 @@ def test_captured_gradients_are_those_of_each_sample_alone(name: str, monkeypatc
     for tokens in (1, 2 * max(LENGTHS)):  # a sample at a time; two and the last
         monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens)
         assert_same(captured(model, batch, checkpointing=True), expected)
+    with monkeypatch.context() as patched:
+        patched.setattr("analyzers.language_models.capture.groups", lambda *_: [[1], [0, 2]])
+        assert_same(captured(model, batch), expected)
+        assert_same(captured(model, batch, checkpointing=True), expected)
     if supports_sdpa(model):
         model.set_attn_implementation("sdpa")  # type: ignore[operator]
         assert_same(captured(model, batch), expected)
@@ -133,10 +137,37 @@ def test_a_mask_stands_between_the_activation_and_what_follows(monkeypatch: pyte
     batch = collate(encoded, "cpu")
     for checkpointing in (False, True):
         assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=checkpointing), expected)
+    with monkeypatch.context() as patched:
+        patched.setattr("analyzers.language_models.capture.groups", lambda *_: [[0, 1], [2]])
+        assert_same(captured(model, batch, masks={1: keep_larger}), expected)
     monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)
     assert_same(captured(model, batch, masks={1: keep_larger}, checkpointing=True), expected)
     with pytest.raises(AssertionError):
         assert_same(captured(model, batch), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
+def test_masks_are_told_which_tokens_of_the_batch_they_see(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The masked neuron is chosen by the token's number in the batch: whichever samples run together, the result is the same."""
+    model, batch = build(ARCHITECTURES[name]), collate(samples(), "cpu")
+    seen: list[set[int]] = []
+
+    def by_number(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
+        rows = product.flatten(0, -2)
+        numbers = torch.arange(len(rows)) if tokens is None else tokens
+        seen.append(set(numbers.tolist()))
+        kept = torch.arange(rows.shape[1]) % 5 != (numbers % 5)[:, None]
+        return (rows * kept).view_as(product)
+
+    expected = captured(model, batch, masks={0: by_number, 1: by_number})
+    assert set.union(*seen) == set(range(batch.token_ids[:, 1:].numel()))
+    for together in ([[1], [0, 2]], [[1], [0], [2]]):
+        seen.clear()
+        monkeypatch.setattr("analyzers.language_models.capture.groups", lambda *_, together=together: together)
+        assert_same(captured(model, batch, masks={0: by_number, 1: by_number}), expected)
+        width = batch.token_ids.shape[1] - 1
+        real = {sample * width + place for sample, length in enumerate(LENGTHS) for place in range(length - 1)}
+        assert real <= set.union(*seen)
 
 
 @pytest.mark.parametrize("name", ["llama", "phi3", "gpt2", "opt", "bloom", "mixtral", "qwen2_moe", "gpt_oss"])
@@ -168,9 +199,16 @@ def test_masks_see_what_enters_the_map_down(name: str) -> None:
     assert all(capture.activity is not None and not capture.activity.any() for capture in nothing if capture.layer == 1)
 
 
-@pytest.mark.parametrize("tokens_together", [None, 1, 2 * max(LENGTHS)])
+@pytest.mark.parametrize("tokens_together", [None, 1, 2 * max(LENGTHS), "groups"])
 @pytest.mark.parametrize("name", ["llama", "opt", "qwen2_moe"])
-def test_activity_is_summed_over_the_tokens_of_each_sample(name: str, tokens_together: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activity_is_summed_over_the_tokens_of_each_sample(
+    name: str, tokens_together: int | str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tokens_together == "groups":
+        monkeypatch.setattr(
+            "analyzers.language_models.capture.groups", lambda model, lengths, device: [[1], [0, 2]] if len(lengths) == 3 else [[0]]
+        )
+        tokens_together = None
     monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", tokens_together)
     architecture, encoded = ARCHITECTURES[name], samples()
     model = build(architecture)
@@ -267,7 +305,7 @@ def test_with_checkpointing_no_more_tokens_than_said_go_through_a_layer_at_once(
     model.get_submodule("model.layers.1.mlp").register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[:-1].numel()))
     monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 30)
     captures = list(run(model, collate(samples(), "cpu"), ffn_layers(model), checkpointing=True))
-    assert seen == [26, 13, 26, 13]  # two samples of 13 and one, forward and again
+    assert seen == [26, 4, 26, 4]  # two samples of 13 and one of 4, forward and again
     assert [int(capture.sample.max()) for capture in captures] == [2, 2]
 
 

@@ -64,9 +64,9 @@ def test_an_estimate_is_above_what_is_kept_and_not_far(name: str, dtype: torch.d
     model: Any = build(ARCHITECTURES[name], attention, dtype)
     tokens = torch.randint(3, 67, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     kept = kept_bytes(model, Batch(tokens, tokens.clone(), (LENGTH,) * 4))
-    estimate = activation_bytes(model, dtype, 4, LENGTH, checkpointing=False) - logits_bytes(model, dtype)
+    estimate = activation_bytes(model, dtype, [(4, LENGTH)], checkpointing=False) - logits_bytes(model, dtype)
     assert kept < estimate < 5.5 * kept  # two layers of it are for gradients: as much again, with 2 layers in all
-    assert activation_bytes(model, dtype, 4, LENGTH, checkpointing=True) - logits_bytes(model, dtype) < 0.7 * estimate
+    assert activation_bytes(model, dtype, [(4, LENGTH)], checkpointing=True) - logits_bytes(model, dtype) < 0.7 * estimate
 
 
 def test_weights_and_buffers_are_counted() -> None:
@@ -106,5 +106,5 @@ def test_sizes_in_words(count: int, text: str) -> None:
 
 def test_heads_are_counted_in_eager_attention() -> None:
     eager, sdpa = (build(ARCHITECTURES["llama"], attention, torch.float32) for attention in ("eager", "sdpa"))
-    difference = activation_bytes(eager, torch.float32, 1, LENGTH, False) - activation_bytes(sdpa, torch.float32, 1, LENGTH, False)
+    difference = activation_bytes(eager, torch.float32, [(1, LENGTH)], False) - activation_bytes(sdpa, torch.float32, [(1, LENGTH)], False)
     assert difference == 4 * LENGTH * HEADS * LENGTH * 2 * torch.float32.itemsize  # 2 layers and 2 beside

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -124,6 +125,17 @@ def test_weights_whose_ratio_is_of_no_use_are_counted_at_the_ends() -> None:
     ends = np.array([1 / LARGEST, LARGEST], np.float32).view(np.int32) >> DROPPED
     assert found.bins[ends].tolist() == [1, 1] and found.bins.sum() == 2
     assert found.sums.sum(1).tolist() == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("units", [1, 64])
+def test_without_any_token_there_is_nothing(units: int) -> None:
+    """As of an expert that no token came to. Such an array of torch's has no strides."""
+    counts, right = [0, 0, 0], torch.empty(0, 5).numpy()
+    weights = WeightCounts()
+    for left in (torch.empty(0, 2 * units)[:, :units].numpy(), np.empty((0, units), np.float32)):
+        found = unit_grams(left, filled(right, counts), 1.0, weights)
+        assert found.shape == (units, 3, 3) and not found.any()
+    assert (weights.counted, weights.sums.sum(), weights.bins.sum()) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ attention or in its place (LFM2, Qwen3-Next, Qwen3.5, OLMo-Hybrid, Granite 4, Fa
 attention projections where there are some. Latent attention has the projections q_a and kv_a to its narrow vectors and q_b and kv_b from
 them; of gated attention the gate's rows are g. Another family is named, with all that are known. Code of a repository is never run. What a
 model needs and what this machine has is compared before anything is loaded; where there is no room to keep all activations, the backward
-pass computes them again. Texts are laid out by the tokenizer's chat template where it has one; samples are padded on the right, and
-padding is dropped before anything is multiplied. At most {limits.CONFLICT_SAMPLES} samples of {limits.CONFLICT_TOKENS:,} tokens; from
-the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU 300 times as many. The
-exact tokens are in the JSON, so that anyone can compute it again.</p>
+pass computes them again. Texts are laid out by the tokenizer's chat template where it has one; samples are padded on the right, those of
+about the same length together, and padding is dropped before anything is multiplied. At most {limits.CONFLICT_SAMPLES} samples of
+{limits.CONFLICT_TOKENS:,} tokens; from the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU 300
+times as many. The exact tokens are in the JSON, so that anyone can compute it again.</p>
 """
 
 

@@ -1,4 +1,7 @@
-"""``python -m tests.benchmarks.conflict_ways WAY``: the conflict rate of a small Llama, in one of the `WAYS`; prints seconds and bytes."""
+"""``python -m tests.benchmarks.conflict_ways WAY TEXT``: a small Llama's conflict rate in one of the `WAYS`; prints seconds and bytes.
+
+TEXT is "even", random tokens in samples of one length, or "builtin", the built-in text, whose samples have 16 to 266 tokens.
+"""
 
 import json
 import os
@@ -15,16 +18,20 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers import limits
+from analyzers.checkpoints import Access
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement, model_sums
 from analyzers.gradient_conflict.pairs import Pairs, Thresholds
+from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
-from analyzers.language_models.prompts import Encoded, collate
+from analyzers.language_models.load import open_model
+from analyzers.language_models.prompts import Encoded, collate, encode
 from analyzers.numerics import gradients, grams
 
 VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 8192, 384, 1024, 8, 6
 SAMPLES, TOKENS, ANSWER = 32, 128, 32
+LONGEST = 512
 ROUNDS = 3
 
 
@@ -56,8 +63,8 @@ def naive(model: Any, samples: list[Encoded]) -> float:
 
 def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], float]:
     def measure(model: Any, samples: list[Encoded]) -> float:
-        settings = Settings(Thresholds(0.0, 1e-3), tuple(range(SAMPLES)), weights=weights, chunk_bytes=limits.GRAM_CHUNK_BYTES)
-        collected = Collector(SAMPLES, settings)
+        settings = Settings(Thresholds(0.0, 1e-3), tuple(range(len(samples))), weights=weights, chunk_bytes=limits.GRAM_CHUNK_BYTES)
+        collected = Collector(len(samples), settings)
         for capture in run(model, collate(samples, "cpu"), ffn_layers(model), checkpointing=checkpointing):
             collected.add(capture)
             del capture
@@ -76,7 +83,20 @@ WAYS = {
 }
 
 
-def main(way: str) -> None:
+def _even() -> list[Encoded]:
+    tokens = torch.randint(3, VOCABULARY, (SAMPLES, TOKENS)).tolist()
+    return [Encoded(tuple(row), ANSWER, "", False) for row in tokens]
+
+
+def _builtin() -> list[Encoded]:
+    with open_model("sample:tiny-bf16", Access()) as opened:
+        return encode(opened.tokenizer, builtin_pairs()[:50], LONGEST)
+
+
+TEXTS = {"even": _even, "builtin": _builtin}
+
+
+def main(way: str, text: str) -> None:
     """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
     gradients.warm()
     grams.warm()  # libraries are not what is measured here
@@ -87,11 +107,10 @@ def main(way: str) -> None:
         intermediate_size=WIDTH,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
-        max_position_embeddings=TOKENS,
+        max_position_embeddings=LONGEST,
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
-    tokens = torch.randint(3, VOCABULARY, (SAMPLES, TOKENS)).tolist()
-    samples = [Encoded(tuple(row), ANSWER, "", False) for row in tokens]
+    samples = TEXTS[text]()
     before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     seconds, rate = [], 0.0
     for _ in range(1 + ROUNDS):
@@ -105,4 +124,4 @@ def main(way: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,89 @@
+"""``python -m tests.comparison``: see the package."""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.hub import LocalHub
+from tests.hub.architectures import llama
+from tests.hub.server import client_environ
+
+from .checkpoints import make
+from .differences import differences
+from .runs import RUNS
+
+_SMALL = {"layers": 4, "hidden": 256, "width": 704, "vocabulary": 1000, "shards": 2}
+
+
+def main() -> int:
+    """0 where nothing differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.comparison", description="Compare the JSON of many runs before and after a change."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    saving = commands.add_parser("save", help="run every command and keep its JSON")
+    saving.add_argument("folder", type=Path, help="where to write; checkpoints are made next to it once, in 'checkpoints'")
+    saving.add_argument("--checkout", type=Path, default=Path.cwd(), help="whose code is run (default: this one)")
+    saving.add_argument("--only", default="", metavar="PREFIX", help="only the runs whose name starts so")
+    comparing = commands.add_parser("compare", help="name every value that differs")
+    comparing.add_argument("before", type=Path)
+    comparing.add_argument("after", type=Path)
+    comparing.add_argument("--tolerance", type=float, default=1e-9, help="relative difference that counts as rounding (default 1e-9)")
+    comparing.add_argument("--only", default="", metavar="PREFIX")
+    options = parser.parse_args()
+    if options.command == "save":
+        return save(options.folder, options.checkout.resolve(), options.only)
+    return compare(options.before, options.after, options.tolerance, options.only)
+
+
+def save(folder: Path, checkout: Path, only: str) -> int:
+    """Write ``folder``/NAME.json for each run; 1 where one fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = folder.resolve().parent / "checkpoints"
+    if not files.exists():
+        files.mkdir()
+        make(files)
+    failed = 0
+    with ExitStack() as stack:
+        hub = stack.enter_context(LocalHub())
+        hub.add("org/large", llama(**_SMALL))  # type: ignore[arg-type]
+        hub.add("org/large-tuned", llama(**_SMALL, update="scattered-0.3"))  # type: ignore[arg-type]
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        variables = {**os.environ, **client_environ(hub.url, home), "PYTHONPATH": str(checkout)}
+        for name, command in RUNS.items():
+            if not name.startswith(only):
+                continue
+            arguments = shlex.split(command.replace("\\", "\\\\").format(files=files))
+            run = subprocess.run(
+                [sys.executable, "-m", "analyzers", *arguments, "--json"], cwd=checkout, env=variables, capture_output=True, text=True
+            )
+            (folder / f"{name}.json").write_text(run.stdout if run.returncode == 0 else json.dumps({"error": run.stderr[-500:]}))
+            failed += run.returncode != 0
+            print(f"{'done' if run.returncode == 0 else 'FAILED'}  {name}", flush=True)
+    return int(failed > 0)
+
+
+def compare(before: Path, after: Path, tolerance: float, only: str) -> int:
+    """Print the paths of what differs; 1 where anything does."""
+    differing = 0
+    for path in sorted(before.glob(f"{only}*.json")):
+        other = after / path.name
+        if not other.exists():
+            found = ["there is no such run after"]
+        else:
+            found = list(differences(json.loads(path.read_text()), json.loads(other.read_text()), tolerance))
+        differing += bool(found)
+        print(f"{path.stem}: {f'{len(found)} differences' if found else 'same'}")
+        for line in found[:12]:
+            print(f"    {line}")
+    return int(differing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

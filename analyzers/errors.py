@@ -21,7 +21,7 @@ status 2; the page shows it where the result would stand.
     │   ├── HubUnreachable        no connection, or too slow to be of use
     │   ├── HubThrottled          too many requests; says how long to wait
     │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
-    ├── ProcessLost               a process of a launched scan died or cannot be reached
+    ├── ProcessLost               the workers of a cluster that scanned a checkpoint were lost
     ├── LibraryUnavailable        the folder of the library cannot be used: full, read-only, or not a library
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
 """
@@ -105,7 +105,7 @@ class HubMisbehaved(HubError):
 
 
 class ProcessLost(MantissaError):
-    """A process of a launched scan died, or cannot be reached."""
+    """Worker after worker of a cluster was lost while it scanned a checkpoint."""
 
 
 class LibraryUnavailable(MantissaError):

@@ -212,9 +212,8 @@ SCAN_CHECKPOINTS = _limit("SCAN_CHECKPOINTS", 100_000, "lines", "Longest list of
 SCAN_LIST_BYTES = _limit("SCAN_LIST_BYTES", 20_000_000, "bytes", "The list of a scan is held in memory.")
 SCAN_JOBS = _limit("SCAN_JOBS", 64, "checkpoints", "The most checkpoints that one process of a scan works on at once.")
 SCAN_PART_BYTES = _limit(
-    "SCAN_PART_BYTES", 1 << 30, "bytes", "Exact mode: larger checkpoints are cut into parts of this size, which idle processes take over."
+    "SCAN_PART_BYTES", 1 << 30, "bytes", "Exact mode on a cluster: larger checkpoints are counted in parts of this size, one task each."
 )
-SCAN_SILENCE_SECONDS = _limit("SCAN_SILENCE_SECONDS", 120, "seconds", "A process of a launched scan that is silent for longer is given up.")
 EVIDENCE_LINK_LENGTH = _limit("EVIDENCE_LINK_LENGTH", 500, "characters", "Longest link given as the evidence for a label.")
 EVIDENCE_QUOTE_LENGTH = _limit(
     "EVIDENCE_QUOTE_LENGTH", 2_000, "characters", "Longest quote given as the evidence for a label: a paragraph."

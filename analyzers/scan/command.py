@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,29 +22,26 @@ if TYPE_CHECKING:
 
 def add_options(parser: Parser) -> None:
     """What the command takes."""
-    parser.description = "Run dtype on every model of a list and write two Parquet files. A scan that was ended goes on where it was."
+    parser.description = "Run dtype on every model of a list and write two Parquet files. An interrupted scan continues where it stopped."
     parser.add_argument("list", metavar="LIST", help="a file with one model per line, - for standard input, search:TEXT or org:NAME")
     parser.add_argument(
-        "--out", default="scan", metavar="DIR", help="where to write (default ./scan); a scan that was ended is continued there"
+        "--out", default="scan", metavar="DIR", help="where to write (default ./scan), and where to continue an interrupted scan"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--exact", action="store_true", help="read everything instead of a sample")
     how.add_argument("--budget", metavar="SIZE", help=f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)")
-    parser.add_argument("--include", metavar="RE", help="only tensors whose name this regular expression is found in")
-    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name this regular expression is found in")
+    parser.add_argument("--include", metavar="RE", help="only tensors whose name matches this regular expression")
+    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name matches this regular expression")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N of the list (default 200 for search: and org:)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the samples (default 0)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="models one process works on at once (default 4, with --exact 1)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="models that this process works on at once (default 4, with --exact 1)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="use a dask.distributed cluster: the scheduler's address, or local")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to count (default: the CPU)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError.
-
-    Does not return where torchrun takes the place of this process.
-    """
-    from analyzers.scan.relaunch import started_alone
+    """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError."""
     from analyzers.scan.request import ScanRequest
     from analyzers.scan.run import scan
 
@@ -56,40 +52,17 @@ def run(options: argparse.Namespace) -> int:
         asked["budget"] = parse_bytes(options.budget)
     asked |= {name: getattr(options, name) for name in ("include", "exclude", "seed")}
     try:
-        request = ScanRequest.of(options.list, asked, limit=options.limit, device=options.device, jobs=options.jobs)
+        request = ScanRequest.of(options.list, asked, limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask)
     except ValidationError as error:
         raise request_error(error) from None
-    if started_alone():
-        _start_the_others()
     try:
         summary = scan(request, Path(options.out))
     except KeyboardInterrupt:
-        print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr, flush=True)
-        if any(thread.name.startswith("scan-") for thread in threading.enumerate()):
-            os._exit(130)  # they wait for the network, and all that matters is on the disk
+        print("interrupted: what was finished is kept; run the same command again to continue", file=sys.stderr, flush=True)
         return 130
     if summary is not None:
         _print(json.dumps(asdict(summary), indent=2) if options.json else _text(summary))
     return 0
-
-
-def _start_the_others() -> None:
-    """Become torchrun, which starts as many processes as were asked of accelerate, or say why there is one."""
-    from analyzers.scan.relaunch import parent_words, torchrun
-
-    several = torchrun(parent_words(), sys.orig_argv[1:])
-    if several is not None:
-        print(
-            "note: accelerate started one of the processes it was asked for; torchrun takes over and starts all",
-            file=sys.stderr,
-            flush=True,
-        )
-        os.execv(several[0], several)  # noqa: S606 - no shell is wanted
-    print(
-        "note: accelerate started a single process. Without several GPUs it needs --multi_gpu to start more (no GPU is used then "
-        "either), or use torchrun.",
-        file=sys.stderr,
-    )
 
 
 def _print(answer: str) -> None:
@@ -115,6 +88,6 @@ def _text(summary: "Summary") -> str:
     failed = sum(summary.errors.values())
     kinds = f" ({', '.join(f'{number:,} {kind}' for kind, number in summary.errors.items())})" if failed else ""
     lines.append(f"{summary.checkpoints:,} in the list: {summary.ok:,} ok, {plural(failed, 'error')}{kinds}.")
-    if summary.passing:
-        lines.append(f"Of the errors {summary.passing:,} may pass: run the same command again to try those.")
+    if summary.transient:
+        lines.append(f"{plural(summary.transient, 'error')} may be transient: run the same command again to retry.")
     return "\n".join([*lines, *summary.tables])

@@ -1,17 +1,11 @@
-"""The journal of a scan: what came of each checkpoint, appended as it is finished, one checksummed line each.
+"""The journal of a scan: one SQLite file with the outcome of each checkpoint, committed to disk as soon as it is finished."""
 
-A line is ``CRC32 HEAD BODY``: head is JSON (key, error, whether it may pass), body the outcome's JSON, compressed. It is on
-the disk (fsync) before its checkpoint counts as done. A process killed while it writes leaves a torn last line, which
-is cut off when the journal is opened again; the checkpoint it was about is then done again.
-"""
-
-import base64
 import errno
-import fcntl
-import json
-import os
+import sqlite3
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,80 +13,86 @@ from typing import Self
 from analyzers.errors import InvalidRequest
 from analyzers.scan.outcome import Outcome
 
-_CRC_DIGITS = 8
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+    key TEXT PRIMARY KEY, report BLOB NOT NULL, error TEXT NOT NULL, message TEXT NOT NULL, transient INTEGER NOT NULL,
+    digest TEXT NOT NULL, finished TEXT NOT NULL, seconds REAL NOT NULL, worker TEXT NOT NULL
+);
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a line stands, its checksum, and what its head says."""
+    """What the journal knows of an outcome without reading its report."""
 
-    offset: int
-    length: int
-    checksum: str
+    digest: str
     error: str
-    passing: bool
+    transient: bool
 
 
 class Journal:
-    """An open journal, locked against other scans. Of several lines about one checkpoint the last counts.
+    """An open journal, locked against other scans until it is closed. Use it from one thread.
 
-    Raises InvalidRequest where another process has it open; OSError as the system does.
+    Raises InvalidRequest where another scan has it open or it is damaged, OSError where it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with path.open("ab"):  # says in the system's words why it cannot be written, which SQLite does not
+            pass
+        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         self.entries: dict[str, Entry] = {}
         try:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InvalidRequest("Another scan is writing into this folder: wait for it, or choose another one.") from None
-            except OSError as error:
-                if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):  # some network file systems know no locks
-                    raise
-            self._end = self._load(path)
-            if self._end < os.fstat(self._file).st_size:
-                os.ftruncate(self._file, self._end)
+            with _advice():
+                # Write-ahead logging needs shared memory, which network file systems do not have.
+                for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=FULL"):
+                    self._connection.execute(f"PRAGMA {pragma}")
+                self._connection.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
+                for key, *entry in self._connection.execute("SELECT key, digest, error, transient FROM outcomes"):
+                    self.entries[key] = Entry(entry[0], entry[1], bool(entry[2]))
         except BaseException:
-            os.close(self._file)
+            self._connection.close()
             raise
 
-    def _load(self, path: Path) -> int:
-        """Read every line; returns where the last whole one ends."""
-        at = end = 0
-        with path.open("rb") as lines:
-            for line in lines:
-                entry = _entry(line, at)
-                at += len(line)
-                if entry is not None:
-                    key, found = entry
-                    self.entries[key] = found
-                    end = at
-        return end
+    def append(self, outcome: Outcome, seconds: float, worker: str) -> None:
+        """Commit an outcome; it replaces an earlier one of the same checkpoint. seconds: spent on it; worker: where."""
+        self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), seconds, worker)
 
-    def append(self, outcome: Outcome) -> None:
-        """Write one outcome through to the disk."""
-        head = json.dumps({"key": outcome.key, "error": outcome.error, "passing": outcome.passing})
-        body = base64.b64encode(zlib.compress(outcome.to_json().encode())).decode()
-        content = f"{head} {body}".encode()
-        checksum = _checksum(content)
-        line = checksum + b" " + content + b"\n"
-        written = 0
-        while written < len(line):
-            written += os.pwrite(self._file, line[written:], self._end + written)
-        os.fsync(self._file)
-        self.entries[outcome.key] = Entry(self._end, len(line), checksum.decode(), outcome.error, outcome.passing)
-        self._end += len(line)
+    def absorb(self, path: Path) -> None:
+        """Copy the outcomes of another journal into this one and delete it."""
+        with Journal(path) as other:
+            for key, finished, seconds, worker in other._connection.execute("SELECT key, finished, seconds, worker FROM outcomes"):
+                self._write(other.read(key), finished, seconds, worker)
+        path.unlink()
+
+    def _write(self, outcome: Outcome, finished: str, seconds: float, worker: str) -> None:
+        report = zlib.compress(outcome.report.encode())
+        row = (outcome.key, report, outcome.error, outcome.message, outcome.transient, outcome.digest, finished, seconds, worker)
+        with _advice():
+            self._connection.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.entries[outcome.key] = Entry(outcome.digest, outcome.error, outcome.transient)
 
     def read(self, key: str) -> Outcome:
-        """What came of a checkpoint that is among ``entries``."""
-        entry = self.entries[key]
-        line = os.pread(self._file, entry.length, entry.offset)
-        return Outcome.from_json(zlib.decompress(base64.b64decode(line.rpartition(b" ")[2])))
+        """The outcome of a checkpoint that has one. Raises InvalidRequest where it is damaged."""
+        query = "SELECT report, error, message, transient FROM outcomes WHERE key = ?"
+        with _advice():
+            report, error, message, transient = self._connection.execute(query, (key,)).fetchone()
+            return Outcome(key, zlib.decompress(report).decode(), error, message, bool(transient))
+
+    def setting(self, name: str) -> str | None:
+        """A value that `set` stored."""
+        with _advice():
+            row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set(self, name: str, value: str) -> None:
+        """Store a value durably."""
+        with _advice():
+            self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def close(self) -> None:
-        """Close and unlock."""
-        os.close(self._file)
+        """Release the lock. Idempotent."""
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -101,17 +101,26 @@ class Journal:
         self.close()
 
 
-def _checksum(content: bytes) -> bytes:
-    return f"{zlib.crc32(content):0{_CRC_DIGITS}x}".encode()
+class _advice:  # noqa: N801 - used like contextlib.suppress
+    """Turns SQLite's errors into ours, or into OSError."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, sqlite3.OperationalError):
+            if "locked" in str(error):
+                raise InvalidRequest("Another scan is writing into this folder: wait for it, or choose another one.") from None
+            raise OSError(*_os_error(error)) from None
+        if isinstance(error, sqlite3.DatabaseError | zlib.error | UnicodeDecodeError):
+            raise InvalidRequest("The journal of the scan, scan.sqlite, is damaged: choose another folder.") from None
 
 
-def _entry(line: bytes, at: int) -> tuple[str, Entry] | None:
-    """Key and entry of a line at offset ``at``; None for one that is torn or damaged."""
-    checksum, content = line[:_CRC_DIGITS], line[_CRC_DIGITS + 1 : -1]
-    if not line.endswith(b"\n") or _checksum(content) != checksum:
-        return None
-    try:
-        head = json.loads(content.rpartition(b" ")[0])
-        return head["key"], Entry(at, len(line), checksum.decode(), head["error"], head["passing"])
-    except (ValueError, KeyError, TypeError):  # a checksum that fits what is no line of ours
-        return None
+def _os_error(error: sqlite3.OperationalError) -> tuple[int, str]:
+    code = errno.ENOSPC if "full" in str(error) else errno.EROFS if "readonly" in str(error) else errno.EIO
+    return code, str(error)
+
+
+def shards(folder: Path) -> Iterator[Path]:
+    """The journals that processes of a launch left in ``folder``, in a fixed order."""
+    yield from sorted(folder.glob("scan-rank-*.sqlite"))

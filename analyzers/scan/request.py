@@ -1,8 +1,9 @@
-"""What a scan is asked to do with each checkpoint, and how it goes about it."""
+"""What a scan is asked to do, and how."""
 
+import re
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import Request
@@ -10,7 +11,7 @@ from analyzers.checkpoints.filters import compile_filter
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 
-# How many of the models that a search or an organisation has are scanned unless told otherwise.
+# How many models of a search or an organisation are scanned by default.
 DEFAULT_LIMIT = 200
 
 # Checkpoints worked on at once by one process. A quick scan waits for the network most of the time; an exact one keeps
@@ -22,9 +23,10 @@ EXACT_JOBS = 1
 class ScanRequest(Request):
     """What to scan, and how.
 
-    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: only so many of them, the
-    first (by default 200 of a search or organisation, all of a file); each: the request made of every checkpoint, whose
-    model is filled in; device: where to count; jobs: how many checkpoints one process works on at once.
+    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: only the first so many of them (by
+    default 200 of a search or organisation, all of a file); each: the request for every checkpoint, without its model; device: where to
+    count; jobs: how many checkpoints one process works on at once; dask: address of a dask scheduler, ``local`` for a cluster on this
+    machine, None for threads of this process.
     """
 
     source: str = Field(min_length=1, max_length=4_096)
@@ -32,10 +34,24 @@ class ScanRequest(Request):
     each: DtypeRequest
     device: Device = "cpu"
     jobs: int = Field(ge=1, le=limits.SCAN_JOBS)
+    dask: str | None = None
+
+    @field_validator("dask")
+    @classmethod
+    def _is_an_address(cls, dask: str | None) -> str | None:
+        if dask is not None and not re.fullmatch(r"local|((tcp|tls|ws|wss)://)?[\w.\-\[\]:]{1,200}:\d{1,5}", dask):
+            raise ValueError("must be local or the address of a dask scheduler, for example tcp://10.0.0.1:8786")
+        return dask
 
     @classmethod
     def of(
-        cls, source: str, asked: dict[str, Any], limit: int | None = None, device: Literal["cpu", "cuda"] = "cpu", jobs: int | None = None
+        cls,
+        source: str,
+        asked: dict[str, Any],
+        limit: int | None = None,
+        device: Literal["cpu", "cuda"] = "cpu",
+        jobs: int | None = None,
+        dask: str | None = None,
     ) -> "ScanRequest":
         """Validate everything that can be before any work. ``asked``: options of `DtypeRequest`.
 
@@ -47,4 +63,4 @@ class ScanRequest(Request):
             if pattern:
                 compile_filter(name, pattern)
         jobs = jobs if jobs is not None else EXACT_JOBS if each.mode == "exact" else QUICK_JOBS
-        return cls(source=source, limit=limit, each=each, device=device, jobs=jobs)
+        return cls(source=source, limit=limit, each=each, device=device, jobs=jobs, dask=dask)

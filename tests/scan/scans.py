@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -57,9 +58,18 @@ def sums(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in TABLES}
 
 
-def log(folder: Path) -> list[dict[str, Any]]:
-    """The log's lines, in order."""
-    return [json.loads(line) for line in (folder / "scan.log.jsonl").read_text(encoding="utf-8").splitlines()]
+def finished(folder: Path) -> set[str]:
+    """The checkpoints that have an outcome in the journal of a scan that has ended."""
+    path = folder / "scan.sqlite"
+    if not path.exists():
+        return set()
+    connection = sqlite3.connect(path)
+    try:
+        return {key for (key,) in connection.execute("SELECT key FROM outcomes")}
+    except sqlite3.OperationalError:  # ended before it made the tables
+        return set()
+    finally:
+        connection.close()
 
 
 def free_port() -> int:

@@ -1,12 +1,13 @@
-"""The journal: whatever is cut off its end, every whole line before is there, and nothing else."""
+"""The journal: what was committed is there, whatever happened afterwards."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from analyzers.errors import HubThrottled, InvalidCheckpoint, InvalidRequest
-from analyzers.scan.journal import Journal
+from analyzers.scan.journal import Journal, shards
 from analyzers.scan.outcome import Outcome
 
 OUTCOMES = [
@@ -18,54 +19,60 @@ OUTCOMES = [
 ]
 
 
-def written(path: Path) -> bytes:
+def written(path: Path) -> Path:
     with Journal(path) as journal:
         for outcome in OUTCOMES:
-            journal.append(outcome)
-    return path.read_bytes()
+            journal.append(outcome, 0.5, "")
+    return path
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    written(tmp_path / "journal")
-    with Journal(tmp_path / "journal") as journal:
+    path = written(tmp_path / "journal")
+    with Journal(path) as journal:
         assert [journal.read(outcome.key) for outcome in OUTCOMES] == OUTCOMES
-        assert [journal.entries[outcome.key].passing for outcome in OUTCOMES] == [False, True, False, False, True]
-        journal.append(Outcome("org/b", report="now"))
+        assert [journal.entries[outcome.key].transient for outcome in OUTCOMES] == [False, True, False, False, True]
+        assert [journal.entries[outcome.key].digest for outcome in OUTCOMES] == [outcome.digest for outcome in OUTCOMES]
+        journal.append(Outcome("org/b", report="now"), 1.0, "")
         assert journal.read("org/b").report == "now"
-    with Journal(tmp_path / "journal") as journal:
+        journal.set("options", "{}")
+    with Journal(path) as journal:
         assert journal.read("org/b").report == "now" and len(journal.entries) == 5
+        assert journal.setting("options") == "{}" and journal.setting("others") is None
     assert "secret" not in repr(OUTCOMES[4])
 
 
-def test_a_torn_end_is_cut_off(tmp_path: Path) -> None:
-    whole = written(tmp_path / "whole")
-    ends = [0]
-    for line in whole.splitlines(keepends=True):
-        ends.append(ends[-1] + len(line))
-    path = tmp_path / "journal"
-    for cut in [*range(0, ends[3] + 1, 9), ends[2] - 1, ends[2], ends[2] + 1, ends[4] - 1, ends[4], ends[4] + 1, len(whole) - 1]:
-        path.write_bytes(whole[:cut])
-        with Journal(path) as journal:
-            lines = sum(end <= cut for end in ends[1:])
-            assert list(journal.entries) == [outcome.key for outcome in OUTCOMES[:lines]]
-            journal.append(OUTCOMES[4])
-            assert journal.read(OUTCOMES[4].key) == OUTCOMES[4]
-        assert path.read_bytes().startswith(whole[: ends[lines]])
+def test_digests_differ_where_outcomes_do() -> None:
+    different = [*OUTCOMES, Outcome("org/a", report="{}"), Outcome("org/a"), Outcome("org/f"), Outcome("org/a", error="NoWeights")]
+    assert len({outcome.digest for outcome in different}) == len(different)
 
 
-def test_damage_costs_the_line_it_is_in(tmp_path: Path) -> None:
-    whole = written(tmp_path / "journal")
-    second = whole.index(b"\n") + 20
-    (tmp_path / "journal").write_bytes(whole[:second] + bytes([whole[second] ^ 1]) + whole[second + 1 :])
-    with Journal(tmp_path / "journal") as journal:
-        assert list(journal.entries) == [outcome.key for outcome in (OUTCOMES[0], *OUTCOMES[2:])]
+def test_a_journal_absorbs_another(tmp_path: Path) -> None:
+    written(tmp_path / "scan-rank-1.sqlite")
+    with Journal(tmp_path / "scan-rank-2.sqlite") as other:
+        other.append(Outcome("org/a", report="newer"), 2.0, "rank 2")
+    with Journal(tmp_path / "scan.sqlite") as journal:
+        for path in shards(tmp_path):
+            journal.absorb(path)
+        assert journal.read("org/a").report == "newer" and [journal.read(each.key) for each in OUTCOMES[1:]] == OUTCOMES[1:]
+    assert [path.name for path in tmp_path.iterdir()] == ["scan.sqlite"]
+    row = sqlite3.connect(tmp_path / "scan.sqlite").execute("SELECT seconds, worker FROM outcomes WHERE key = 'org/a'").fetchone()
+    assert row == (2.0, "rank 2")
 
 
-@pytest.mark.parametrize("data", [b"\n\n\n", b"00000000 \n", b"x" * 1000, os.urandom(4096), b"\x00" * 4096])
-def test_what_is_no_journal_is_empty(data: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [b"\n\n\n", b"x" * 1000, os.urandom(4096), b"SQLite format 3\0" + b"\x01" * 4096])
+def test_what_is_not_a_journal_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "journal").write_bytes(data)
-    with Journal(tmp_path / "journal") as journal:
-        assert journal.entries == {}
+    with pytest.raises(InvalidRequest, match="is damaged"):
+        Journal(tmp_path / "journal")
+
+
+def test_a_damaged_report_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE outcomes SET report = x'00ff' WHERE key = 'org/a'")
+    connection.close()
+    with Journal(path) as journal, pytest.raises(InvalidRequest, match="is damaged"):
+        journal.read("org/a")
 
 
 def test_one_scan_at_a_time(tmp_path: Path) -> None:

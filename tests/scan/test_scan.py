@@ -23,7 +23,7 @@ from tests.dtype_detection.checkpoints import normal, write
 from tests.dtype_detection.reports import exact, inspect, steady
 from tests.hub import Fault, LocalHub
 from tests.scan.forks import Forks
-from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, log, run, summary, sums, table, write_list
+from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, run, summary, sums, table, write_list
 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
@@ -109,15 +109,14 @@ def test_a_changed_list_is_followed_and_changed_options_are_refused(tmp_path: Pa
     assert table(out)["asked"].tolist() == [ALL_SAMPLES[2], ALL_SAMPLES[0]]
     for options in (["--exact"], ["--budget", "1MB"], ["--include", "mlp"], ["--exclude", "mlp"], ["--seed", "1"]):
         assert "other options" in refused(capsys, listed, "--out", out, *options)
-    (out / "scan.json").write_text("{")
+    (out / "scan.sqlite").write_bytes(b"x" * 1000)
     assert "damaged" in refused(capsys, listed, "--out", out)
-    (out / "scan.json").unlink()
-    assert "is missing" in refused(capsys, listed, "--out", out)
 
 
 def test_options_of_a_scan_that_scanned_nothing_bind_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    ScanFolder(out, ScanRequest.of("list", {"mode": "exact"})).close()  # as an interrupt before the first leaves it
+    with ScanFolder(out, ScanRequest.of("list", {"mode": "exact"})):  # as an interrupt before the first outcome leaves it
+        pass
     assert scan(capsys, write_list(tmp_path / "list", ALL_SAMPLES[:1]), "--out", out)["ok"] == 1
     assert table(out)["mode"].tolist() == ["quick"]
 
@@ -239,7 +238,7 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
     hub.fault(Fault("^/api/models/org/llama-b", times=None, status=500))
     out = tmp_path / "out"
     done = scan(capsys, "search:llama", "--out", out)
-    assert done["errors"] == {"AccessDenied": 1, "HubUnreachable": 1, "NoWeights": 1} and (done["ok"], done["passing"]) == (2, 1)
+    assert done["errors"] == {"AccessDenied": 1, "HubUnreachable": 1, "NoWeights": 1} and (done["ok"], done["transient"]) == (2, 1)
     assert all(line is None or pandas.isna(line) for line in table(out)["line"])
     hub.clear_faults()
     hub.add("org/llama-new", {"model.safetensors": WEIGHTS})
@@ -272,7 +271,7 @@ def test_an_unexpected_error_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixt
 
     listed, out = write_list(tmp_path / "list", ALL_SAMPLES[:1]), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("analyzers.scan.worker.Inspection", fail)
+        patch.setattr("analyzers.scan.work.Inspection", fail)
         assert scan(capsys, listed, "--out", out)["errors"] == {"Unexpected": 1}
     assert "ZeroDivisionError" in table(out)["message"][0] and "secret" not in table(out)["message"][0]
     assert scan(capsys, listed, "--out", out)["ok"] == 1
@@ -287,8 +286,9 @@ def test_interrupted(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtur
     arguments = command(str(write_list(tmp_path / "list", ["org/fast", "org/slow"])), "--out", str(out))
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 40
-        while not (fault.hits and (out / "scan.log.jsonl").exists() and log(out)) and time.monotonic() < end:
+        while not (fault.hits and _weights_read(hub, "org/fast")) and time.monotonic() < end:
             time.sleep(0.02)
+        time.sleep(1)  # the finished one is committed meanwhile
         process.send_signal(signal.SIGINT)
         said, errors = process.communicate(timeout=25)  # the Hub would keep it for 30 s
     assert (process.returncode, said) == (130, "") and errors.startswith("interrupted: ") and errors.count("\n") == 1
@@ -305,26 +305,23 @@ def test_killed_at_any_point(hub: LocalHub, tmp_path: Path, capsys: pytest.Captu
         hub.add(name, {"model.safetensors": WEIGHTS, "config.json": b"{}"})
     listed, out = write_list(tmp_path / "list", names), tmp_path / "out"
     hub.delay = 0.04
-    finished = set[str]()
+    done_before = set[str]()
     kills = 0
     with Forks() as forks:
         for number in range(30):
             hub.requests.clear()
             process = forks.start("scan", str(listed), "--out", str(out), "--jobs", "2")
-            aim = len(finished) + 1 + number % 3  # after so many in all, and a moment that differs
-            while process.running() and len(_journal(out)) < aim:
+            aim = 1 + number % 3  # after so many models were begun, and a moment that differs
+            while process.running() and len(_asked(hub)) < aim:
                 time.sleep(0.005)
-            time.sleep(0.013 * (number % 7))
+            time.sleep(0.05 + 0.023 * (number % 9))
             process.kill()
-            asked = {request.path.split("/")[4] for request in hub.requests if request.path.startswith("/api/models/")}
-            assert not asked & {name.split("/")[1] for name in finished}
+            assert not _asked(hub) & done_before
             if process.status == 0:
                 break
             assert process.status == -signal.SIGKILL
             kills += 1
-            finished = _journal(out)
-            with (out / "scan.journal").open("ab") as journal:
-                journal.write(b"deadbeef {torn"[: number % 14])
+            done_before = finished(out)
     assert process.status == 0 and kills >= 4
     assert list(table(out)["asked"]) == names and set(table(out)["status"]) == {"ok"}
     hub.delay = 0
@@ -332,11 +329,14 @@ def test_killed_at_any_point(hub: LocalHub, tmp_path: Path, capsys: pytest.Captu
     assert sums(out) == sums(tmp_path / "whole")
 
 
-def _journal(out: Path) -> set[str]:
-    """The checkpoints whose whole lines are in the journal."""
-    path = out / "scan.journal"
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return {json.loads(line[9:].rpartition(b" ")[0])["key"] for line in lines if line.endswith(b"\n")}
+def _asked(hub: LocalHub) -> set[str]:
+    """The models that the Hub was asked about."""
+    paths = [request.path for request in hub.requests if request.path.startswith("/api/models/")]
+    return {"/".join(path.split("/")[3:5]) for path in paths}
+
+
+def _weights_read(hub: LocalHub, name: str) -> bool:
+    return any(request.path.startswith(f"/{name}/resolve/") and request.method == "GET" for request in hub.requests)
 
 
 def test_two_scans_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: LocalHub) -> None:

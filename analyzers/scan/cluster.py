@@ -1,0 +1,82 @@
+"""The engine of a scan on a dask.distributed cluster, which schedules, and retries the tasks of workers that are lost.
+
+One task for each checkpoint; a large one in exact mode becomes a task for each of its parts and one that combines them.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from analyzers import limits
+from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
+from analyzers.errors import InvalidRequest, ProcessLost
+from analyzers.scan.outcome import Outcome
+from analyzers.scan.work import Done, Task
+
+LOCAL = "local"
+_CONNECT_SECONDS = 30
+
+
+def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[Done | None]:
+    """Scan ``keys`` on the cluster whose scheduler is at ``address``, or on one process per core of this machine (``local``).
+
+    Yields what is finished, in any order. Closing it cancels the rest. Raises InvalidRequest where there is no such cluster, or its
+    workers have another version of Mantissa or none.
+    """
+    try:
+        from distributed import Client, LocalCluster, as_completed
+    except ImportError:
+        raise InvalidRequest("--dask needs dask.distributed: pip install distributed.") from None
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # the loss of a worker is dealt with, not a message
+    with ExitStack() as stack:
+        if address == LOCAL:
+            cluster: Any = LocalCluster(
+                n_workers=limits.cores(), threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+            )
+            stack.enter_context(cluster)
+        try:
+            client = stack.enter_context(Client(cluster if address == LOCAL else address, timeout=_CONNECT_SECONDS))
+        except (OSError, ValueError, TypeError):
+            raise InvalidRequest(f"No dask scheduler answers at {address[:200]}: start one, or use --dask local.") from None
+        _check_versions(client)
+        started = time.time()
+        names = dict(zip(client.map(task.begin, keys, pure=False), keys, strict=True))
+        running = as_completed(names)
+        for future in running:
+            key = names.pop(future)
+            found = _result(key, future)
+            if isinstance(found, int):
+                counts = client.map(task.count, [key] * found, range(found), [found] * found, pure=False)
+                combined = client.submit(task.combine, key, counts, started, pure=False)
+                names[combined] = key
+                running.add(combined)
+            else:
+                yield found
+
+
+def _result(key: str, future: Any) -> Any:
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker:
+        lost = ProcessLost("The workers that scanned this checkpoint were lost, one after the other, perhaps for want of memory.")
+        return Done(Outcome.failed(key, lost), 0.0)
+    except Exception as error:
+        return Done(Outcome.failed(key, error), 0.0)
+
+
+def _check_versions(client: Any) -> None:
+    """Raise InvalidRequest unless every worker there is now computes the same as this process."""
+    try:
+        versions = set(client.run(_version).values())
+    except Exception:
+        raise InvalidRequest("The workers of the cluster cannot import Mantissa: install this version on each of them.") from None
+    if versions - {ANALYSIS_VERSION}:
+        raise InvalidRequest("The workers of the cluster have another version of Mantissa: install this one on each of them.")
+
+
+def _version() -> int:
+    return ANALYSIS_VERSION

@@ -1,0 +1,69 @@
+"""The processes of ``accelerate launch`` or torchrun: each scans a static share of the list and writes a journal of its own.
+
+The first process reads the list, tells the others which checkpoints are missing, and in the end merges all journals. They
+need the same folder, on a file system they share.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from analyzers.errors import InvalidRequest
+
+# A share may take days longer than another; the launcher ends all processes when one of them fails.
+_PATIENCE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One of ``world`` processes, ``local_world`` of them on this host."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str] = os.environ) -> "Rank | None":
+        """From the environment; None where this process is the only one. Raises InvalidRequest for contradictory variables."""
+        if "RANK" not in variables or "WORLD_SIZE" not in variables:
+            return None
+        try:
+            rank, world = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+            local_rank, local_world = int(variables.get("LOCAL_RANK", "0")), int(variables.get("LOCAL_WORLD_SIZE", "1"))
+        except ValueError:
+            rank = world = local_rank = local_world = -1
+        if not (0 <= rank < world and 0 <= local_rank < local_world <= world):
+            raise InvalidRequest(
+                "RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE do not describe a launched process: start with accelerate launch or "
+                "torchrun, or unset them."
+            )
+        return cls(rank, world, local_rank, local_world) if world > 1 else None
+
+    @property
+    def journal(self) -> str:
+        """The name of this process's journal."""
+        return f"scan-rank-{self.rank}.sqlite"
+
+    def share(self, keys: list[str] | None) -> list[str]:
+        """This process's share of the first one's ``keys``; the others pass None. Every process calls it, once."""
+        from accelerate import PartialState
+        from accelerate.utils import broadcast_object_list
+
+        PartialState(cpu=True, timeout=_PATIENCE)
+        (found,) = broadcast_object_list([keys])
+        return list(found[self.rank :: self.world])
+
+    def wait(self) -> None:
+        """Wait until every process has come here."""
+        from accelerate import PartialState
+
+        PartialState().wait_for_everyone()
+
+    def take_one_gpu(self) -> None:
+        """Each process of a host counts on a GPU of its own. Call it before torch looks for them. Raises InvalidRequest."""
+        devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if devices and self.local_rank >= len(devices):
+            raise InvalidRequest(f"There are {self.local_world} processes on this machine and {len(devices)} GPUs: start one for each.")
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[self.local_rank] if devices else str(self.local_rank)

@@ -1,0 +1,104 @@
+"""Scanning one checkpoint, whole or in parts: the tasks that every engine runs, in this process or on a worker."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
+from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
+from analyzers.numerics.device import Device
+from analyzers.scan.outcome import Outcome
+from analyzers.scan.request import ScanRequest
+
+# The command line's rights: the Hub token of this machine, and local paths.
+ACCESS = Access(token=True, local=True)
+
+
+class Stopped(Exception):
+    """The scan is being ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An outcome, the seconds spent on it, and the worker it came from."""
+
+    outcome: Outcome
+    seconds: float
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How to scan a checkpoint. threads: reads and counts at once of a local file; None: as many as there are cores."""
+
+    each: DtypeRequest
+    device: Device
+    threads: int | None
+
+    @classmethod
+    def of(cls, request: ScanRequest, threads: int | None) -> "Task":
+        """For the checkpoints of a scan."""
+        return cls(request.each, request.device, threads)
+
+    def open(self, key: str) -> Inspection:
+        """Open a checkpoint. Raises MantissaError."""
+        return Inspection(self.each.model_copy(update={"model": key}), ACCESS, device=self.device, threads=self.threads)
+
+    def scan(self, key: str, stopped: Callable[[], bool] = lambda: False) -> Done:
+        """Scan a whole checkpoint. Raises Stopped."""
+        done = self._scan(key, None, stopped)
+        assert isinstance(done, Done)
+        return done
+
+    def begin(self, key: str) -> Done | int:
+        """Scan a checkpoint of up to SCAN_PART_BYTES; of a larger one return in how many parts to count it."""
+        return self._scan(key, limits.SCAN_PART_BYTES)
+
+    def _scan(self, key: str, part_bytes: int | None, stopped: Callable[[], bool] = lambda: False) -> Done | int:
+        start = time.monotonic()
+        try:
+            with self.open(key) as inspection:
+                if part_bytes is not None and (parts := inspection.parts(part_bytes)) > 1:
+                    return parts
+                outcome = _reported(key, inspection, [_counted(inspection, 0, 1, stopped)])
+        except Exception as error:
+            if stopped():  # what went wrong then says nothing about the checkpoint
+                raise Stopped from None
+            outcome = Outcome.failed(key, error)
+        return Done(outcome, time.monotonic() - start)
+
+    def count(self, key: str, part: int, parts: int) -> Partial | Outcome:
+        """Count one part of a checkpoint; an Outcome says why that failed."""
+        try:
+            with self.open(key) as inspection:
+                return _counted(inspection, part, parts, lambda: False)
+        except Exception as error:
+            return Outcome.failed(key, error)
+
+    def combine(self, key: str, partials: Sequence[Partial | Outcome], started: float) -> Done:
+        """The outcome of a checkpoint whose parts were counted. started: when, in seconds since the epoch."""
+        failure = next((each for each in partials if isinstance(each, Outcome)), None)
+        if failure is None:
+            try:
+                with self.open(key) as inspection:
+                    return Done(_reported(key, inspection, [each for each in partials if isinstance(each, Partial)]), time.time() - started)
+            except Exception as error:
+                failure = Outcome.failed(key, error)
+        return Done(failure, time.time() - started)
+
+
+def _counted(inspection: Inspection, part: int, parts: int, stopped: Callable[[], bool]) -> Partial:
+    with closing(inspection.count(part, parts)) as steps:
+        for step in steps:
+            if not isinstance(step, Progress):
+                return step
+            if stopped():
+                raise Stopped
+    raise AssertionError("a count ends with its result")
+
+
+def _reported(key: str, inspection: Inspection, partials: Sequence[Partial]) -> Outcome:
+    return Outcome(key, inspection.report(partials).model_dump_json(exclude={"timing", "environment"}))

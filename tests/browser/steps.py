@@ -8,7 +8,6 @@ from playwright.sync_api import Download, Locator, Page, expect
 CARD = {False: "rgb(255, 255, 255)", True: "rgb(26, 28, 33)"}
 # Until what was on its way when Stop was pressed has arrived.
 _SETTLED_MS = 500
-_OVERFLOWS = "[document.documentElement, ...document.querySelectorAll('.m-scroll')].some((e) => e.scrollWidth > e.clientWidth + 1)"
 
 
 def field(page: Page, name: str) -> Locator:
@@ -28,18 +27,23 @@ def drawn_in(page: Page, name: str) -> Locator:
     return page.locator("#m-result .js-plotly-plot:visible")
 
 
-def within_the_screen(page: Page) -> None:
-    """The page comes to rest with nothing beyond the screen, and no table beyond its card: figures are resized once they are drawn."""
-    page.wait_for_function(f"!{_OVERFLOWS}")
+def within_the_screen(page: Page, tables: bool = False) -> None:
+    """The page comes to rest with nothing beyond the screen: figures are resized once they are drawn. tables: nor beyond their cards."""
+    scrolling = "html, .m-scroll" if tables else "html"
+    for _ in range(300):  # wait_for_function would need eval, which our stored pages forbid
+        if not page.evaluate(f"[...document.querySelectorAll('{scrolling}')].some((e) => e.scrollWidth > e.clientWidth + 1)"):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("something is wider than the screen")
 
 
 def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
     """In each of ``tabs`` everything is within the screen, and the card has its colour."""
-    within_the_screen(page)
+    within_the_screen(page, tables=True)
     for name in tabs:
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
-        within_the_screen(page)
+        within_the_screen(page, tables=True)
     assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == CARD[dark]
 
 

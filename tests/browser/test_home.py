@@ -199,6 +199,7 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
     within_the_screen(page)
     tables = page.locator(".m-scroll:visible", has=page.locator(".m-stacked"))
     expect(tables).to_have_count(3)
+    assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth + 1)")
     page.get_by_role("link", name="Passport").click()
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 

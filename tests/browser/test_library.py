@@ -14,14 +14,13 @@ from playwright.sync_api import Page, expect
 
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import OpenPage, serve
-from tests.browser.steps import field
+from tests.browser.steps import field, within_the_screen
 from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
 QUOTE = "<img src=x onerror=alert(1)> **we** trained in \u202e=bf16"
 LABELLED = "Labelled bf16-mixed by 1 contributor."
 _AT_ONCE = {"MANTISSA_PUBLISH_SECONDS": "1", "MANTISSA_REFIT_SECONDS": "1", "HF_HUB_DISABLE_XET": "1"}
-WITHIN = "document.documentElement.scrollWidth <= window.innerWidth"
 
 
 def _files(sample: str) -> dict[str, Any]:
@@ -184,11 +183,11 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
 def test_a_narrow_screen_holds_the_library(open_page: OpenPage, app: str, dark: bool) -> None:
     page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=dark)
     expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")
-    page.wait_for_function(WITHIN)
+    within_the_screen(page)
     for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No result"))):
         page.locator("#m-kind").get_by_text(kind).click()
         expect(page.locator("#m-list")).to_contain_text(listed)
-        page.wait_for_function(WITHIN)
+        within_the_screen(page)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
     assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
 

@@ -114,11 +114,11 @@ def test_a_pasted_list_keeps_its_lines_apart(open_page: OpenPage, offline: str) 
 def test_a_narrow_screen_holds_the_table(open_page: OpenPage, offline: str, dark: bool) -> None:
     page = open_page(f"{offline}/?model={quote(THREE[0])}&model=no!such&model={quote(THREE[2])}", width=390, dark=dark)
     _finished(page, "2 of 3 models read")
-    within_the_screen(page)
+    within_the_screen(page, tables=True)
     sentence = page.locator(".m-failed").bounding_box()
     assert sentence is not None
     assert sentence["x"] + sentence["width"] <= 390
     page.locator("#m-several").get_by_role("tab", name="Share").click()
-    within_the_screen(page)
+    within_the_screen(page, tables=True)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-several')).backgroundColor")
     assert background == CARD[dark]

@@ -87,7 +87,7 @@ def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     expect(page.locator(".m-tiles")).to_be_hidden()
 
 
-@pytest.mark.parametrize("model", ["no!such!model!", "https://example.org/x", "../../etc/passwd", "🦙" * 40, "x" * 10_000, "/etc/passwd"])
+@pytest.mark.parametrize("model", ["🦙" * 40, "x" * 10_000, "/etc/passwd"])
 def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPage, offline: str, model: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, model)

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from analyzers.language_models.samples import sample_folder
 from tests.browser.conftest import OpenPage, serve
-from tests.browser.steps import field, within_the_screen
+from tests.browser.steps import CARD, field, within_the_screen
 from tests.hub import LocalHub
 
 DATASET, TOKEN = "org/library", "hf_" + "canaryCANARY" * 3
@@ -179,9 +179,8 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
     expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{offline}/library/labels.parquet")')))
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_narrow_screen_holds_the_library(open_page: OpenPage, app: str, dark: bool) -> None:
-    page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=dark)
+def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -> None:
+    page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=True)
     expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")
     within_the_screen(page)
     for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No result"))):
@@ -189,7 +188,7 @@ def test_a_narrow_screen_holds_the_library(open_page: OpenPage, app: str, dark: 
         expect(page.locator("#m-list")).to_contain_text(listed)
         within_the_screen(page)
     background = page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor")
-    assert background == ("rgb(26, 28, 33)" if dark else "rgb(255, 255, 255)")
+    assert background == CARD[True]
 
 
 def test_every_control_of_the_library_has_a_name(open_page: OpenPage, offline: str) -> None:

@@ -100,8 +100,6 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     ("query", "said"),
     [
         (f"base={BASE}", "the checkpoint it was tuned to"),
-        (f"base={BASE}&tuned={TUNED}&eta=1", "Eta must lie between 0 and 1"),
-        (f"base={BASE}&tuned=/etc/passwd", "command line"),
         (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "That did not work."),
         (f"base={BASE}&tuned=org/gone", "Tuned"),
     ],
@@ -117,12 +115,11 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
     stop(page, "Compare")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
-    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=dark)
+def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
+    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)
     expect(page.locator(".m-number")).to_contain_text("95 % interval")
-    fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark)
+    fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark=True)
 
 
 def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:

@@ -16,7 +16,6 @@ from sklearn.metrics import log_loss  # type: ignore[import-untyped]
 
 from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.evaluation import BINS, OutOfFold
-from analyzers.dtype_detection.fit_classifier import main
 from analyzers.dtype_detection.fitting import FOUR, PENALTIES, REACH, RECIPES, TWO, candidates, fit, folds, out_of_fold
 from analyzers.dtype_detection.labels import family_of, labelled_extremes, labels, precision_of
 from analyzers.dtype_detection.rule import PUBLISHED, best_thresholds, rule, rule_correct
@@ -32,27 +31,15 @@ FloatArray = npt.NDArray[np.float64]
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """What two runs of the command write at the same time, one of them in this process: its fits are cached for other tests."""
-    files = [tmp_path_factory.mktemp("fit") / "classifier.json" for _ in range(2)]
-    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out", str(files[0])]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
-        try:
-            assert main(["--out", str(files[1])]) == 0
-            said = run.communicate(timeout=200)[0]
-        finally:
-            run.kill()
-    assert run.returncode == 0 and "likeliest right for 23 (the rule: 22)" in said
-    return [file.read_bytes() for file in files]
-
-
 @pytest.mark.timeout(240)
-def test_what_ships_is_what_the_command_writes(written: list[bytes]) -> None:
-    for data in written:
-        made = Fit.model_validate_json(data)
-        assert_same_fit(fitted(), made)
-        assert made.command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
+def test_what_ships_is_what_the_command_writes(tmp_path: Path) -> None:
+    file = tmp_path / "classifier.json"
+    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out", str(file)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
+    assert "likeliest right for 23 (the rule: 22)" in done.stdout
+    made = Fit.model_validate_json(file.read_bytes())
+    assert_same_fit(fitted(), made)
+    assert made.command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
 
 
 # --- reference data -----------------------------------------------------------------------------------------------

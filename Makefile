@@ -1,13 +1,15 @@
-# make run    start the app on http://127.0.0.1:7860 (PORT=... for another port)
-# make test   everything: style, types, tests, browser included
-# make bench  speed and memory, side by side with the naive way
-# make lint   style and types only
+# make run        start the app on http://127.0.0.1:7860 (PORT=... for another port)
+# make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
+# make test-avx2  the same as on a processor without AVX-512
+# make bench      speed and memory, side by side with the naive way
+# make lint       style and types only
 #
 # Each target makes .venv where it is missing and reuses it otherwise. A stamp in .venv carries a checksum of the
 # requirements it was made from, so that changed requirements, and nothing else, lead to a new installation.
 
 PYTHON ?= python3
 PORT ?= 7860
+THREADS ?= 1
 
 python := .venv/bin/python
 pip_install := $(python) -m pip install --quiet --disable-pip-version-check --no-compile
@@ -29,7 +31,7 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test bench lint kernels chromium
+.PHONY: run test test-avx2 bench lint kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
@@ -40,7 +42,18 @@ run: $(app_stamp) $(kernels_stamp)
 # of them than cores wait for each other.
 test: $(tests_stamp)
 	@$(MAKE) --no-print-directory --jobs=2 lint chromium kernels
-	OMP_NUM_THREADS=1 $(python) -m pytest -n 3 --no-loadscope-reorder
+	OMP_NUM_THREADS=$(THREADS) $(python) -m pytest -n 3 --no-loadscope-reorder
+
+# What each library reads. numpy is told what to leave out, by the names of its version.
+test-avx2: export ATEN_CPU_CAPABILITY = avx2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
+test-avx2: export NUMBA_CPU_FEATURES =
+test-avx2: export NUMBA_CPU_NAME = haswell
+test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
+test-avx2: export OPENBLAS_CORETYPE = Haswell
+avx512 = import numpy; print(*(name for name in numpy.show_config("dicts")["SIMD Extensions"]["found"] if name[:6] in ("AVX512", "X86_V4")))
+test-avx2: $(tests_stamp)
+	NPY_DISABLE_CPU_FEATURES="$$($(python) -c '$(avx512)')" $(MAKE) --no-print-directory test
 
 kernels: $(tests_stamp) $(kernels_stamp)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -13,6 +14,10 @@ from tests.hub import LocalHub
 
 # The tensors of tests are small: threads of torch would cost more than they bring, most of all on a machine that does other things.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# An example takes as long as the machine lets it.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 # A shell that puts this run into the background has it, and what it starts, ignore interrupts; some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

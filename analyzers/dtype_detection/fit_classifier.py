@@ -1,8 +1,8 @@
 """Fit the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json:
-coefficients, what they were fitted on, and how good they are on families left out. It takes about ten seconds, and the
-same input gives the same bytes on the same machine and versions.
+coefficients, what they were fitted on, and how good they are on families left out. It takes about ten seconds. The same
+input gives the same numbers on every machine, except for the last digits, which depend on the processor.
 """
 
 import argparse

@@ -72,7 +72,7 @@ def _prefill(query: Query) -> list[Any]:
     """The fields and the status; what cannot be asked for leaves the options as they are."""
     asked = form(query)
     if not asked.model:
-        return [*[gr.skip()] * (1 + len(astuple(asked.reading))), ""]
+        return [gr.skip()] * (2 + len(astuple(asked.reading)))
     try:
         asked.requests()
     except MantissaError as error:

@@ -42,18 +42,11 @@ def build(page: gr.Blocks) -> None:
         model = request.query_params.get("model", "")
         text = request.query_params.get("q", "")
         start = (browse.kind.value, text, *[""] * len(browse.chosen), "", False, browse.order.value)
-        form = gr.update(value=model) if model else gr.skip()
-        return [
-            counted(),
-            text,
-            *browse.first(*start),
-            _labels_of(model),
-            model,
-            who_you_are(profile, request),
-            form,
-        ]
+        # What the address does not ask for stays as it is: the visitor may have begun already.
+        asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
+        return [counted(), text or gr.skip(), *browse.first(*start), who_you_are(profile, request), *asked]
 
-    page.load(opened, None, [counts, browse.text, *browse.shown(), labels, shown, adding.who, adding.model], **_AT_ONCE)
+    page.load(opened, None, [counts, browse.text, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE)
     page.load(None, None, code, js=PANDAS, **QUIET)
 
     def clicked(model: str, event: gr.EventData) -> list[Any]:

@@ -65,7 +65,7 @@ def _prefill(pickers: Pickers, query: Query) -> list[Any]:
     asked = form(query)
     known = [*astuple(asked.reading), asked.eta, asked.spectral]
     if not asked.base and not asked.tuned:
-        return [*[gr.skip()] * (len(pickers.components()) + len(known)), ""]
+        return [gr.skip()] * (len(pickers.components()) + len(known) + 1)
     named = pickers.fill(asked.base, asked.tuned)
     try:
         asked.request()

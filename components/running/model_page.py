@@ -63,7 +63,7 @@ class ModelPage(Generic[_Form]):
         asked = self.asked(query)
         held = values(asked)
         if not asked.model:
-            return [*[gr.skip()] * len(held), ""]
+            return [gr.skip()] * (len(held) + 1)
         if self.own and dict(query).get(self.own) == "":
             return [*held, failed(self.missing)]
         try:

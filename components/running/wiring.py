@@ -102,7 +102,7 @@ def wire_address(
     def fill(query: str | None, request: gr.Request) -> Updates:
         asked = _pairs(query) if query else request.query_params.multi_items()
         filled: Updates = dict(zip(outputs, prefill(asked), strict=True))
-        wanted = dict(asked).get(key) and not filled[runs.status]
+        wanted = dict(asked).get(key) and filled[runs.status] == ""
         return {**filled, **runs.there(lambda: form(asked).request())} if wanted else filled
 
     every = list(dict.fromkeys([*outputs, *runs.outputs()]))

@@ -1,6 +1,6 @@
 """What visitors do and see on every page of an analysis."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from playwright.sync_api import Download, Locator, Page, expect
@@ -16,21 +16,9 @@ def field(page: Page, name: str) -> Locator:
 
 
 def shown(page: Page, model: str) -> None:
-    """The result stands there, with a figure. The first run of a model loads torch, which takes a while."""
-    expect(page.locator(".m-head h2")).to_contain_text(model, timeout=60_000)
+    """Wait for the result of ``model``, with a figure. The first run of a model loads torch, which takes a while."""
+    expect(page.locator(".m-head h2")).to_contain_text(model, timeout=120_000)
     expect(page.locator("#m-result .js-plotly-plot:visible .main-svg").first).to_be_visible()
-
-
-def statuses(page: Page, begin: Callable[[], None]) -> Callable[[], str]:
-    """From before ``begin`` on, all that stands in the status, however short: a run may be over before anybody looks. Call it for them."""
-    page.locator("#m-status").wait_for(state="attached")
-    page.evaluate("""() => {
-        window.statuses = [];
-        const look = () => window.statuses.push(document.querySelector('#m-status')?.textContent.trim() ?? '');
-        new MutationObserver(look).observe(document.body, {subtree: true, childList: true, characterData: true});
-    }""")
-    begin()
-    return lambda: " ".join(page.evaluate("window.statuses.filter((said, i, all) => said !== all[i - 1])"))
 
 
 def drawn_in(page: Page, name: str) -> Locator:
@@ -39,14 +27,23 @@ def drawn_in(page: Page, name: str) -> Locator:
     return page.locator("#m-result .js-plotly-plot:visible")
 
 
+def within_the_screen(page: Page, tables: bool = False) -> None:
+    """The page comes to rest with nothing beyond the screen: figures are resized once they are drawn. tables: nor beyond their cards."""
+    scrolling = "html, .m-scroll" if tables else "html"
+    for _ in range(300):  # wait_for_function would need eval, which our stored pages forbid
+        if not page.evaluate(f"[...document.querySelectorAll('{scrolling}')].some((e) => e.scrollWidth > e.clientWidth + 1)"):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("something is wider than the screen")
+
+
 def fits(page: Page, tabs: Iterable[str], dark: bool) -> None:
-    """Nothing of the result reaches beyond the screen, in any of ``tabs``, no table beyond the card, and the card has its colour."""
-    overflows = "[document.documentElement, ...document.querySelectorAll('.m-scroll')].some((e) => e.scrollWidth > e.clientWidth + 1)"
-    assert not page.evaluate(overflows)
+    """In each of ``tabs`` everything is within the screen, and the card has its colour."""
+    within_the_screen(page, tables=True)
     for name in tabs:
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
-        assert not page.evaluate(overflows), name
+        within_the_screen(page, tables=True)
     assert page.evaluate("getComputedStyle(document.querySelector('#m-result')).backgroundColor") == CARD[dark]
 
 
@@ -84,6 +81,20 @@ def taken_along(page: Page, folder: Path) -> Page:
     return alone
 
 
+def hover(page: Page, figure: Locator, x: float, y: float) -> None:
+    """Point at a figure, at these shares of its width and height, until it says something: it listens only once it is drawn."""
+    figure.scroll_into_view_if_needed()
+    for _ in range(100):
+        box = figure.bounding_box()
+        assert box is not None
+        for step in (0, 1):  # a pointer that does not move is not noticed
+            page.mouse.move(box["x"] + x * box["width"] + step, box["y"] + y * box["height"])
+        page.wait_for_timeout(200)
+        if figure.locator(".hoverlayer .hovertext").count():
+            return
+    raise AssertionError("the figure says nothing where it is pointed at")
+
+
 def stop(page: Page, button: str) -> None:
     """Stop stops what runs, and it stays so; ``button`` could start the next."""
     page.get_by_role("button", name="Stop").click()
@@ -96,7 +107,7 @@ def stop(page: Page, button: str) -> None:
 def refused(page: Page, said: str, button: str) -> None:
     """What was asked for is refused in a sentence that tells nothing of ours and in which no HTML lives."""
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text(said, timeout=60_000)
+    expect(alert).to_contain_text(said, timeout=120_000)
     assert "Traceback" not in alert.inner_text() and "root:" not in page.content()
     assert page.locator("img[src=x]").count() == 0
     expect(page.get_by_role("button", name=button)).to_be_visible()

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyzers.gradient_conflict import ConflictReport
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, field, fits, json_of, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
 TABS = ("Samples", "Batches", "Activation", "Weights", "Published", "Share")
@@ -21,17 +21,14 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("link", name="Conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
+    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d(\.\d)? %\s95 % interval"), use_inner_text=True)
     number = page.locator(".m-number").inner_text()
-    assert re.match(r"\d\d(\.\d)? %\n95 % interval", number)
     expect(page.locator(".m-tile")).to_have_count(4)
-    assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
+    expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-layers-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
     heat_map = drawn_in(page, "Samples").first
     expect(page.locator("#m-samples-table").get_by_role("gridcell", name="What is 17 plus 26? 43").first).to_be_visible()
-    heat_map.scroll_into_view_if_needed()
-    box = heat_map.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"])
+    hover(page, heat_map, 0.6, 0.5)
     expect(heat_map.locator(".hoverlayer")).to_contain_text(re.compile(r"\d+: .+\d+: .+cosine"))
     fits(page, TABS, dark=False)
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
@@ -57,7 +54,7 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
 def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/conflict?model={quote(MODEL)}&topk_layers=9&ffn=topk")
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("There is no layer 9: the model has 4, counted from 0.", timeout=60_000)
+    expect(alert).to_contain_text("There is no layer 9: the model has 4, counted from 0.")
     page.get_by_label("My own pairs").check()
     page.locator("#m-pairs textarea").fill('{"instruction": "Say a.", "output": "a"}\nSay b.')
     page.get_by_role("button", name="Measure").click()
@@ -73,7 +70,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
 
 def test_stop_stops_a_measurement(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/conflict?model=org/small&samples=2&max_length=16")
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* MB"), timeout=60_000)
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* MB"))
     stop(page, "Measure")
 
 

@@ -42,9 +42,10 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     expect(page.locator(".m-reading")).to_contain_text(re.compile("Mean cosine of random codes .*frozen model is .*0"))
     expect(page.locator(".m-tile")).to_have_count(4)
     expect(page.get_by_text(re.compile("Mean cosine of random codes on a frozen model is within noise of 0"))).to_be_visible()
-    assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
+    expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-result table:visible").first).to_contain_text("true_rows")
-    assert [page.get_by_role("tab", name=name).count() for name in ("Sweep", "By layer", "Training")] == [0, 0, 0]
+    for optional in ("Sweep", "By layer", "Training"):
+        expect(page.get_by_role("tab", name=optional)).to_have_count(0)
     fits(page, ("Energy", "By loss", "Cost", "Share"), dark=False)
 
 
@@ -66,8 +67,8 @@ def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page
 def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(f"{offline}/exit?{_query()}")
     shown(page, MODEL)
-    assert field(page, "m-samples").input_value() == "3"
-    assert page.locator("#m-sweep input").is_checked()
+    expect(field(page, "m-samples")).to_have_value("3")
+    expect(page.locator("#m-sweep input")).to_be_checked()
     expect(drawn_in(page, "Sweep").get_by_text("anchors m")).to_be_visible()
     expect(page.locator("#m-sweep-table").get_by_role("gridcell", name="fresh_codes").first).to_be_visible()
     expect(page.locator(".m-legend:visible")).to_contain_text("fresh_codes")
@@ -81,8 +82,8 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     report = ExitReport.model_validate_json(json_of(page, "sample-tiny-bf16-exit.json"))
     assert report.inputs.measured == 24 and [row.method for row in report.training][:2] == ["exact", "frozen"]
     alone = taken_along(page, tmp_path)
-    assert alone.locator(".js-plotly-plot").count() == 10
-    assert alone.locator(".m-reading").inner_text() == page.locator(".m-reading").inner_text()
+    expect(alone.locator(".js-plotly-plot")).to_have_count(10)
+    expect(alone.locator(".m-reading")).to_have_text(page.locator(".m-reading").inner_text(), use_inner_text=True)
 
 
 def _in_order() -> list[tuple[str, object]]:
@@ -111,7 +112,7 @@ def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, q
 
 def test_stop_stops_training(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/exit?{_query(training_steps=2000, sweep=0, layers='final')}")
-    expect(page.locator("#m-status")).to_contain_text("Loss of the small trunk", timeout=60_000)
+    expect(page.locator("#m-status")).to_contain_text("Loss of the small trunk")
     expect(page.locator(".m-ran").first).to_contain_text(re.compile(r"span\s*0\.\d{3}"))
     stop(page, "Measure")
     # the place is free again, for what is typed

@@ -6,30 +6,25 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import fits, json_of, shared, stop, taken_along
+from tests.browser.steps import fits, json_of, shared, stop, taken_along, within_the_screen
 
 MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"
 
 
-def _tile(page: Page, question: str) -> str:
-    return page.locator(".m-tile", has=page.get_by_role("heading", name=question)).inner_text()
+def _tile(page: Page, question: str) -> Locator:
+    return page.locator(".m-tile", has=page.get_by_role("heading", name=question))
 
 
 def _proves_the_upcast(page: Page) -> None:
     expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
-    assert "F32" in _tile(page, "Stored as")
-    passed = _tile(page, "Passed through")
-    assert "bf16 → fp32" in passed
-    assert "proof" in passed
-    assert "Weights fit" in _tile(page, "Safe in fp16?")
-
-
-def _overflows(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
+    expect(_tile(page, "Stored as")).to_contain_text("F32")
+    expect(_tile(page, "Passed through")).to_contain_text("bf16 → fp32")
+    expect(_tile(page, "Passed through")).to_contain_text("proof")
+    expect(_tile(page, "Safe in fp16?")).to_contain_text("Weights fit")
 
 
 def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -38,15 +33,14 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     page.get_by_role("button", name="Inspect").click()
     page.wait_for_selector(".m-tiles")
     _proves_the_upcast(page)
-    evidence = page.locator(".m-table").first.inner_text()
-    assert "Low 16 bits zero?" in evidence
-    assert "was bf16 before" in evidence
-    held = page.locator(".m-held").inner_text()
-    assert re.search(r"fp16\s+9\d.*%\s+bf16\s+100 %\s+tf32\s+100 %\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%", held)
+    expect(page.locator(".m-table").first).to_contain_text("Low 16 bits zero?")
+    expect(page.locator(".m-table").first).to_contain_text("was bf16 before")
+    held = re.compile(r"fp16\s+9\d.*%\s+bf16\s+100 %\s+tf32\s+100 %\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%")
+    expect(page.locator(".m-held")).to_contain_text(held, use_inner_text=True)
 
     page.get_by_role("tab", name="Spectrum").click()
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
-    assert "fp16 smallest normal 2⁻¹⁴" in page.locator(".js-plotly-plot:visible").text_content(timeout=5000)  # type: ignore[operator]
+    expect(page.locator(".js-plotly-plot:visible")).to_contain_text("fp16 smallest normal 2⁻¹⁴")
     page.get_by_role("tab", name="Layers").click()
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
     width = page.evaluate("document.querySelector('#m-result').offsetWidth")
@@ -72,7 +66,7 @@ def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: Op
     expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
     page.get_by_role("button", name="sample:tiny-overflow").click()
     expect(page.locator(".m-head h2")).to_have_text("sample:tiny-overflow")
-    assert "Weights overflow" in _tile(page, "Safe in fp16?")
+    expect(_tile(page, "Safe in fp16?")).to_contain_text("Weights overflow")
     expect(page.locator(MODEL)).to_have_value("sample:tiny-overflow")
     expect(page).to_have_url(re.compile("model=sample%3Atiny-overflow&mode=quick"))
     page.fill(MODEL, "no!such")
@@ -93,7 +87,7 @@ def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     expect(page.locator(".m-tiles")).to_be_hidden()
 
 
-@pytest.mark.parametrize("model", ["no!such!model!", "https://example.org/x", "../../etc/passwd", "🦙" * 40, "x" * 10_000, "/etc/passwd"])
+@pytest.mark.parametrize("model", ["🦙" * 40, "x" * 10_000, "/etc/passwd"])
 def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPage, offline: str, model: str) -> None:
     page = open_page(offline)
     page.fill(MODEL, model)
@@ -102,7 +96,7 @@ def test_nonsense_is_one_sentence_where_the_result_would_stand(open_page: OpenPa
     expect(alert).to_be_visible()
     assert "Traceback" not in alert.inner_text()
     assert "root:" not in page.content()
-    assert not _overflows(page)
+    within_the_screen(page)
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 
@@ -145,10 +139,11 @@ def test_the_button_waits_until_the_address_has_filled_the_form(open_page: OpenP
     page = open_page(f"{offline}/methods")
     held: list[Route] = []
     page.route("**/gradio_api/**", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
-    page.goto(f"{offline}/?model={quote(SAMPLE)}&include=mlp")
-    expect(page.locator("#m-inspect")).to_have_css("pointer-events", "none")
-    assert held
-    assert page.locator(MODEL).input_value() == ""
+    with page.expect_request(lambda request: request.method == "POST" and "/gradio_api/" in request.url):
+        page.goto(f"{offline}/?model={quote(SAMPLE)}&include=mlp")
+    for unready in (page.locator("#m-inspect"), page.get_by_role("button", name=SAMPLE)):
+        expect(unready).to_have_css("pointer-events", "none")
+    expect(page.locator(MODEL)).to_have_value("")
     page.unroute("**/gradio_api/**")  # and what is held goes on its way
     expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
     expect(page.locator("#m-inspect")).to_have_css("pointer-events", "auto")
@@ -171,7 +166,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     page.get_by_label("Budget of quick mode").fill("2GB")
     page.get_by_role("button", name="Inspect").click()
     expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left"))
-    assert page.get_by_role("button", name=SAMPLE).is_disabled()
+    expect(page.get_by_role("button", name=SAMPLE)).to_be_disabled()
     stop(page, "Inspect")
     page.get_by_role("button", name=SAMPLE).click()
     expect(page.locator(".m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
@@ -186,7 +181,7 @@ def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) ->
 def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&budget=200kB", width=390, dark=dark)
     page.wait_for_selector(".m-tiles")
-    assert not _overflows(page)
+    within_the_screen(page)
     lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1
     expect(page.locator(".m-held")).to_contain_text("with 95 % intervals")
@@ -201,9 +196,9 @@ def test_methods(open_page: OpenPage, offline: str) -> None:
     page.get_by_role("link", name="Methods").click()
     expect(page.get_by_role("heading", name="How does Mantissa know?")).to_be_visible()
     expect(page.get_by_text("MANTISSA_WEB_EXACT_BYTES")).to_have_count(1)
-    assert not _overflows(page)
+    within_the_screen(page)
     tables = page.locator(".m-scroll:visible", has=page.locator(".m-stacked"))
-    assert tables.count() == 3
+    expect(tables).to_have_count(3)
     assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth + 1)")
     page.get_by_role("link", name="Passport").click()
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()

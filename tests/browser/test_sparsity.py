@@ -20,8 +20,10 @@ def _address(offline: str, tuned: list[str], more: str = "") -> str:
     return f"{offline}/sparsity?base={quote(BASE)}{names}{more}"
 
 
-def _picker(page: Page, name: str) -> str:
-    return page.locator(f"#m-{name} input").input_value()
+def _picked(page: Page, **names: str) -> None:
+    """The pickers with these ids (``_`` for ``-``) hold these names."""
+    for picker, name in names.items():
+        expect(page.locator(f"#m-{picker.replace('_', '-')} input")).to_have_value(name)
 
 
 def _compared(page: Page, tuned: str) -> None:
@@ -33,11 +35,11 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("link", name="Sparsity").click()
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
-    assert (_picker(page, "base"), _picker(page, "tuned-1")) == (BASE, TUNED)
+    _picked(page, base=BASE, tuned_1=TUNED)
+    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d\.\d %"))
     number = page.locator(".m-number").inner_text()
-    assert re.match(r"\d\d\.\d %", number)
     expect(page.locator(".m-tile")).to_have_count(4)
-    assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
+    expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("least step of bf16, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
     page.get_by_role("tab", name="Published").click()
@@ -60,14 +62,14 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     page = open_page(f"{offline}/sparsity")
     page.get_by_role("button", name="trajectory").click()
     _compared(page, "sample:tiny-step-4")
-    assert [_picker(page, f"tuned-{i}") for i in (1, 2, 3, 4)] == [f"sample:tiny-step-{i}" for i in (1, 2, 3, 4)]
+    _picked(page, **{f"tuned_{i}": f"sample:tiny-step-{i}" for i in (1, 2, 3, 4)})
     expect(drawn_in(page, "Over time").first.get_by_text("from the one before")).to_be_visible()
     expect(page.locator("#m-result table:visible tbody tr")).to_have_count(4)
     expect(page.locator(".js-plotly-plot:visible").get_by_text("below: as found")).to_be_visible()
 
     page.get_by_role("button", name="Remove").nth(1).click()
     expect(page.locator("#m-tuned-4")).to_be_hidden()
-    assert [_picker(page, f"tuned-{i}") for i in (1, 2, 3)] == [f"sample:tiny-step-{i}" for i in (1, 2, 4)]
+    _picked(page, **{f"tuned_{i}": f"sample:tiny-step-{step}" for i, step in ((1, 1), (2, 2), (3, 4))})
     expect(page.locator("#m-add")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#m-tuned-4 input")).to_be_focused()
@@ -79,8 +81,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     expect(page.get_by_role("tab", name="Over time")).to_have_count(0)
     expect(page.locator("#m-result [role=tab][aria-selected=true]")).to_have_count(1)
     page.get_by_role("button", name="Swap").click()
-    expect(page.locator("#m-base input")).to_have_value(TUNED)
-    assert _picker(page, "tuned-1") == BASE
+    _picked(page, base=TUNED, tuned_1=BASE)
 
 
 def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, offline: str) -> None:
@@ -88,7 +89,7 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     _compared(page, TUNED)
     expect(page.locator(".m-head")).to_contain_text("122,880 of 205,376 parameters compared")
     expect(page.locator(".m-tiles")).to_contain_text("more than 0.005 of the larger one")
-    assert _picker(page, "tuned-2") == TUNED
+    _picked(page, tuned_2=TUNED)
     page.get_by_role("button", name="Options").click()
     expect(page.get_by_label("Exact: every byte")).to_be_checked()
     expect(page.get_by_label("Only tensors whose name matches")).to_have_value("mlp")
@@ -99,8 +100,6 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     ("query", "said"),
     [
         (f"base={BASE}", "the checkpoint it was tuned to"),
-        (f"base={BASE}&tuned={TUNED}&eta=1", "Eta must lie between 0 and 1"),
-        (f"base={BASE}&tuned=/etc/passwd", "command line"),
         (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "That did not work."),
         (f"base={BASE}&tuned=org/gone", "Tuned"),
     ],
@@ -116,12 +115,11 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
     stop(page, "Compare")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
-    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=dark)
+def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
+    page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)
     expect(page.locator(".m-number")).to_contain_text("95 % interval")
-    fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark)
+    fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark=True)
 
 
 def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage, offline: str) -> None:

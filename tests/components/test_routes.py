@@ -115,16 +115,23 @@ def test_what_is_no_model_has_no_badge(client: TestClient, model: str) -> None:
     assert "<script" not in answer.text
 
 
-def test_a_badge_takes_under_50_ms(client: TestClient, library: Library) -> None:
-    for number in range(300):
-        library.add_label(f"org/name-{number}", "bf16", "https://example.org", Identity.login(f"user{number}"))
-    client.get("/badge/org/name-7.svg")
-    taken = []
-    for number in range(20):
-        start = time.perf_counter()
-        assert client.get(f"/badge/org/name-{number}.svg").status_code == 200
-        taken.append(time.perf_counter() - start)
-    assert sorted(taken)[len(taken) // 4] < 0.05  # a quarter of them, on a machine that does other things too
+def test_a_badge_takes_no_longer_in_a_large_library(client: TestClient, library: Library) -> None:
+    def fastest() -> float:
+        taken = []
+        for number in range(20):
+            start = time.perf_counter()
+            assert client.get(f"/badge/org/name-{number}.svg").status_code == 200
+            taken.append(time.perf_counter() - start)
+        return min(taken)
+
+    def label(first: int, end: int) -> None:
+        for number in range(first, end):
+            library.add_label(f"org/name-{number}", "bf16", "https://example.org", Identity.login(f"user{number}"))
+
+    label(0, 20)
+    small = fastest()
+    label(20, 600)
+    assert fastest() < 4 * small
 
 
 def test_a_stored_result_is_a_page_with_a_title_for_others_to_show(client: TestClient, library: Library) -> None:

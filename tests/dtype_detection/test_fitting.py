@@ -1,13 +1,11 @@
 """The shipped classifier is what the command writes, and its figures are what scikit-learn says, computed another way."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import log
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +14,12 @@ from sklearn import config_context  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from sklearn.metrics import log_loss  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import FITTED, Fit, fitted
+from analyzers.dtype_detection.classifier import Fit, fitted
 from analyzers.dtype_detection.evaluation import BINS, OutOfFold
-from analyzers.dtype_detection.fit_classifier import main
 from analyzers.dtype_detection.fitting import FOUR, PENALTIES, REACH, RECIPES, TWO, candidates, fit, folds, out_of_fold
 from analyzers.dtype_detection.labels import family_of, labelled_extremes, labels, precision_of
 from analyzers.dtype_detection.rule import PUBLISHED, best_thresholds, rule, rule_correct
+from tests.dtype_detection.fits import assert_same_fit
 
 ROOT = Path(__file__).parents[2]
 ROWS = fitted().evaluation.out_of_fold
@@ -33,44 +31,15 @@ FloatArray = npt.NDArray[np.float64]
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """What two runs of the command write, side by side, one of them in this process: its fits are remembered for other tests."""
-    files = [tmp_path_factory.mktemp("fit") / "classifier.json" for _ in range(2)]
-    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out", str(files[0])]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
-        try:
-            assert main(["--out", str(files[1])]) == 0
-            said = run.communicate(timeout=200)[0]
-        finally:
-            run.kill()
-    assert run.returncode == 0 and "likeliest right for 23 (the rule: 22)" in said
-    return [file.read_bytes() for file in files]
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every number and text of a JSON value with the way to it."""
-    if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inner in items:
-            yield from leaves(inner, f"{path}/{key}")
-    else:
-        yield path, value
-
-
 @pytest.mark.timeout(240)
-def test_the_command_writes_the_same_bytes_again(written: list[bytes]) -> None:
-    assert written[0] == written[1]
-
-
-@pytest.mark.timeout(240)
-def test_what_ships_is_what_the_command_writes(written: list[bytes]) -> None:
-    shipped, made = (dict(leaves(json.loads(data))) for data in (FITTED.read_bytes(), written[0]))
-    assert shipped.keys() == made.keys()
-    for path, value in made.items():
-        if not path.startswith("/versions/"):
-            assert shipped[path] == (pytest.approx(value, rel=1e-6, abs=1e-9) if isinstance(value, float) else value), path
-    assert Fit.model_validate_json(written[0]).command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
+def test_what_ships_is_what_the_command_writes(tmp_path: Path) -> None:
+    file = tmp_path / "classifier.json"
+    command = [sys.executable, "-W", "error", "-m", "analyzers.dtype_detection.fit_classifier", "--out", str(file)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
+    assert "likeliest right for 23 (the rule: 22)" in done.stdout
+    made = Fit.model_validate_json(file.read_bytes())
+    assert_same_fit(fitted(), made)
+    assert made.command in Path(ROOT / "analyzers/dtype_detection/fit_classifier.py").read_text()
 
 
 # --- reference data -----------------------------------------------------------------------------------------------
@@ -181,7 +150,8 @@ def test_coefficients_are_those_of_another_solver() -> None:
     expected = predict(ROWS, points, names, penalty)
     found = [[classifier.probabilities(row.model_dump())[name] for name in CLASSES] for row in points]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    assert classifier.reach == REACH == 1 and classifier == fit(classifier.examples, candidates()[PENALTIES.index(penalty)])
+    assert classifier.reach == REACH == 1
+    assert_same_fit(classifier, fit(classifier.examples, candidates()[PENALTIES.index(penalty)]))
     assert min(((recipe, c) for recipe, c in product(RECIPES, PENALTIES)), key=lambda each: loss(ROWS, each[0].features, each[1])) == (
         RECIPES[0],
         penalty,

@@ -206,7 +206,7 @@ def _report(
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
         notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0), overall.abs_max)),
         timing=_timing(found, start),
-        environment=environment(device, ("numpy", "llvmlite", "torch", "huggingface_hub", "pydantic")),
+        environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )
     if aggregated:
         report.keep_full_rows(lambda: [tensor_row(r) for r in results])

@@ -169,7 +169,7 @@ class _Comparison:
                 )
             ),
             timing=_timing(found, start),
-            environment=environment(self._device, ("numpy", "llvmlite", "torch", "huggingface_hub", "pydantic")),
+            environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
         if aggregated:
             report.keep_full_rows(lambda: [tensor_row(pair) for pair in pairs])

@@ -95,6 +95,6 @@ $(tests_stamp):
 	$(call install,requirements.txt tests/requirements.txt)
 
 # The kernels are compiled once, here, and not while the first visitor waits.
-$(kernels_stamp): $(app_stamp) $(wildcard analyzers/numerics/*.py analyzers/numerics/compiled/*.py)
+$(kernels_stamp): $(app_stamp) $(wildcard analyzers/numerics/*.py)
 	@$(python) -m analyzers.numerics
 	@touch $@

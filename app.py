@@ -14,8 +14,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import gradio as gr
 
-from analyzers import limits, numerics
+from analyzers import limits
 from analyzers.errors import MantissaError
+from analyzers.numerics.warm_up import warm_up
 from components.api import endpoints
 from components.api import library as library_api
 from components.api.answers import Pages, answer_in_json
@@ -60,8 +61,8 @@ def build() -> gr.Blocks:
 
 
 def _warm() -> None:
-    """Compile or load the kernels, then torch, so that the first visitor need not wait for them."""
-    numerics.warm()
+    """Load the kernels, then torch, so that the first visitor need not wait for them."""
+    warm_up()
     model_jobs.warm()
 
 

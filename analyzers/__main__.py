@@ -4,36 +4,11 @@ Standard output holds the answer and nothing else; progress and errors go to sta
 2 bad input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
 """
 
-# ruff: noqa: E402 - an interrupt is dealt with before anything else is imported, which takes a while
-import gc
 import os
 import sys
-
-
-def _leave(*_: object) -> None:
-    """End at an interrupt, there being nothing to put in order. An exception would be lost in the callbacks that imports run."""
-    if sys.stderr is not None:
-        os.write(2, b"interrupted\n")
-    os._exit(130)
-
-
-try:
-    import signal
-except KeyboardInterrupt:
-    _leave()
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
-    signal.signal(signal.SIGINT, _leave)
-
-if __name__ == "__main__":
-    gc.disable()  # what is imported stays: looking for garbage in it, again and again, takes a tenth of the time
-
-import atexit
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
@@ -47,7 +22,7 @@ _COMMANDS = ANALYZERS | {"scan": ("analyzers.scan", "dtype of thousands of model
 
 def _parser(chosen: str | None) -> "Parser":
     """The parser of all commands, with the options of the ``chosen`` one: the others need not be loaded."""
-    from analyzers.command_line import Parser  # here, where an interrupt of what it imports is dealt with
+    from analyzers.command_line import Parser  # here, where main catches an interrupt of what it imports
 
     parser = Parser(prog="python -m analyzers", description="What the numbers in a language model's weights say.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -60,14 +35,6 @@ def _parser(chosen: str | None) -> "Parser":
 
 def _module(package: str) -> Any:
     return import_module(f"analyzers.{package.removeprefix('analyzers.')}.command")
-
-
-def _not_lost(lost: Any) -> None:
-    """Interrupt once more, a moment later, where the exception was lost in a callback or a finalizer, as those of imports."""
-    if issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(lost)
 
 
 def _is_text(word: str) -> bool:
@@ -90,12 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
         command = _module(_COMMANDS[options.command][0])
-        if not gc.isenabled():
-            gc.freeze()
-            gc.enable()
-        if signal.getsignal(signal.SIGINT) is _leave:
-            sys.unraisablehook = _not_lost
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         status: int = command.run(options)
         return status
     except MantissaError as error:
@@ -109,23 +70,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _end(status: int) -> NoReturn:
-    """End the process without taking it apart object by object: of torch's and LLVM's there are so many that it takes 0.4 s.
-
-    What was registered to be done at the end is done.
-    """
-    if sys.getprofile() is not None or sys.gettrace() is not None:  # whoever measures has more to do
-        sys.exit(status)
-    atexit._run_exitfuncs()
-    for output in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed; what a command prints it flushes itself, and says if that fails
-            output.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    status = main()
-    if status == 130:
-        os._exit(130)  # Python ends by the signal itself where the interrupt came while text was executed, as in namedtuple
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said; what is left takes a moment, and an interrupt would hide the status
-    _end(status)
+    sys.exit(main())

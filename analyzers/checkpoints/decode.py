@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints.tensor import Scale, Tensor
-from analyzers.numerics import NARROW, Loops
+from analyzers.numerics.bins import NARROW
+from analyzers.numerics.decode_kernels import decode_fp4, decode_fp8
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 
 Floats = NDArray[np.float32]
@@ -78,9 +79,7 @@ def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
     return nbytes + (last - first) * tensor.scale.tensor.itemsize + (factor.nbytes if factor else 0)
 
 
-def decoded(
-    tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, read: Read, loops: Loops
-) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, read: Read) -> Iterator[tuple[int, NDArray[np.uint32]]]:
     """Values of ``count`` elements from ``start`` on: (first element, fp32 patterns), each valid until the next.
 
     tensor: one with a scale; step: elements to read at a time, which ``buffer`` holds. Pieces are whole rows where a row is
@@ -93,7 +92,7 @@ def decoded(
     packed = tensor.bits == 4
     codes_of = replace(tensor, dtype="U8", shape=(tensor.nbytes,), scale=None) if packed else tensor
     table = _table("F4" if packed else tensor.dtype)
-    decode = loops.decode_fp4 if packed else loops.decode_fp8
+    decode = decode_fp4 if packed else decode_fp8
     end = start + count
     while start < end:
         # A chunk that starts inside a byte, as the smallest samples may, is that one element.
@@ -104,7 +103,7 @@ def decoded(
             piece = _piece(start, stop, grid.columns)
             base, needed = scales.of(start, piece)
             values = out[: piece - start]
-            decode(codes[start * tensor.bits // 8 - first :], start, grid[:], needed, base, table, values)
+            decode(codes[start * tensor.bits // 8 - first :], start, tuple(grid), needed, base, table, values)
             yield start, values.view(np.uint32)
             start = piece
 

@@ -1,7 +1,6 @@
 """Checkpoints in local files: a folder, or a single file.
 
-Files are read by position into the caller's buffer, and weights through small windows (`windows`); never mapped whole, since
-mapped pages count as the process's memory.
+Files are read by position into the caller's buffer, never mapped: mapped pages count as the process's memory.
 """
 
 import errno
@@ -9,15 +8,10 @@ import hashlib
 import os
 import resource
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from analyzers import limits
-from analyzers.checkpoints import windows
 from analyzers.checkpoints.descriptors import Descriptors, OpenFile
 from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
@@ -86,30 +80,6 @@ class LocalFile:
                 if count == 0:
                     raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
                 done += count
-
-    @contextmanager
-    def window(self, offset: int, buffer: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-        """The bytes from ``offset`` on, as many as ``buffer`` holds: where the system has them, or, if they are few, read into ``buffer``.
-
-        Not to be written, and to be looked at by the thread that asked. Elements lie in it as they do in the file, which need not
-        be at multiples of their size (old pickles put them anywhere).
-        Raises InvalidCheckpoint where the file ends before, also when it is cut off meanwhile.
-        """
-        end = offset + buffer.size
-        window = None
-        if windows.AVAILABLE and buffer.size >= windows.SMALLEST:
-            with self._take() as descriptor, suppress(OSError):  # a file system that cannot map
-                if os.fstat(descriptor).st_size >= end:
-                    window = windows.Window(descriptor, offset, buffer.size)
-        if window is None:
-            self.read_into(offset, buffer.data)
-            yield buffer
-            return
-        yield window.codes
-        with self._take() as descriptor:
-            short = os.fstat(descriptor).st_size < end  # the rest of a last page gives no signal
-        if window.damaged or short:
-            raise InvalidCheckpoint(f"{quoted(self._path, 200)} was cut off, or could not be read any more, while it was being read.")
 
     def close(self) -> None:
         """Close the file. Idempotent."""

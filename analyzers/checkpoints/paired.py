@@ -9,7 +9,7 @@ together: the more checkpoints, the shorter the chunks.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +20,11 @@ from analyzers import limits
 from analyzers.checkpoints.align import Alignment, PairedSpan
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.elements import memory_order
+from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.paired_plan import ALIGNED, chunk_bytes, chunk_elements, widest_bits
-from analyzers.checkpoints.repository import windowed
 from analyzers.checkpoints.side import Codes, Side, Source
 from analyzers.checkpoints.workers import Stopped, Tally, work_through
 from analyzers.errors import InvalidCheckpoint
-from analyzers.numerics import loops_for
 
 T = TypeVar("T")
 
@@ -68,8 +67,8 @@ def stream_aligned(
     read, which is raised here beginning with the name of its side, or of ``work``. Raises InvalidCheckpoint at the end where a
     local file was changed meanwhile.
 
-    Files that windows can be opened on are read by the thread that works on them; all others by at most HUB_PARALLEL_READS
-    threads beside them, the sides of a chunk at once.
+    Local files are read by the thread that works on them; all others by at most HUB_PARALLEL_READS further threads, the sides
+    of a chunk at once.
     """
     reading = _Reading(checkpoints, alignment, names or [checkpoint.ref for checkpoint in checkpoints], spans)
 
@@ -95,18 +94,17 @@ class _Reading:
     """
 
     def __init__(self, checkpoints: Sequence[Checkpoint], alignment: Alignment, names: Sequence[str], spans: Sequence[PairedSpan]) -> None:
-        groups = self._groups = alignment.groups
+        self._groups = alignment.groups
         self._checkpoints = checkpoints
         self.stop = threading.Event()
         self.tally = Tally()
         self.threads = max(1, min(_threads(checkpoints), len(spans)))
         each = limits.STREAM_BYTES // (self.threads * len(checkpoints)) // ALIGNED * ALIGNED
         self.block_bytes = max(each, chunk_bytes(len(checkpoints)))
-        self._remote = [not _windowed(checkpoint) for checkpoint in checkpoints]
+        self._remote = [not _is_local(checkpoint) for checkpoint in checkpoints]
         readers = max(1, min(limits.HUB_PARALLEL_READS, self.threads * sum(self._remote)))
         self.readers = ThreadPoolExecutor(readers, thread_name_prefix="paired-read")
-        loops = loops_for(sum(4 * span.count for span in spans for side in groups[span.group].sides if side is not None and side.scale))
-        self._sources = [Source(each.files, name, self.tally, self.stop, loops) for each, name in zip(checkpoints, names, strict=True)]
+        self._sources = [Source(each.files, name, self.tally, self.stop) for each, name in zip(checkpoints, names, strict=True)]
 
     def chunks(self, span: PairedSpan, buffer: NDArray[np.uint8]) -> Iterator[PairedChunk]:
         """The chunks of ``span``; buffer: (block_bytes of each checkpoint,), the calling thread's own."""
@@ -119,13 +117,12 @@ class _Reading:
         end = span.start + span.count
         for first in range(span.start, end, block):
             last = min(first + block, end)
-            with ExitStack() as windows:
-                whole = self._read(sides, at_once, first, last - first, windows)
-                for start in range(first, last, step):
-                    stop = min(start + step, last)
-                    codes = self._read(sides, in_steps, start, stop - start, windows)
-                    codes |= {i: found[start - first : stop - first] for i, found in whole.items()}
-                    yield PairedChunk(start, tuple(codes.get(i) for i in range(len(sides))))
+            whole = self._read(sides, at_once, first, last - first)
+            for start in range(first, last, step):
+                stop = min(start + step, last)
+                codes = self._read(sides, in_steps, start, stop - start)
+                codes |= {i: found[start - first : stop - first] for i, found in whole.items()}
+                yield PairedChunk(start, tuple(codes.get(i) for i in range(len(sides))))
 
     def confirm(self) -> None:
         """Raise InvalidCheckpoint, naming the side, where a local file was changed while it was being read."""
@@ -153,31 +150,31 @@ class _Reading:
             sides.append(Side(source, stored, span.start, count, step, own))
         return sides
 
-    def _read(self, sides: Sequence[Side | None], numbers: Sequence[int], start: int, count: int, windows: ExitStack) -> dict[int, Codes]:
-        """The same elements of the sides ``numbers``: asked for at once of those that are remote, looked at or read here of others."""
+    def _read(self, sides: Sequence[Side | None], numbers: Sequence[int], start: int, count: int) -> dict[int, Codes]:
+        """The same elements of the sides ``numbers``: asked for at once of those that are remote, read here of others."""
         if self.stop.is_set():
             raise Stopped
-        asked, here = {}, {}
+        asked, local = {}, {}
         for i in numbers:
             side = sides[i]
             assert side is not None
             if self._remote[i]:
                 asked[i] = self.readers.submit(side.read, start, count)
             else:
-                here[i] = windows.enter_context(side.look(start, count))
+                local[i] = side.read(start, count)
         try:
-            return here | {i: future.result() for i, future in asked.items()}
+            return local | {i: future.result() for i, future in asked.items()}
         except CancelledError:
             raise Stopped from None
 
 
-def _windowed(checkpoint: Checkpoint) -> bool:
-    return all(map(windowed, checkpoint.files))
+def _is_local(checkpoint: Checkpoint) -> bool:
+    return isinstance(checkpoint.repository, LocalRepository)
 
 
 def _threads(checkpoints: Sequence[Checkpoint]) -> int:
     """Threads that work: as many as have the remote sides of their chunks read at once, or as local files profit from."""
-    remote = sum(not _windowed(checkpoint) for checkpoint in checkpoints)
-    local = max((checkpoint.parallel_reads for checkpoint in checkpoints if _windowed(checkpoint)), default=2)
+    remote = sum(not _is_local(checkpoint) for checkpoint in checkpoints)
+    local = max((checkpoint.parallel_reads for checkpoint in checkpoints if _is_local(checkpoint)), default=2)
     wanted = max(local, -(-limits.HUB_PARALLEL_READS // remote)) if remote else local
     return max(1, min(wanted, limits.STREAM_BYTES // (len(checkpoints) * chunk_bytes(len(checkpoints)))))

@@ -5,12 +5,8 @@
 """
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +41,6 @@ class RangeFile(Protocol):
 
     def close(self) -> None:
         """Free what the file holds. Idempotent."""
-
-
-class WindowedFile(RangeFile, Protocol):
-    """A file whose bytes can be looked at without being copied first."""
-
-    def window(self, offset: int, buffer: NDArray[np.uint8]) -> AbstractContextManager[NDArray[np.uint8]]:
-        """As of `LocalFile.window`."""
-
-
-def windowed(file: RangeFile) -> WindowedFile | None:
-    """``file`` if it is one that has windows. Asked for every small read: ``isinstance`` of a protocol takes a hundred times longer."""
-    return cast("WindowedFile", file) if hasattr(file, "window") else None
 
 
 class Repository(Protocol):

@@ -1,8 +1,7 @@
 """One side of a paired stream: a run of elements of one tensor, handed over part after part as patterns."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +10,10 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.decode import decoded
 from analyzers.checkpoints.elements import CountedReads, read_elements
-from analyzers.checkpoints.repository import RangeFile, windowed
+from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.workers import Stopped, Tally
 from analyzers.errors import MantissaError
-from analyzers.numerics import Loops
 
 Codes = NDArray[Any]
 
@@ -33,7 +31,6 @@ class Source:
     name: str
     tally: Tally
     stop: threading.Event
-    loops: Loops
 
 
 class Side:
@@ -46,7 +43,6 @@ class Side:
 
     def __init__(self, source: Source, tensor: Tensor, start: int, count: int, step: int, buffer: NDArray[np.uint8]) -> None:
         self._source = source
-        self._windows = windowed(source.files[tensor.file]) if tensor.scale is None and tensor.strides is None else None
         self._tensor = tensor
         self._end = start + count
         self._buffer = buffer
@@ -55,12 +51,12 @@ class Side:
             self._floats = buffer[: most * 4].view(np.uint32)
             self._rest = self._floats[:0]
             codes = buffer[most * 4 : -(-most * width(tensor) // 8)]
-            self._pieces = decoded(tensor, start, count, step, codes, self._fetch, source.loops)
+            self._pieces = decoded(tensor, start, count, step, codes, self._fetch)
 
     @property
     def at_once(self) -> bool:
-        """Whether more than ``step`` should be asked for at a time: a window pays off from some MiB on, and the parts of a view overlap."""
-        return self._windows is not None or (self._tensor.scale is None and self._tensor.strides is not None)
+        """Whether more than ``step`` should be asked for at a time, as of a view, whose parts overlap."""
+        return self._tensor.scale is None and self._tensor.strides is not None
 
     def read(self, start: int, count: int) -> Codes:
         """The patterns of elements ``start`` to ``start + count``, in the buffer."""
@@ -72,29 +68,6 @@ class Side:
                 return self._decode(count)
             return self._fetch(self._tensor, start, count, self._buffer)
         except MantissaError as error:
-            raise error.about(self._source.name) from None
-
-    @contextmanager
-    def look(self, start: int, count: int) -> Iterator[Codes]:
-        """The same, without a copy where the system allows it, for as long as this lasts; for the thread that calls it."""
-        tensor = self._tensor
-        count = max(0, min(count, self._end - start))
-        if count == 0 or self._windows is None:
-            yield self.read(start, count)
-            return
-        part = self._buffer[: count * tensor.itemsize]
-        inside: BaseException | None = None
-        try:
-            with self._windows.window(tensor.offset + start * tensor.itemsize, part) as found:
-                self._source.tally.add(found.size, 1)
-                try:
-                    yield found.view(f"<u{tensor.itemsize}")
-                except BaseException as error:
-                    inside = error
-                    raise
-        except MantissaError as error:
-            if error is inside:  # of another side, or of the work
-                raise
             raise error.about(self._source.name) from None
 
     def _decode(self, count: int) -> Codes:

@@ -6,7 +6,7 @@ the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a 
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -17,10 +17,9 @@ from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import decoded, stored_bytes
 from analyzers.checkpoints.elements import HELD_AT_ONCE, CountedReads, as_read, gather, is_held, read_elements, read_extent
-from analyzers.checkpoints.repository import RangeFile, windowed
+from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.checkpoints.workers import Stopped, Tally, work_through
-from analyzers.numerics import loops_for
 
 T = TypeVar("T")
 
@@ -31,9 +30,6 @@ SPAN_BYTES = 64 << 20
 # Bytes of a span of a local file, on average, below which threads would mostly wait for each other: Python, which one of them at a time
 # may run, takes longer for it than counting does.
 SHARED_BYTES = 128 << 10
-
-# What is mapped at a time of a file that can be: several chunks, for mapping pays off from some MiB on.
-WINDOW_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +48,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk.
-
-    They need not be aligned: compiled loops read them wherever they lie.
-    """
+    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk."""
 
     start: int
     codes: NDArray[Any]
@@ -114,13 +107,9 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
     read = Tally()
     views = threading.BoundedSemaphore(HELD_AT_ONCE)
     chunk_bytes = max(min(checkpoint.repository.chunk_bytes, limits.STREAM_BYTES), 64)
-    local = all(map(windowed, checkpoint.files))
-    window_bytes = max(chunk_bytes, min(WINDOW_BYTES, limits.STREAM_BYTES)) if local else chunk_bytes
-    threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // window_bytes))
-    if local and sum(span.nbytes for span in spans) < SHARED_BYTES * len(spans):
+    threads = max(1, min(checkpoint.parallel_reads, len(spans), limits.STREAM_BYTES // chunk_bytes))
+    if isinstance(checkpoint.repository, LocalRepository) and sum(span.nbytes for span in spans) < SHARED_BYTES * len(spans):
         threads = 1
-
-    loops = loops_for(sum(4 * span.count for span in spans if span.tensor.scale is not None))
 
     def fetch(tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
         if stop.is_set():
@@ -134,11 +123,8 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
         tensor = span.tensor
         step = whole_rows(chunk_bytes * 8 // tensor.bits, row_length(tensor))
         if tensor.scale is not None:
-            for start, values in decoded(tensor, span.start, span.count, step, buffer, fetch, loops):
+            for start, values in decoded(tensor, span.start, span.count, step, buffer, fetch):
                 yield Chunk(start, values)
-            return
-        if tensor.strides is None:
-            yield from in_order(span, step, buffer)
             return
         file = CountedReads(checkpoint.files[tensor.file])
         held = read_extent(file, tensor) if is_held(tensor, span.count) else None
@@ -150,23 +136,8 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             read.add(codes.nbytes, file.taken())
             yield Chunk(start, codes)
 
-    def in_order(span: Span, step: int, buffer: NDArray[np.uint8]) -> Iterator[Chunk]:
-        tensor, file = span.tensor, checkpoint.files[span.tensor.file]
-        many = max(1, window_bytes // tensor.itemsize // step) * step
-        end = span.start + span.count
-        for start in range(span.start, end, many):
-            if stop.is_set():
-                raise Stopped
-            part = buffer[: min(many, end - start) * tensor.itemsize]
-            offset = tensor.offset + start * tensor.itemsize
-            with _window(file, offset, part) as found:
-                read.add(found.size, 1)
-                codes = found.view(f"<u{tensor.itemsize}")
-                for at in range(0, codes.size, step):
-                    yield Chunk(start + at, codes[at : at + step])
-
     def worker() -> Callable[[Span], T]:
-        buffer = np.empty(window_bytes, dtype=np.uint8)  # takes memory only where it is written to
+        buffer = np.empty(chunk_bytes, dtype=np.uint8)  # takes memory only where it is written to
 
         def count(span: Span) -> T:
             seen = replace(span, tensor=as_read(span.tensor, span.count))
@@ -181,10 +152,3 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             span, result = found if found is not None else (None, None)
             yield Step(span, result, read.bytes, read.requests)
     checkpoint.confirm()
-
-
-def _window(file: RangeFile, offset: int, buffer: NDArray[np.uint8]) -> AbstractContextManager[NDArray[np.uint8]]:
-    if (seen := windowed(file)) is not None:
-        return seen.window(offset, buffer)
-    file.read_into(offset, buffer.data)
-    return nullcontext(buffer)

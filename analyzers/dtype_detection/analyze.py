@@ -3,14 +3,13 @@
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from threading import Thread
 from time import perf_counter
 from types import TracebackType
 from typing import Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, open_checkpoint, parse_reference, stream
+from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, open_checkpoint, stream
 from analyzers.dtype_detection.chosen import Chosen, storage_rows
 from analyzers.dtype_detection.collect import Collector, Partial, Plan, Shares, in_order, intervals, merge
 from analyzers.dtype_detection.count import Counted, Counter
@@ -30,7 +29,6 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import LimitExceeded
-from analyzers.numerics import load, loops_for
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
@@ -74,8 +72,6 @@ class Inspection:
         self._request = request
         self._device = device or choose_device(request.device)
         access = access or Access()
-        if parse_reference(request.model, access.local).kind == "hub":
-            Thread(target=load, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
         checkpoint = open_checkpoint(request.model, access, subfolder=request.subfolder)
         try:
             if threads is not None and isinstance(checkpoint.repository, LocalRepository):
@@ -115,7 +111,7 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then what was found. Closing it cancels the reads."""
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
-        count = Counter(self._device, every_run=quick, loops=lambda: loops_for(self._plan.nbytes))
+        count = Counter(self._device, every_run=quick)
         total = self._plan.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
@@ -123,8 +119,6 @@ class Inspection:
             return counted, share_counts(counted.histogram) if quick else None
 
         yield Progress(done=0, total=total, unit="bytes", note="reading weights")
-        if isinstance(self._checkpoint.repository, LocalRepository):  # from the Hub the first bytes travel meanwhile
-            loops_for(self._plan.nbytes)
         partial, reading = found.partial, perf_counter()
         with closing(stream(self._checkpoint, found.spans, work)) as steps:  # type: ignore[type-var]
             for step in steps:
@@ -212,7 +206,7 @@ def _report(
         buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
         notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0), overall.abs_max)),
         timing=_timing(found, start),
-        environment=environment(device, ("numpy", "llvmlite", "torch", "huggingface_hub", "pydantic")),
+        environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
     )
     if aggregated:
         report.keep_full_rows(lambda: [tensor_row(r) for r in results])

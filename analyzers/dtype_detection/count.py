@@ -1,7 +1,7 @@
 """What is counted of each span of a tensor: its bit histogram, and beside it what depends on position."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Chunk, Span, Tensor, row_length
-from analyzers.numerics import Accumulator, BitHistogram, Loops
-from analyzers.numerics.runs import RUN, RUN_COUNTS
+from analyzers.numerics import Accumulator, BitHistogram
+from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
+from analyzers.numerics.runs import RUN, RUN_COUNTS, runs_of_few_significands
 
 # (mantissa, exponent) bits of the dtypes whose runs of neighbours are examined for a scaled fp8 grid.
 _FIELDS = {"F64": (52, 11), "F32": (23, 8), "F16": (10, 5), "BF16": (7, 8)}
@@ -54,9 +55,7 @@ class Counted:
 class Counter:
     """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
 
-    def __init__(self, device: str, every_run: bool, loops: Callable[[], Loops]) -> None:
-        """loops: asked for when there is something to count, so that first bytes travel while compiled loops are loaded."""
-        self._loops = loops
+    def __init__(self, device: str, every_run: bool) -> None:
         self._device = device
         self._every_run = every_run
         self._mine = threading.local()
@@ -67,10 +66,10 @@ class Counter:
         accumulator = None
         for chunk in chunks:
             accumulator = accumulator or self._accumulator(span.tensor.counted_as)
-            narrow = accumulator.update(chunk.codes)
+            accumulator.update(chunk.codes)
             if span.tensor.dtype in _FIELDS:
                 self._runs(span, chunk, counted)
-                self._rows(span.tensor, chunk, counted, narrow)
+                self._rows(span.tensor, chunk, counted)
         if accumulator:
             counted.histogram = accumulator.take()
         return counted
@@ -78,7 +77,7 @@ class Counter:
     def _accumulator(self, dtype: str) -> Accumulator:
         accumulators: dict[str, Accumulator] = self._mine.__dict__.setdefault("accumulators", {})
         if dtype not in accumulators:
-            accumulators[dtype] = Accumulator(dtype, self._device, self._loops())
+            accumulators[dtype] = Accumulator(dtype, self._device)
         return accumulators[dtype]
 
     def _runs(self, span: Span, chunk: Chunk, counted: Counted) -> None:
@@ -89,7 +88,7 @@ class Counter:
         while gcd(stride, -(-row // RUN)) > 1:  # or the same columns would be looked at in each row
             stride += 1
         if chunk.start % row == 0 and size % row == 0:
-            self._loops().runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
+            runs_of_few_significands(chunk.codes, row, chunk.start // row, mantissa, exponent, stride, counted.runs)
             return
         at = 0
         while at < size:  # a chunk within a long row, or across the end of one: runs must not straddle rows
@@ -98,18 +97,17 @@ class Counter:
             at = min(at + -in_row % RUN, end)
             if at < end:
                 part: NDArray[Any] = chunk.codes[at:end]
-                self._loops().runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
+                runs_of_few_significands(part, part.size, 0, mantissa, exponent, stride, counted.runs)
             at = end
 
-    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted, narrow: bool) -> None:
-        """narrow: all values of the chunk are known to be exact in bf16."""
+    def _rows(self, tensor: Tensor, chunk: Chunk, counted: Counted) -> None:
         row = row_length(tensor)
         if len(tensor.shape) < 2 or row < SHORTEST_ROW or chunk.start % row or chunk.codes.size % row:
             return
         if tensor.dtype == "F32":
-            bf16, fp16 = self._loops().exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"], narrow)
+            bf16, fp16 = exact_rows32(chunk.codes, row, ROW_EVIDENCE["F32"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + bf16
             counted.exact_rows["fp16"] = counted.exact_rows.get("fp16", 0) + fp16
         elif tensor.dtype == "F16":
-            rows = self._loops().exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
+            rows = exact_rows16(chunk.codes, row, ROW_EVIDENCE["F16"])
             counted.exact_rows["bf16"] = counted.exact_rows.get("bf16", 0) + rows

@@ -4,8 +4,9 @@ from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE, NARROW, Bins, bins
 from analyzers.numerics.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, FloatFormat
 from analyzers.numerics.histogram import BitHistogram, sqrt_of
-from analyzers.numerics.loops import Loops, load, loops_for, warm
-from analyzers.numerics.pairs import ChangedPlaces, PairCounter, PairCounts, PairTables, intersections, room_for_changed
+from analyzers.numerics.pair_tables import PairCounts, PairTables
+from analyzers.numerics.pairs import PairCounter
+from analyzers.numerics.places import ChangedPlaces, intersections
 from analyzers.numerics.student import student_t
 
 __all__ = [
@@ -22,16 +23,11 @@ __all__ = [
     "BitHistogram",
     "ChangedPlaces",
     "FloatFormat",
-    "Loops",
     "PairCounter",
     "PairCounts",
     "PairTables",
     "bins",
     "intersections",
-    "load",
-    "loops_for",
-    "room_for_changed",
     "sqrt_of",
     "student_t",
-    "warm",
 ]

@@ -6,14 +6,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from analyzers import limits
-from analyzers.numerics.machine_code import Loop
 
 Kind = Literal["bf16", "fp16", "fp32"]
-
-_blocks, _largest16, _largest32 = (Loop("difference_kernels", name) for name in ("blocks", "largest16", "largest32"))
 
 # Elements whose sums are taken in one go: the sums of blocks are added in their order, so that a result does not depend on threads.
 BLOCK = 1 << 15
@@ -43,7 +41,7 @@ def difference_sums(x: NDArray[Any], ref: NDArray[np.float32], factor: float, ki
 
 def largest_pattern(codes: NDArray[Any]) -> int:
     """The largest of uint16 or uint32 patterns (n,) but for their sign: that of the largest |x|, or of an infinity or NaN."""
-    return int(_largest16(codes) if codes.itemsize == 2 else _largest32(codes))
+    return int(_largest(codes, 0x7FFF if codes.itemsize == 2 else 0x7FFFFFFF))
 
 
 @cache
@@ -51,10 +49,53 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, limits.cores() - 1), "differences")
 
 
-def warm() -> None:
-    """Load all of it, compiled if that was never done."""
-    values = np.ones((1, 1), dtype=np.float32)
-    difference_sums(values.view(np.uint32), values, 1.0, "fp32")
-    difference_sums(values.astype(np.uint16), values, 1.0, "bf16")
-    for width in (2, 4):
-        largest_pattern(np.zeros(1, dtype=f"u{width}"))
+@njit(nogil=True, cache=True)
+def _blocks(
+    x: NDArray[Any], ref: NDArray[np.float32], factor: float, half: bool, start: int, stop: int, found: NDArray[np.float64]
+) -> None:
+    """Fill rows start:stop of ``found`` (blocks, 6). half: x is fp16."""
+    each = -(-x.shape[1] // BLOCK)
+    shift = np.uint32(32 - 8 * x.itemsize)
+    values = np.empty(BLOCK, dtype=np.float32)
+    for block in range(start, stop):
+        row, first = block // each, block % each * BLOCK
+        codes, reference = x[row, first : first + BLOCK], ref[row, first : first + BLOCK]
+        for i in range(codes.size):
+            values[i] = _from_fp16(codes[i]) if half else np.uint32(np.uint32(codes[i]) << shift).view(np.float32)
+        found[block] = _sums(values[: codes.size], reference, factor)
+
+
+@njit(nogil=True, cache=True)
+def _from_fp16(code: int) -> np.float32:
+    """The value of an fp16 pattern in fp32; an infinity where it is not finite."""
+    sign = np.float32(-1.0) if code & 0x8000 else np.float32(1.0)
+    if code & 0x7C00 == 0x7C00:
+        return sign * np.float32(np.inf)
+    magnitude = np.uint32((np.int64(code) & 0x7FFF) << 13).view(np.float32)
+    return np.float32(sign * magnitude * np.float32(2.0**112))  # fp32's exponents begin so much lower
+
+
+# Sums may be taken in any order, so that vectors can be added; NaN and infinity propagate through them as ever.
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _sums(x: NDArray[np.float32], ref: NDArray[np.float32], factor: float) -> tuple[float, float, float, float, float, float]:
+    """The six of one block, (n,)."""
+    sum_ref = sum_d = ref_ref = d_d = ref_d = 0.0
+    largest = 0  # |d| as a pattern: vectors of integers have a largest element, of floats that may be NaN they have none
+    for i in range(x.size):
+        r = np.float64(ref[i])
+        d = np.float64(x[i]) * factor - r
+        sum_ref += r
+        sum_d += d
+        ref_ref += r * r
+        d_d += d * d
+        ref_d += r * d
+        largest = max(largest, np.float64(abs(d)).view(np.int64))
+    return sum_ref, sum_d, ref_ref, d_d, ref_d, np.int64(largest).view(np.float64)
+
+
+@njit(nogil=True, cache=True)
+def _largest(codes: NDArray[Any], mask: int) -> int:
+    largest = 0
+    for i in range(codes.size):
+        largest = max(largest, np.int64(codes[i]) & mask)
+    return largest

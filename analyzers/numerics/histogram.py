@@ -1,7 +1,6 @@
 """The bit histogram: up to the order of its elements, all that statistics of a tensor can ask for.
 
-`bins` says what each bin stands for, and `alike` which patterns are counted at one of them; what a bin cannot tell (extremes, squares,
-the two sides of 65520) is kept exactly beside it.
+`bins` says what each bin stands for; what a bin cannot tell (extremes, squares, the two sides of 65520) is kept exactly next to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +30,10 @@ FP64_LARGEST = float(np.finfo(np.float64).max)
 class BitHistogram:
     """How often each bin of ``bins(dtype)`` occurs, and what bins cannot tell.
 
-    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often. Patterns that
-    are `alike` count at the lowest one with its last bit set of their exponent. low, high: exact smallest nonzero and largest finite
-    magnitude, None where there is none. squares: sum of x^2 over finite values, in units of 2^-SQUARE_BITS: exact in dtypes of 16 and
-    8 bits, in wider ones as accumulated in float64. near_overflow: values with 65520 <= |x| < 65536, which share a bin with smaller
-    ones (wide dtypes).
+    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often. low, high:
+    exact smallest nonzero and largest finite magnitude, None where there is none. squares: sum of x^2 over finite values, in units of
+    2^-SQUARE_BITS: exact in dtypes of 16 and 8 bits, in wider ones as accumulated in float64. near_overflow: values with
+    65520 <= |x| < 65536, which share a bin with smaller ones (wide dtypes).
     """
 
     dtype: str

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics import pair_cells
 from analyzers.numerics.histogram import FP64_LARGEST
+from analyzers.numerics.pair_kernels import JOINT_STEPS, REACH
 from analyzers.numerics.sketches import Bin, Distribution, Summary, bin_of
 
 Quantity = Literal["absolute", "relative"]
@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 # Sum, sum of squares, and maximum.
 Sums = tuple[Fraction | float, Fraction | float, float]
 
+STEP_BINS = 18
 _FP32_NORMAL = np.float32(2.0**-126)
 
 
@@ -71,8 +72,12 @@ class UlpBin:
     count: int
 
 
-def _no_steps() -> NDArray[np.int64]:
-    return np.zeros(pair_cells.STEP_BINS, dtype=np.int64)
+def _no_steps() -> Ints:
+    return np.zeros(STEP_BINS, dtype=np.int64)
+
+
+def _no_joint() -> Ints:
+    return np.zeros(JOINT_STEPS << 15, dtype=np.int64)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,102 +88,87 @@ class PairTables:
     ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. One thread's:
     several are merged when all is counted.
 
-    zeros: pairs of equal values. nonfinite: pairs left out, with a NaN or an infinity on either side.
+    zeros: pairs of equal values. nonfinite: pairs with a NaN or an infinity on either side, which nothing else counts. absolute,
+    relative, steps: the histograms, to which the compiled loops add. joint: pairs of bf16 patterns that are near each other (see
+    `pair_kernels`), which are moved to the histograms when these are asked for: their sums then do not depend on who counted what.
     """
 
     zeros: int = 0
     nonfinite: int = 0
-    _absolute: Distribution = field(default_factory=Distribution)
-    _relative: Distribution = field(default_factory=Distribution)
-    _steps: Ints = field(default_factory=_no_steps)
-    _cells: NDArray[np.uint32] | None = field(default=None, repr=False)
-    _room: int = 0
+    absolute: Distribution = field(default_factory=Distribution)
+    relative: Distribution = field(default_factory=Distribution)
+    steps: Ints = field(default_factory=_no_steps)
+    joint: Ints = field(default_factory=_no_joint, repr=False)
 
     def add(self, w: Floats, v: Floats, steps: Ints, times: Ints) -> None:
-        """Take in differing pairs of finite values: (n,) values, steps between them, and how often each pair occurs.
+        """Add differing pairs of finite values: (n,) values, steps between them, and how often each pair occurs.
 
         The bin of an update is that of its float32 result where both values are exact in fp32 and the difference is normal there, and
-        of its float64 result else: a rule for each pair alone, so that every way of counting finds the same. Powers of two are told
+        of its float64 result else: a rule for each pair alone, so that every way of counting gives the same. Powers of two are told
         exactly: where the relative update is small the difference is exact, and no quotient below a power of two rounds to it.
         """
         short_update, short_relative, short = _short_updates(w, v)
         exact = updates(w, v)
-        for distribution, values, rounded in zip((self._absolute, self._relative), exact, (short_update, short_relative), strict=True):
+        for distribution, values, rounded in zip((self.absolute, self.relative), exact, (short_update, short_relative), strict=True):
             bins = bin_of(np.where(short, rounded, values))
             moved = steps != 0
             for plane, chosen in enumerate((~moved, moved)):
                 distribution.count(plane, bins[chosen], times[chosen])
             distribution.accumulate(False, *_sums(values, times))
             distribution.accumulate(True, *_sums(values[moved], times[moved]))
-        np.add.at(self._steps, pair_cells.step_bin(steps), times)
+        np.add.at(self.steps, step_bin(steps), times)
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
-        """Take in pairs of equal values, and pairs to leave out."""
+        """Add pairs of equal values, and pairs to leave out."""
         self.zeros += zeros
         self.nonfinite += nonfinite
-        self._steps[0] += zeros
+        self.steps[0] += zeros
+
+    def add_joint(self, at: Ints, times: Ints) -> None:
+        """Add ``times`` pairs to the cells ``at`` of the joint histogram; as pairs of equal values they were counted before."""
+        self.joint[at] += times
+        self.add_others(-int(times.sum()), 0)
 
     def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
-        """Take in the sums of updates whose bins are told otherwise: of all pairs that differ, and of the changed ones of them."""
-        for distribution, (total, square, largest) in ((self._absolute, absolute), (self._relative, relative)):
+        """Add the sums of updates whose bins are counted elsewhere: of all pairs that differ, and of the changed ones of them."""
+        for distribution, (total, square, largest) in ((self.absolute, absolute), (self.relative, relative)):
             if largest:  # else nothing is added, which would take a while
                 distribution.accumulate(changed_only, total, square, largest)
 
     def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
-        """Take in bins of updates and their counts, of pairs that did not change (0) or did (1)."""
-        self._absolute.count(plane, *absolute)
-        self._relative.count(plane, *relative)
+        """Add bins of updates and their counts, of pairs that did not change (0) or did (1)."""
+        self.absolute.count(plane, *absolute)
+        self.relative.count(plane, *relative)
 
     def add_steps(self, counts: Ints) -> None:
-        """Take in how many pairs there are in each bin of steps (see `pair_cells.step_bin`), (18,)."""
-        self._steps += counts
-
-    def cells(self, pairs: int) -> NDArray[np.uint32]:
-        """The counters of the compiled loops (see `pair_cells`), with room for so many ``pairs`` more."""
-        if self._cells is None:
-            self._cells = np.zeros(pair_cells.CELLS, dtype=np.uint32)
-            self._room = pair_cells.MOST
-        elif pairs > self._room:
-            self._settle()
-        self._room -= pairs
-        return self._cells
+        """Add how many pairs there are in each bin of steps (see `step_bin`), (18,)."""
+        self.steps += counts
 
     def _settle(self) -> None:
-        """Move what the compiled loops counted to where it is asked for."""
-        cells = self._cells
-        if cells is None or self._room == pair_cells.MOST:
-            return
-        for plane in range(2):
-            self._absolute.count(plane, *pair_cells.absolute_bins(cells, plane))
-        for steps in range(pair_cells.STEP_BINS):
-            bins, counts = pair_cells.relative_bins(cells, steps)
-            self._relative.count(min(steps, 1), bins, counts)
-            self._steps[steps] += counts.sum()
-        w, v, times = pair_cells.joint_pairs(cells)
-        if times.size:
-            self.add(_bf16_values(w), _bf16_values(v), np.abs(v - w), times)
-        cells[:] = 0
-        self._room = pair_cells.MOST
+        """Move the joint histogram to the others."""
+        at = np.flatnonzero(self.joint)
+        if at.size:
+            self.add(*joint_values(at), self.joint[at])
+            self.joint[:] = 0
 
     def merge(self, other: "PairTables") -> None:
         """Add what the other holds. Associative and commutative; empty tables are the identity."""
-        if other._cells is not None:  # as counts: sums that are taken of all of them do not depend on who counted what
-            self.cells(pair_cells.MOST - other._room)[:] += other._cells
-        self._absolute.merge(other._absolute)
-        self._relative.merge(other._relative)
+        self.joint += other.joint
+        self.absolute.merge(other.absolute)
+        self.relative.merge(other.relative)
         self.zeros += other.zeros
         self.nonfinite += other.nonfinite
-        self._steps += other._steps
+        self.steps += other.steps
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PairTables):
             return NotImplemented
         mine, theirs = ((each._of("absolute"), each._of("relative"), each.zeros, each.nonfinite) for each in (self, other))
-        return mine == theirs and np.array_equal(self._steps, other._steps)
+        return mine == theirs and np.array_equal(self.steps, other.steps)
 
     def _of(self, quantity: Quantity) -> Distribution:
         self._settle()
-        return self._absolute if quantity == "absolute" else self._relative
+        return self.absolute if quantity == "absolute" else self.relative
 
     def summary(self, quantity: Quantity, changed_only: bool) -> Summary:
         """Count, mean, std, percentiles and max over all pairs of finite values, or over the changed ones."""
@@ -199,7 +189,7 @@ class PairTables:
         """Pairs by steps: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
         self._settle()
         edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
-        bins = [UlpBin(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self._steps.tolist(), strict=True)]
+        bins = [UlpBin(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]
         while bins and bins[-1].count == 0:
             bins.pop()
         return bins
@@ -239,6 +229,18 @@ def _sums(values: Floats, times: Ints) -> tuple[Fraction, Fraction, float]:
     scaled = np.ldexp(values, -shift)
     total, square = float((scaled * times).sum()), float((scaled * scaled * times).sum())
     return Fraction(total) * Fraction(2) ** shift, Fraction(square) * Fraction(4) ** shift, largest
+
+
+def step_bin(steps: Ints) -> Ints:
+    """(n,) the bin of numbers of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
+    return np.where(steps < 4, steps, np.frexp(steps)[1] + 1)
+
+
+def joint_values(at: Ints) -> tuple[Floats, Floats, Ints]:
+    """(n,) |w|, |v| and the steps between them of the pairs, of one sign, that the cells ``at`` of the joint histogram stand for."""
+    step, pattern = np.divmod(at, 1 << 15)
+    step -= REACH
+    return _bf16_values(pattern), _bf16_values(pattern + step), np.abs(step)
 
 
 def _bf16_values(patterns: Ints) -> Floats:

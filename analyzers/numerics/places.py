@@ -5,31 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.loops import PLAIN_BYTES, Loops, loops_for
-
-# Columns are kept of matrices with at most this many, one bit each.
+# Columns are counted of matrices with at most this many.
 MOST_COLUMNS = 1 << 25
 
-_WORD = 64
-
-
-def room_for_changed(pairs: int) -> NDArray[np.uint64]:
-    """Words for `PairCounter.update` to tell in which of so many pairs changed: bit i of word k is that of pair 64 k + i."""
-    return np.empty(-(-pairs // _WORD), dtype=np.uint64)
+Mask = NDArray[np.bool_]
 
 
 class ChangedPlaces:
     """Which rows (the last axis) and columns of a matrix of pairs have at least one whose bf16 values differ.
 
-    Chunks may be any consecutive elements and come in any order. Columns are given up in matrices with very many: None.
+    Chunks may be any consecutive elements and come in any order. Columns of matrices with very many are not counted: None.
     """
 
-    def __init__(self, rows: int, columns: int, loops: Loops | None = None) -> None:
+    def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
-        self._loops = loops
         self._whole_rows = 0
         self._split_rows: set[int] = set()  # rows of which a chunk held a part: another may hold the rest
-        self._columns = np.zeros(-(-columns // _WORD), dtype=np.uint64) if columns <= MOST_COLUMNS else None
+        self._columns = np.zeros(columns, dtype=np.bool_) if columns <= MOST_COLUMNS else None
 
     @property
     def changed_rows(self) -> int:
@@ -39,29 +31,27 @@ class ChangedPlaces:
     @property
     def changed_columns(self) -> int | None:
         """How many columns have a change."""
-        return None if self._columns is None else int(np.bitwise_count(self._columns).sum())
+        return None if self._columns is None else int(np.count_nonzero(self._columns))
 
-    def update(self, mask: NDArray[np.uint64], count: int, start: int) -> None:
-        """Take in what changed of ``count`` elements of the matrix from ``start`` on, row-major: bits, as `room_for_changed` says."""
+    def update(self, changed: Mask, start: int) -> None:
+        """Add which elements (n,) of the matrix changed, row-major from element ``start`` on."""
         at = 0
-        while at < count:
+        while at < changed.size:
             row, column = divmod(start + at, self.columns)
-            if column or count - at < self.columns:
-                length = min(self.columns - column, count - at)
-                if self._mark(mask, at, column, length, 1):
+            if column or changed.size - at < self.columns:
+                part = changed[at : at + self.columns - column]
+                if part.any():
                     self._split_rows.add(row)
-                at += length
+                    if self._columns is not None:
+                        self._columns[column : column + part.size] |= part
+                at += part.size
             else:
-                whole = (count - at) // self.columns
-                self._whole_rows += self._mark(mask, at, 0, self.columns, whole)
-                at += whole * self.columns
-
-    def _mark(self, mask: NDArray[np.uint64], first: int, column: int, length: int, rows: int) -> int:
-        """How many of ``rows`` rows, or parts of one from ``column`` on, changed; marks their columns."""
-        loops = self._loops or loops_for(PLAIN_BYTES + 1)
-        flags = np.zeros(rows, dtype=np.bool_)
-        loops.mark_places(mask, first, column, length, self._columns, flags)
-        return int(np.count_nonzero(flags))
+                rows = (changed.size - at) // self.columns
+                matrix = changed[at : at + rows * self.columns].reshape(rows, self.columns)
+                self._whole_rows += int(np.count_nonzero(matrix.any(axis=1)))
+                if self._columns is not None:
+                    self._columns |= matrix.any(axis=0)
+                at += matrix.size
 
     def merge(self, other: "ChangedPlaces") -> None:
         """Add what the other saw of the same matrix, in other chunks."""
@@ -71,7 +61,10 @@ class ChangedPlaces:
             self._columns |= other._columns
 
 
-def intersections(masks: Sequence[NDArray[np.uint64]], loops: Loops | None = None) -> NDArray[np.int64]:
-    """(K, K) how many bits each two of K masks of one length share; the bits of each itself on the diagonal."""
-    together = np.stack(masks)
-    return (loops or loops_for(len(masks) * together.nbytes)).intersections(together)
+def intersections(masks: Sequence[Mask]) -> NDArray[np.int64]:
+    """(K, K) how many elements each two of K masks of one length share; those of each itself on the diagonal."""
+    shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
+    for i, mask in enumerate(masks):
+        for j, other in enumerate(masks[: i + 1]):
+            shared[i, j] = shared[j, i] = np.count_nonzero(mask & other)
+    return shared

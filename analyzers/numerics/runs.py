@@ -23,6 +23,12 @@ unless it is off the grid without that. Of a run with more than 16 significands,
 ``OFF_E2M1``: such are native values, and told by the first 32 of them.
 """
 
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
 MANY, DULL, FEW_4, FEW_8, TELLING_4, TELLING_8 = range(6)
 OFF_E2M1, ON_E2M1, ALL_E2M1, SCALED, PAIR_OFF, PAIR_ON = range(6, 12)
 RUN_COUNTS = 12
@@ -51,3 +57,185 @@ EXACT_SUBNORMAL = 8
 
 # A block that is asked for its significands has so many normal values: of 4 significands hardly ever fewer than 3 show.
 VALUES_OF_A_BLOCK = 8
+
+_NOTHING = -1  # how a block fits that cannot be asked
+
+
+@njit(nogil=True, cache=True)
+def runs_of_few_significands(
+    codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
+) -> None:
+    """Count what runs of 128 neighbours hold, as described above.
+
+    A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
+    at. codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
+    bits of each in the stored dtype; out: (RUN_COUNTS,) the counts, added to.
+    """
+    per_row = -(-row // RUN)
+    top, every_bit = (1 << exponent) - 1, (1 << (mantissa + exponent)) - 1
+    magnitudes = np.empty(RUN, dtype=np.int64)
+    for r in range(codes.size // row):
+        for k in range(-(first + r) * per_row % stride, per_row, stride):
+            start = r * row + k * RUN
+            size = min(RUN, row - k * RUN)
+            for i in range(size):
+                magnitudes[i] = np.int64(codes[start + i]) & every_bit
+            normal, many = _survey(magnitudes[:size], mantissa, top)
+            if many:
+                out[MANY] += 1
+                out[OFF_E2M1] += 1
+            elif normal >= NORMALS_OF_A_RUN:
+                _count(magnitudes[:size], mantissa, top, out)
+
+
+@njit(nogil=True, cache=True)
+def _survey(run: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, bool]:
+    """How many normal values there are, up to where there are surely too many significands (in 7 bits), and whether that is so."""
+    seen = np.zeros(128, dtype=np.bool_)
+    normal = significands = 0
+    for start in range(0, run.size, 32):
+        for magnitude in run[start : start + 32]:
+            stored = magnitude >> mantissa
+            if 0 < stored < top:
+                normal += 1
+                bits = (magnitude >> (mantissa - 7)) & 127
+                significands += not seen[bits]
+                seen[bits] = True
+        if normal >= NORMALS_OF_A_RUN and significands > SIGNIFICANDS_OF_FP4:
+            return normal, True
+    return normal, False
+
+
+@njit(nogil=True, cache=True)
+def _count(run: NDArray[np.int64], mantissa: int, top: int, out: NDArray[np.int64]) -> None:
+    """Add a run of at most 16 significands (in 7 bits), given by its magnitudes."""
+    own = np.zeros(RUN // BLOCK, dtype=np.int64)
+    out[_kind(run, mantissa, top, own)] += 1
+    before_fits = True
+    for k in range(-(-run.size // BLOCK)):
+        start, end = k * BLOCK, min((k + 1) * BLOCK, run.size)
+        fit, scaled = OFF_E2M1, 0
+        if own[k] <= 2:
+            fit, scaled = _fit_e2m1(run[start:end], mantissa, top)
+        if fit != _NOTHING:
+            out[fit] += 1
+            out[SCALED] += scaled
+        fits = fit in (ON_E2M1, ALL_E2M1)
+        if k % 2 == 1 and fits and before_fits:
+            both, _ = _fit_e2m1(run[start - BLOCK : end], mantissa, top)
+            out[PAIR_OFF if both == OFF_E2M1 else PAIR_ON] += 1
+        before_fits = fits
+
+
+@njit(nogil=True, cache=True)
+def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64]) -> int:
+    """What a run is (one of the first six counts); also sets own (blocks,) to how many significands each block has.
+
+    Significands are numbered from 1 in the order of their first occurrence, and told apart by their first 7 bits.
+    """
+    numbers = np.zeros(128, dtype=np.int64)
+    fractions = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.int64)
+    different = np.zeros((SIGNIFICANDS_OF_FP4 + 1, 16), dtype=np.bool_)  # by significand and exponent modulo 16
+    known = normal = asked = poor = rich = depth = depth_to_subnormal = 0
+    alike = False
+    for start in range(0, run.size, BLOCK):
+        least = lowest = top
+        most = own_normal = 0
+        present = np.zeros(SIGNIFICANDS_OF_FP4 + 1, dtype=np.bool_)
+        for magnitude in run[start : start + BLOCK]:
+            stored, bits = magnitude >> mantissa, magnitude & ((1 << mantissa) - 1)
+            if stored == 0 and magnitude >= EXACT_SUBNORMAL:
+                lowest = min(lowest, _bit_length(magnitude) - mantissa)
+            if stored == 0 or stored == top:
+                continue
+            slot = bits >> (mantissa - 7)
+            if numbers[slot] == 0:
+                known += 1
+                numbers[slot] = known
+                fractions[known] = bits
+            number = numbers[slot]
+            alike |= fractions[number] != bits
+            own_normal += 1
+            least, most = min(least, stored), max(most, stored)
+            present[number] = True
+            different[number, stored & 15] = True
+        own[start // BLOCK] = np.count_nonzero(present)
+        normal += own_normal
+        if own_normal > 0:
+            depth = max(depth, most - least)
+            depth_to_subnormal = max(depth_to_subnormal, most - min(least, lowest))
+        if own_normal >= VALUES_OF_A_BLOCK:
+            asked += 1
+            poor += own[start // BLOCK] < 3
+            rich += own[start // BLOCK] > 4
+    if known > SIGNIFICANDS_OF_FP8 or alike:
+        return MANY
+    exponents = 0
+    for exponent in range(16):
+        exponents += different[:, exponent].any()
+    need = MAGNITUDES_OF_A_RUN if normal == RUN else MAGNITUDES_OF_A_SHORT_RUN
+    if known < 3 or np.count_nonzero(different) < need or exponents < EXPONENTS_OF_A_RUN:
+        return DULL
+    if known <= 4:
+        return TELLING_4 if asked > 0 and poor == 0 and depth_to_subnormal >= DEEP_4 else FEW_4
+    return TELLING_8 if rich > 0 and poor == 0 and depth >= DEEP_8 else FEW_8
+
+
+@njit(nogil=True, cache=True)
+def _bit_length(word: int) -> int:
+    length = 0
+    while word != 0:
+        word >>= 1
+        length += 1
+    return length
+
+
+@njit(nogil=True, cache=True)
+def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, int]:
+    """How magnitudes fit E2M1 times one t (-1 where that cannot be asked), and whether they do with a t that is no power of two.
+
+    t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
+    """
+    one = 1 << mantissa
+    fractions = a = b = a_low = a_high = b_low = b_high = 0
+    special = False
+    for magnitude in block:
+        if magnitude == 0:
+            continue
+        stored, bits = magnitude >> mantissa, magnitude & (one - 1)
+        if stored == 0 or stored == top:
+            special = True
+        elif fractions == 0:
+            fractions, a, a_low, a_high = 1, bits, stored, stored
+        elif bits == a:
+            a_low, a_high = min(a_low, stored), max(a_high, stored)
+        elif fractions == 1:
+            fractions, b, b_low, b_high = 2, bits, stored, stored
+        elif bits == b:
+            b_low, b_high = min(b_low, stored), max(b_high, stored)
+        else:
+            return OFF_E2M1, 0
+    if fractions == 0 or special:
+        return _NOTHING, 0
+    half = one >> 1
+    scaled = int(a != 0 and a != half)
+    if fractions == 1:
+        return (ON_E2M1, scaled) if a_high - a_low <= 3 else (OFF_E2M1, 0)
+    scaled |= int(b != 0 and b != half)
+    if a > b:
+        a, a_low, a_high, b, b_low, b_high = b, b_low, b_high, a, a_low, a_high
+    if _near(2 * (one + b), 3 * (one + a)):
+        two_low, two_high, three_low, three_high = a_low, a_high, b_low, b_high
+    elif _near(3 * (one + b), 4 * (one + a)):
+        two_low, two_high, three_low, three_high = b_low, b_high, a_low - 1, a_high - 1
+    else:
+        return OFF_E2M1, 0
+    if max(two_high, three_high) - 3 > min(two_low, three_low - 1):
+        return OFF_E2M1, 0
+    return (ALL_E2M1 if three_high - two_low == 3 else ON_E2M1), scaled
+
+
+@njit(nogil=True, cache=True)
+def _near(one: int, other: int) -> bool:
+    """Whether two multiples of significands are equal but for roundings to bf16, perhaps by way of fp32."""
+    return abs(one - other) <= (other >> 7) + (other >> 9)

@@ -17,6 +17,7 @@ from analyzers.numerics.histogram import FP64_LARGEST, sqrt_of
 
 PER_BINADE = 128
 FIRST_EXPONENT = -1074  # of the smallest float64
+BINS = (1024 - FIRST_EXPONENT) * PER_BINADE
 SUM_BITS = 3 * 1074  # squares of numbers scaled by a power of two are multiples of 2^-1074 times its square
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
@@ -74,24 +75,19 @@ def _in_units(x: Fraction | float) -> int:
 class Distribution:
     """Positive magnitudes on two planes: of values that differ and did not change (0), and of changed ones (1).
 
-    bins: (m,) ascending numbers of occupied bins. counts: (2, m) how many magnitudes they hold. sums, squares: of x and of x^2
+    counts: (2, BINS) how many magnitudes each bin holds; only the pages in use take memory. sums, squares: of x and of x^2
     over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
     largest: likewise, 0 where there is none. Zeros are not held: who asks says how many there are.
     """
 
-    bins: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    counts: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    counts: Ints = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
     sums: list[int] = field(default_factory=lambda: [0, 0])
     squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def count(self, plane: int, bins: Ints, counts: Ints) -> None:
         """Add ``counts`` (n,) to ``bins`` (n,) of a plane; bins may repeat and need not be in order."""
-        every, inverse = np.unique(np.concatenate([self.bins, bins]), return_inverse=True)
-        total = np.zeros((2, every.size), dtype=np.int64)
-        total[:, inverse[: self.bins.size]] = self.counts
-        np.add.at(total[plane], inverse[self.bins.size :], counts)
-        self.bins, self.counts = every, total
+        np.add.at(self.counts[plane], bins, counts)
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""
@@ -101,8 +97,8 @@ class Distribution:
 
     def merge(self, other: "Distribution") -> None:
         """Add what the other holds."""
+        self.counts += other.counts
         for plane in (False, True):
-            self.count(int(plane), other.bins, other.counts[int(plane)])
             self.sums[plane] += other.sums[plane]
             self.squares[plane] += other.squares[plane]
             self.largest[plane] = max(self.largest[plane], other.largest[plane])
@@ -111,16 +107,17 @@ class Distribution:
         if not isinstance(other, Distribution):
             return NotImplemented
         mine, theirs = ((each.sums, each.squares, each.largest) for each in (self, other))
-        return mine == theirs and np.array_equal(self.bins, other.bins) and np.array_equal(self.counts, other.counts)
+        return mine == theirs and np.array_equal(self.counts, other.counts)
 
-    def _chosen(self, changed_only: bool) -> Ints:
-        """(m,) counts of the changed ones or of all."""
-        chosen: Ints = self.counts[1] if changed_only else self.counts.sum(axis=0)
-        return chosen
+    def _occupied(self, changed_only: bool) -> tuple[Ints, Ints]:
+        """(m,) numbers of the occupied bins, ascending, and counts, of the changed ones or of all."""
+        counts: Ints = self.counts[1] if changed_only else self.counts.sum(axis=0)
+        bins = np.flatnonzero(counts)
+        return bins, counts[bins]
 
     def summary(self, zeros: int, changed_only: bool) -> Summary:
         """Over ``zeros`` zeros and all magnitudes, or the changed ones. Percentiles interpolate between order statistics."""
-        counts = self._chosen(changed_only)
+        bins, counts = self._occupied(changed_only)
         n = int(counts.sum()) + zeros
         if n == 0:
             return Summary(0)
@@ -133,7 +130,7 @@ class Distribution:
         def ranked(rank: int) -> float:
             if rank < zeros:
                 return 0.0
-            number = int(self.bins[np.searchsorted(ends, rank, side="right")])
+            number = int(bins[np.searchsorted(ends, rank, side="right")])
             low = lower_edge(number)
             return min(low + (lower_edge(number + 1) - low) / 2, largest)
 
@@ -148,14 +145,15 @@ class Distribution:
     def below(self, exponent: int, changed_only: bool) -> int:
         """How many magnitudes, zeros aside, are smaller than 2^exponent."""
         edge = (exponent - FIRST_EXPONENT) * PER_BINADE
-        return int(self._chosen(changed_only)[: np.searchsorted(self.bins, edge)].sum())
+        bins, counts = self._occupied(changed_only)
+        return int(counts[bins < edge].sum())
 
     def histogram(self, per_binade: int) -> list[Bin]:
         """The occupied ones of coarser bins, ``per_binade`` (which divides `PER_BINADE`) to a binade, zeros aside, ascending."""
         width = PER_BINADE // per_binade
-        coarse, first = np.unique(self.bins // width, return_index=True)
-        counts = np.add.reduceat(self.counts, first, axis=1) if first.size else self.counts
-        rows = zip(coarse.tolist(), counts[0].tolist(), counts[1].tolist(), strict=True)
+        counts = self.counts.reshape(2, -1, width).sum(axis=2)
+        coarse = np.flatnonzero(counts.sum(axis=0))
+        rows = zip(coarse.tolist(), *counts[:, coarse].tolist(), strict=True)
         return [Bin(lower_edge(n * width), lower_edge((n + 1) * width), kept + changed, changed) for n, kept, changed in rows]
 
     def energy(self, zeros: int, tops: Sequence[float]) -> list[float | None]:
@@ -163,11 +161,11 @@ class Distribution:
 
         The top of n holds ceil(top * n). None where everything is zero.
         """
-        counts = self._chosen(False)[::-1]
+        bins, counts = (each[::-1] for each in self._occupied(changed_only=False))
         n = int(counts.sum()) + zeros
         if counts.size == 0:
             return [None for _ in tops]
-        exponent, inside = np.divmod(self.bins[::-1], PER_BINADE)
+        exponent, inside = np.divmod(bins, PER_BINADE)
         squares = np.ldexp(1 + (inside + 0.5) / PER_BINADE, np.maximum(exponent - exponent[0], -1000)) ** 2
         held = np.concatenate([[0], np.cumsum(counts)])
         energy = np.concatenate([[0.0], np.cumsum(counts * squares)])

@@ -10,32 +10,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.bins import PLANES
+from analyzers.numerics.count_kernels import NO_MAGNITUDE
 
 
-def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int64], int, int, float]:
+def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int64], int, int, float, int]:
     """Histogram of ``codes`` (n,) unsigned integers, as flat int64 counts (planes * bins,).
 
-    The other items are the smallest nonzero and the largest |pattern| of 32-bit codes (0 when all are zero), NaN and
-    infinities included, and the sum of squares in float64, not finite where a value is not; zeros for the other dtypes.
+    The other items are those of `count_kernels.count_fp32` for 32-bit codes; zeros for the other dtypes.
     """
     import torch
 
-    codes = np.require(codes, requirements="A")  # torch, unlike the compiled loops, expects elements where their size divides
     if codes.dtype == np.uint8:
         index = torch.from_numpy(codes).to(device).to(torch.int32)
-        return torch.bincount(index, minlength=256).cpu().numpy(), 0, 0, 0.0
+        return torch.bincount(index, minlength=256).cpu().numpy(), 0, 0, 0.0, 0
     if codes.dtype == np.uint16:
         index = torch.from_numpy(codes.view(np.int16)).to(device).to(torch.int32) & 0xFFFF
-        return torch.bincount(index, minlength=1 << 16).cpu().numpy(), 0, 0, 0.0
+        return torch.bincount(index, minlength=1 << 16).cpu().numpy(), 0, 0, 0.0, 0
     bins = PLANES[dtype] << 16
     if codes.dtype == np.uint32:
         patterns = torch.from_numpy(codes.view(np.int32)).to(device)
         index = _index(torch, patterns)
         magnitude = patterns & 0x7FFFFFFF
-        nonzero = magnitude[magnitude != 0]
-        low, high = (int(nonzero.min()), int(nonzero.max())) if nonzero.numel() else (0, 0)
-        squares = float(patterns.view(torch.float32).double().square().sum())
-        return torch.bincount(index, minlength=bins).cpu().numpy(), low, high, squares
+        finite = magnitude < 0x7F800000
+        nonzero = magnitude[finite & (magnitude != 0)]
+        low, high = (int(nonzero.min()), int(nonzero.max())) if nonzero.numel() else (NO_MAGNITUDE, 0)
+        squares = float(patterns[finite].view(torch.float32).double().square().sum())
+        near_overflow = int(((magnitude >= 0x477FF000) & (magnitude < 0x47800000)).sum())
+        return torch.bincount(index, minlength=bins).cpu().numpy(), low, high, squares, near_overflow
     values = torch.from_numpy(codes.view(np.float64)).to(device)
     narrow = values.to(torch.float32)
     nan = torch.isnan(values)
@@ -44,7 +45,7 @@ def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int6
     patterns = narrow.view(torch.int32) - away.to(torch.int32)
     index = torch.where(same, _index(torch, patterns), (5 << 16) | (patterns >> 16) & 0xFFFF)
     index = torch.where(nan, 0x7FC0, index)
-    return torch.bincount(index, minlength=bins).cpu().numpy(), 0, 0, 0.0
+    return torch.bincount(index, minlength=bins).cpu().numpy(), 0, 0, 0.0, 0
 
 
 def _index(torch: Any, patterns: Any) -> Any:

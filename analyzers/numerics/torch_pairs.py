@@ -1,4 +1,4 @@
-"""The counting of pairs on a CUDA device, by torch: what `plain_pairs` computes, in float64 there too.
+"""The counting of pairs on a CUDA device, by torch: what `pairs_fp64` computes, in float64 there too.
 
 torch is imported when the first chunk is counted. ``device`` may be any torch device; tests run the same code on CPU tensors.
 """
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.bins import NARROW
 from analyzers.numerics.histogram import FP64_LARGEST
-from analyzers.numerics.pair_cells import STEP_BINS
-from analyzers.numerics.pair_tables import PairCounts, PairTables
-from analyzers.numerics.plain_pairs import packed
+from analyzers.numerics.pair_tables import STEP_BINS, PairCounts, PairTables
 from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
 _SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}  # torch has few unsigned types
@@ -22,9 +20,9 @@ _SIGNED = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}  # torch has few 
 
 def count_pairs(
     base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str,
-    changed: NDArray[np.uint64] | None = None,
+    changed: NDArray[np.bool_] | None = None,
 ) -> PairCounts:  # fmt: skip
-    """See `plain_pairs.count_pairs`."""
+    """See `pairs_fp64.count_pairs`."""
     import torch
 
     w, v = (_values(torch, codes, dtype, device) for codes, dtype in zip((base, tuned), dtypes, strict=True))
@@ -35,7 +33,7 @@ def count_pairs(
     asked = torch.stack([(steps != 0).sum(), (probe & differ).sum(), differ.sum(), (~finite).sum(), (finite & ~differ).sum()])
     moves, probes, different, nonfinite, zeros = asked.tolist()
     if changed is not None:
-        changed[:] = packed((steps != 0).cpu().numpy())
+        changed[:] = (steps != 0).cpu().numpy()
     counts = PairCounts(base.size, moves, probes, different, nonfinite, base_square=_sums(torch, w[finite].abs())[1])
     chosen = finite & differ
     w, v, steps = w[chosen], v[chosen], steps[chosen]
@@ -74,7 +72,7 @@ def _narrow_values(dtype: str) -> NDArray[np.float64]:
 
 
 def _places(torch: Any, values: Any) -> Any:
-    """(n,) places among the values of bf16, by way of fp32 rounded to odd: see `plain_pairs`."""
+    """(n,) places among the values of bf16, by way of fp32 rounded to odd: see `pairs_fp64`."""
     narrow = values.to(torch.float32)
     wide = narrow.to(torch.float64)
     nan = torch.isnan(values)

@@ -8,9 +8,9 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, LocalRepository, align, parse_reference, repeated_heads, stream_aligned
+from analyzers.checkpoints import Access, Checkpoint, align, parse_reference, repeated_heads, stream_aligned
 from analyzers.errors import LimitExceeded
-from analyzers.numerics import PairCounts, PairTables, loops_for
+from analyzers.numerics import PairCounts, PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
 from analyzers.update_sparsity.count import Comparer
@@ -88,12 +88,10 @@ class _Comparison:
     def count(self) -> Generator[Progress, None, _Found]:
         """Read what is planned, and count; returns what was found."""
         tuned, plan = len(self._sides) - 1, self._plan
-        compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact, loops=lambda: loops_for(plan.nbytes))
+        compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact)
         collector = Collector(self._alignment, plan, tuned)
         found = _Found(collector, PairTables(), [])
         yield self._progress(0, "reading weights")
-        if all(isinstance(side.repository, LocalRepository) for side in self._sides):  # from the Hub the first bytes travel meanwhile
-            loops_for(plan.nbytes)
         reading = perf_counter()
         with closing(stream_aligned(self._sides, self._alignment, plan.spans, compare, names=self._names)) as steps:  # type: ignore[type-var]
             for step in steps:
@@ -171,7 +169,7 @@ class _Comparison:
                 )
             ),
             timing=_timing(found, start),
-            environment=environment(self._device, ("numpy", "llvmlite", "torch", "huggingface_hub", "pydantic")),
+            environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
         if aggregated:
             report.keep_full_rows(lambda: [tensor_row(pair) for pair in pairs])

@@ -4,7 +4,7 @@ Changed masks are compared between checkpoints chunk by chunk, so none is ever h
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, Group, PairedChunk, PairedSpan
-from analyzers.numerics import ChangedPlaces, Loops, PairCounter, PairCounts, PairTables, intersections, room_for_changed
+from analyzers.numerics import ChangedPlaces, PairCounter, PairCounts, PairTables, intersections
 
 IntArray = NDArray[np.int64]
 
@@ -36,17 +36,15 @@ class Counted:
 class Comparer:
     """The work of a paired stream: compares a span chunk by chunk. Called from several threads; each has its own tables.
 
-    places: also count changed rows and columns of matrices, which needs all of them; loops: asked for when there is something to
-    count, so that first bytes travel while compiled loops are loaded.
+    places: also count changed rows and columns of matrices, which needs all of them.
     """
 
-    def __init__(self, alignment: Alignment, tuned: int, eta: float, device: str, places: bool, loops: Callable[[], Loops]) -> None:
+    def __init__(self, alignment: Alignment, tuned: int, eta: float, device: str, places: bool) -> None:
         self._groups = alignment.groups
         self._tuned = tuned
         self._eta = eta
         self._device = device
         self._places = places
-        self._loops = loops
         self._mine = threading.local()
         self._tables: list[PairTables] = []
         self._lock = threading.Lock()
@@ -64,7 +62,7 @@ class Comparer:
             start = chunk.start
             for codes, holders in segments(chunk.codes):
                 asked = holders if overlap is not None else [last] if places is not None else []
-                masks = {i: room_for_changed(codes[0].size) for i in asked if i in holders}
+                masks = {i: np.empty(codes[0].size, dtype=np.bool_) for i in asked if i in holders}
                 for i in holders:
                     if i not in against:
                         against[i] = self._counter(dtypes[0], dtypes[1 + i], sketched=i == last)
@@ -74,9 +72,9 @@ class Comparer:
                             steps[i] = self._counter(dtypes[i], dtypes[1 + i], sketched=False)
                         steps[i].update(codes[i], codes[1 + i])
                 if overlap is not None:
-                    _add_overlap(overlap, holders, intersections(list(masks.values()), self._loops()), codes[0].size)
+                    _add_overlap(overlap, holders, intersections(list(masks.values())), codes[0].size)
                 if places is not None and last in masks:
-                    places.update(masks[last], codes[0].size, start)
+                    places.update(masks[last], start)
                 start += codes[0].size
         return Counted(
             [against[i].take() if i in against else PairCounts() for i in range(self._tuned)],
@@ -93,7 +91,7 @@ class Comparer:
         return whole
 
     def _counter(self, before: str, after: str, sketched: bool) -> PairCounter:
-        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, self._device, self._loops())
+        return PairCounter(before, after, self._eta, self._own_tables() if sketched else None, self._device)
 
     def _own_tables(self) -> PairTables:
         if not hasattr(self._mine, "tables"):
@@ -108,7 +106,7 @@ class Comparer:
         last = group.tuned[-1]
         if not self._places or last is None or len(last.shape) < 2 or not last.elements:
             return None
-        return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1], self._loops())
+        return ChangedPlaces(prod(last.shape[:-1]), last.shape[-1])
 
 
 def segments(codes: Sequence[NDArray[Any] | None]) -> Iterator[tuple[list[NDArray[Any]], list[int]]]:

@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, stream_aligned, whole_paired_spans
 from analyzers.checkpoints.workers import HEARTBEAT
 from analyzers.numerics.device import Device
-from analyzers.numerics.plain_pairs import changed, fp32_of
+from analyzers.numerics.pairs_fp64 import changed, fp32_of
 from analyzers.update_sparsity.report import Spectrum
 
 Matrix = NDArray[np.float32] | NDArray[np.float64]

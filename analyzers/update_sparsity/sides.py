@@ -12,7 +12,6 @@ from analyzers.checkpoints.layout import GGUF
 from analyzers.checkpoints.quantization import describe_quantization
 from analyzers.checkpoints.workers import HEARTBEAT
 from analyzers.errors import InvalidRequest, MantissaError, NoWeights, UnsupportedWeights
-from analyzers.numerics import load
 from analyzers.terminal import plural
 from analyzers.update_sparsity.report import SparsityRequest
 
@@ -44,12 +43,9 @@ def open_sides(request: SparsityRequest, access: Access) -> Generator[Progress, 
     Nothing stays open then, nor when the generator is closed: what is still being opened is closed as soon as it is.
     """
     texts, names = [request.base, *request.tuned], side_names(len(request.tuned))
-    kinds = set()
     for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
         with naming(name):
-            kinds.add(parse_reference(text, access.local).kind)
-    if "hub" in kinds:
-        Thread(target=load, name="compiled-loops", daemon=True).start()  # loaded while the Hub is asked for headers
+            parse_reference(text, access.local)
     opening = _Opening(texts, access, request.subfolder)
     opened: list[Checkpoint] = []
     try:

@@ -43,7 +43,7 @@ def _rate(bytes_per_second: float) -> str:
 
 def _cases() -> dict[str, Callable[[int], Case]]:
     """Chunks as they come from a fine-tune, by number; changes are scattered at random."""
-    from analyzers.numerics.plain_pairs import bf16_of
+    from analyzers.numerics.pairs_fp64 import bf16_of
 
     def weights(seed: int, count: int) -> tuple[NDArray[np.float32], np.random.Generator]:
         rng = np.random.default_rng(seed)
@@ -121,9 +121,8 @@ def _seconds(chunks: list[Case], count: Callable[[Case], object]) -> float:
 
 def _rates() -> dict[str, dict[str, float]]:
     """Bytes per second of each case and way, the median of several rounds in which the ways take turns."""
-    from analyzers.numerics import Accumulator, PairCounter, PairTables, loops_for
+    from analyzers.numerics import Accumulator, PairCounter, PairTables
 
-    loops = loops_for(1 << 30)
     local = threading.local()
 
     def tables() -> PairTables:
@@ -133,7 +132,7 @@ def _rates() -> dict[str, dict[str, float]]:
         return held
 
     def pairs(case: Case, with_tables: bool) -> None:
-        counter = PairCounter(*case[2], 1e-3, tables() if with_tables else None, loops=loops)
+        counter = PairCounter(*case[2], 1e-3, tables() if with_tables else None)
         counter.update(case[0], case[1])
         counter.take()
 

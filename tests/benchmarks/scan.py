@@ -22,13 +22,13 @@ SAMPLE = Path(__file__).resolve().parents[2] / "analyzers" / "language_models" /
 _COUNTING = """
 import time
 import numpy
-from analyzers.numerics import kernels
+from analyzers.numerics.count_kernels import count_codes
 codes = (numpy.random.default_rng(0).normal(0, 0.02, 1 << 20).astype(numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
-table, beside = numpy.zeros((1, 1 << 16), dtype=numpy.uint32), numpy.zeros((3, 256), dtype=numpy.int64)
-kernels.count_bf16(codes, table, beside)
+table = numpy.zeros(1 << 16, dtype=numpy.int64)
+count_codes(codes, table)
 counted, start = 0, time.perf_counter()
 while time.perf_counter() - start < 2:
-    kernels.count_bf16(codes, table, beside)
+    count_codes(codes, table)
     counted += codes.size
 print(counted / (time.perf_counter() - start))
 """

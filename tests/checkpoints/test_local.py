@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from analyzers import limits
-from analyzers.checkpoints import Access, LocalRepository, open_checkpoint, read_range
+from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, read_range, stream, whole_spans
 from analyzers.checkpoints.local import HASHED_WHOLE_BYTES
 from analyzers.errors import CheckpointNotFound, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 
@@ -252,3 +252,45 @@ def test_opening_local_files_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def _sparse(folder: Path, nbytes: int) -> Path:
+    """A checkpoint of one tensor of zeros that takes no room on the disk."""
+    header = json.dumps({"a.weight": {"dtype": "BF16", "shape": [nbytes // 2048, 1024], "data_offsets": [0, nbytes]}}).encode()
+    folder.mkdir()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + nbytes)
+    return folder
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    folder = _sparse(tmp_path / "x", 200 << 20)
+
+    def cut_and_go_on(span: Span, chunks: Iterator[Chunk]) -> int:
+        next(chunks)
+        os.truncate(folder / "model.safetensors", 5 << 20)
+        return sum(chunk.codes.size for chunk in chunks)
+
+    message = r"model\.safetensors.* ends at byte [\d,]+: it was cut off while being read"
+    with open_checkpoint(str(folder), _LOCAL) as checkpoint, pytest.raises(InvalidCheckpoint, match=message):
+        list(stream(checkpoint, whole_spans(checkpoint.tensors), cut_and_go_on))
+
+
+_STREAMED = """
+import resource, sys
+from analyzers.checkpoints import Access, open_checkpoint, stream, whole_spans
+with open_checkpoint(sys.argv[1], Access(local=True)) as checkpoint:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for step in stream(checkpoint, whole_spans(checkpoint.tensors), lambda span, chunks: sum(int(c.codes.any()) for c in chunks)):
+        assert not step.result
+print(step.bytes_read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    for size in (100 << 20, 800 << 20):
+        command = [sys.executable, "-c", _STREAMED, str(_sparse(tmp_path / str(size), size))]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True, cwd=Path(__file__).parents[2])
+        nbytes, kilobytes = map(int, run.stdout.split())
+        assert nbytes == size and kilobytes < (limits.STREAM_BYTES >> 10) + 20_000

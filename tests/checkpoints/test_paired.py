@@ -32,7 +32,6 @@ from analyzers.checkpoints import (
     plan_paired_sample,
     stream_aligned,
     whole_paired_spans,
-    windows,
 )
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidRequest, MantissaError
 from tests.dtype_detection.checkpoints import normal, write, write_sharded
@@ -436,7 +435,7 @@ def test_a_sample_of_views_that_are_stored_alike_is_read_along_the_memory(tmp_pa
 
 
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of every read of local files from now on, none of which is looked at through a window."""
+    """Bytes of every read of local files from now on."""
     read: list[int] = []
     preadv = os.preadv
 
@@ -445,7 +444,6 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return preadv(descriptor, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", counted)
-    monkeypatch.setattr(windows, "AVAILABLE", False)
     return read
 
 

@@ -21,8 +21,8 @@ from analyzers.checkpoints.decode import PIECE, Grid, decoded, stored_bytes
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Scale
-from analyzers.numerics import kernels, plain
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
+from analyzers.numerics.warm_up import warm_up
 from tests.dtype_detection.checkpoints import write
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -365,7 +365,7 @@ lengths = st.integers(1, 12)
 def test_any_part_of_any_layout(
     packed: bool, matrices: int, rows: int, half_columns: int, block_rows: int, half_block: int, step: int, window: int, data: st.DataObject
 ) -> None:
-    """Both loops, over any grid, start, chunk and window, against a search for the scale of each element."""
+    """Any grid, start, chunk and window, against a search for the scale of each element."""
     columns, block_columns = 2 * half_columns, 2 * half_block
     elements = matrices * rows * columns
     start = data.draw(st.integers(0, elements - 1))
@@ -391,14 +391,13 @@ def test_any_part_of_any_layout(
         part[:] = source[first * of.itemsize : (first + number) * of.itemsize]
         return part.view(f"<u{of.itemsize}")
 
-    for loops in (plain, kernels):
-        at = start
-        buffer = np.empty(max(step, window), dtype=np.uint8)
-        for first, found in decoded(tensor, start, count, step, buffer, fetch, loops):
-            assert first == at
-            same(found.view(np.float32), expected[at : at + found.size])
-            at += found.size
-        assert at == start + count
+    at = start
+    buffer = np.empty(max(step, window), dtype=np.uint8)
+    for first, found in decoded(tensor, start, count, step, buffer, fetch):
+        assert first == at
+        same(found.view(np.float32), expected[at : at + found.size])
+        at += found.size
+    assert at == start + count
     assert stored_bytes(tensor, 0, elements) == stored.nbytes + scales.nbytes
 
 
@@ -429,7 +428,7 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path: Path) -> None:
     tensors = {"e_blocks": nbytes(64, 512, 16, 16), "e_scales": nbytes(64, 512, 16)}
     with opened(tmp_path, tensors) as checkpoint:
         tensor = checkpoint.tensors[0]
-        kernels.warm()  # what it takes to load them is another matter
+        warm_up()  # what it takes to load them is another matter
         tracemalloc.start()
         try:
             steps = list(stream(checkpoint, whole_spans([tensor]), lambda span, chunks: sum(c.codes.size for c in chunks)))

@@ -1,10 +1,7 @@
 """The built-in samples have known histories: every verdict on them is right."""
 
-from typing import Any
-
 import pytest
 
-from analyzers.numerics import loops
 from tests.dtype_detection.reports import exact, inspect, parsed, steady
 
 # Name: verdict, ancestors, training, fp16 risk.
@@ -42,19 +39,3 @@ def test_sharded_is_the_same_model_as_whole() -> None:
     assert sharded["checkpoint"]["files"] == 3
     for name in ("counts", "extremes", "storage", "lineage", "exponents", "representable"):
         assert whole[name] == sharded[name]
-
-
-@pytest.mark.parametrize("name", ["tiny-fp32", "tiny-fp16-as-fp32", "tiny-fp16-mixed", "tiny-bf16"])
-def test_compiled_loops_report_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples are small enough for the numpy loops; with compiled ones the report differs in the last bits of norms at most."""
-    plain = steady(exact(f"sample:{name}"))
-    monkeypatch.setattr(loops, "PLAIN_BYTES", 0)
-    assert _rounded(steady(exact(f"sample:{name}"))) == _rounded(plain)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.12g}") if isinstance(value, float) else value

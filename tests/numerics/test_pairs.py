@@ -1,4 +1,4 @@
-"""The counting of pairs, by numpy and by compiled loops, against an oracle in float64."""
+"""The counting of pairs against an oracle in float64."""
 
 import itertools
 from collections.abc import Callable
@@ -10,14 +10,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from analyzers.numerics import Loops, PairCounter, PairCounts, PairTables, kernels, pair_cells, plain, sqrt_of
+from analyzers.numerics import PairCounter, PairCounts, PairTables, pairs_fp64, sqrt_of
 from analyzers.numerics.pair_tables import Quantity
 from tests.numerics.pair_oracle import Expected, expected
 from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64
 
 Codes = NDArray[Any]
 Dtypes = tuple[str, str]
-BOTH = pytest.mark.parametrize("loops", [kernels, plain], ids=["compiled", "numpy"])
 ETA = 1e-3
 ABSOLUTE: Quantity = "absolute"
 RELATIVE: Quantity = "relative"
@@ -25,19 +24,19 @@ BF16: Dtypes = ("BF16", "BF16")
 SPECIAL16 = [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0xFFFF]
 
 
-def counted(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA, loops: Any = plain) -> tuple[PairCounts, PairTables]:
+def counted(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA) -> tuple[PairCounts, PairTables]:
     tables = PairTables()
-    counter = PairCounter(*dtypes, eta, tables, loops=loops)
+    counter = PairCounter(*dtypes, eta, tables)
     counter.update(base, tuned)
     return counter.take(), tables
 
 
-def check(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA, loops: Any = plain) -> None:
+def check(base: Codes, tuned: Codes, dtypes: Dtypes, eta: float = ETA) -> None:
     """All that is told of the pairs, in the order given and in the other."""
     truth = expected(base, tuned, dtypes, eta)
     for one, other, names in ((base, tuned, dtypes), (tuned, base, dtypes[::-1])):
-        counts, tables = counted(one, other, names, eta, loops)
-        bare = PairCounter(*names, eta, loops=loops)
+        counts, tables = counted(one, other, names, eta)
+        bare = PairCounter(*names, eta)
         bare.update(one, other)
         check_counts(counts, truth, decoded(one, names[0])[np.isfinite(decoded(base, dtypes[0])) & np.isfinite(decoded(tuned, dtypes[1]))])
         alone = bare.take()
@@ -119,50 +118,45 @@ def stepped(codes: NDArray[np.uint16], share: float, steps: list[int], seed: int
     return (codes + moves).astype(np.uint16)
 
 
-@BOTH
 @pytest.mark.parametrize("eta", [1e-3, 2.0**-8, 0.01, 0.5])
-def test_every_pattern_of_bf16_beside_selected_ones(loops: Loops, eta: float) -> None:
+def test_every_pattern_of_bf16_beside_selected_ones(eta: float) -> None:
     every = all_patterns("BF16")
     rng = np.random.default_rng(2)
     steps = rng.choice([0, 1, -2, 7, 8, 0x8000], every.size)
     special = rng.choice(np.array(SPECIAL16, dtype=np.uint16), every.size)
     both = every + steps, np.where(every % 4 == 0, special, rng.permutation(every))
-    check(np.tile(every, 2), np.concatenate(both).astype(np.uint16), BF16, eta, loops)
+    check(np.tile(every, 2), np.concatenate(both).astype(np.uint16), BF16, eta)
 
 
-@BOTH
 @pytest.mark.parametrize("code", SPECIAL16)
-def test_every_pattern_of_bf16_beside_one(loops: Loops, code: int) -> None:
+def test_every_pattern_of_bf16_beside_one(code: int) -> None:
     every, one = all_patterns("BF16"), np.full(65536, code, dtype=np.uint16)
     truth = expected(every, one, BF16, ETA)
-    counts, tables = counted(every, one, BF16, loops=loops)
+    counts, tables = counted(every, one, BF16)
     assert whole(counts) == whole(truth.counts)
     check_steps(tables, truth)
     assert tables.below(-7, changed_only=True) == int((truth.relative[truth.moved] < 2.0**-7).sum())
 
 
-@BOTH
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.01, 0.12, 0.3, 1.0])
-def test_updates_of_bf16_of_every_density(loops: Loops, share: float) -> None:
+def test_updates_of_bf16_of_every_density(share: float) -> None:
     base = bf16(weights(70_001))
-    check(base, stepped(base, share, [-1, 1, 1, 2, -3, 7, -8, 60]), BF16, loops=loops)
+    check(base, stepped(base, share, [-1, 1, 1, 2, -3, 7, -8, 60]), BF16)
 
 
-@BOTH
-def test_replaced_bf16_weights_with_a_few_that_are_no_numbers(loops: Loops) -> None:
+def test_replaced_bf16_weights_with_a_few_that_are_no_numbers() -> None:
     base, tuned = bf16(weights(90_000)), bf16(weights(90_000, 5))
     base[::9000], tuned[::7001] = 0x7FC0, 0xFF80
-    check(base, tuned, BF16, 0.5, loops)
+    check(base, tuned, BF16, 0.5)
 
 
-@BOTH
 @pytest.mark.parametrize("eta", [1e-3, 1e-6, 1e-12, 0.5])
-def test_fp32_of_every_kind_beside_each_other(loops: Loops, eta: float) -> None:
+def test_fp32_of_every_kind_beside_each_other(eta: float) -> None:
     codes = hostile32()
     rng = np.random.default_rng(3)
     near = (codes + rng.integers(-3, 4, codes.size)).astype(np.uint32)
     base = np.concatenate([codes, codes, codes])
-    check(base, np.concatenate([rng.permutation(codes), near, codes ^ np.uint32(1 << 31)]), ("F32", "F32"), eta, loops)
+    check(base, np.concatenate([rng.permutation(codes), near, codes ^ np.uint32(1 << 31)]), ("F32", "F32"), eta)
 
 
 def boundaries() -> NDArray[np.uint32]:
@@ -173,12 +167,11 @@ def boundaries() -> NDArray[np.uint32]:
     return np.concatenate([near, near | np.uint32(1 << 31)])
 
 
-@BOTH
-def test_fp32_around_every_boundary_of_rounding_to_bf16(loops: Loops) -> None:
+def test_fp32_around_every_boundary_of_rounding_to_bf16() -> None:
     codes = boundaries()
     for shift in (1, 2, codes.size // 6, codes.size // 3, codes.size // 2):
-        check(codes, np.roll(codes, shift), ("F32", "F32"), loops=loops)
-    check(codes, bf16(codes.view(np.float32)), ("F32", "BF16"), loops=loops)
+        check(codes, np.roll(codes, shift), ("F32", "F32"))
+    check(codes, bf16(codes.view(np.float32)), ("F32", "BF16"))
 
 
 def test_rounding_to_bf16_is_that_of_torch() -> None:
@@ -189,22 +182,20 @@ def test_rounding_to_bf16_is_that_of_torch() -> None:
     assert counted(codes[numbers], bf16(values[numbers]), ("F32", "BF16"))[0].changed == 0
 
 
-@BOTH
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9])
-def test_updates_of_fp32_of_every_density(loops: Loops, share: float) -> None:
+def test_updates_of_fp32_of_every_density(share: float) -> None:
     values = weights(40_001)
     rng = np.random.default_rng(4)
     tuned = np.where(rng.random(values.size) < share, values * (1 + 1e-3 * rng.standard_normal(values.size)), values).astype(np.float32)
     tuned[:50], values[50:90] = 0.0, 1e-12
     for eta in (1e-3, 1e-6):
-        check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"), eta, loops)
-    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"), loops=loops)
-    check(bf16(values), tuned.view(np.uint32), ("BF16", "F32"), loops=loops)
+        check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"), eta)
+    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"))
+    check(bf16(values), tuned.view(np.uint32), ("BF16", "F32"))
 
 
-@BOTH
 @pytest.mark.parametrize("kind", ["none", "subnormal", "overflow", "infinite", "nan", "equal"])
-def test_blocks_of_many_updates_with_one_that_is_odd(loops: Loops, kind: str) -> None:
+def test_blocks_of_many_updates_with_one_that_is_odd(kind: str) -> None:
     """After blocks where all pairs differ the next ones are counted at once: what cannot be counted so is taken back, to the last cell."""
     values = weights(20 * 1024 + 70)
     tuned = (values * np.float32(1.001)).astype(np.float32)
@@ -215,42 +206,39 @@ def test_blocks_of_many_updates_with_one_that_is_odd(loops: Loops, kind: str) ->
     if kind == "equal":  # and few that differ after many
         tuned[3 * 1024 : 9 * 1024] = values[3 * 1024 : 9 * 1024]
         tuned[4 * 1024] = 7.0
-    check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"), loops=loops)
-    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"), loops=loops)
+    check(values.view(np.uint32), tuned.view(np.uint32), ("F32", "F32"))
+    check(values.view(np.uint32), bf16(tuned), ("F32", "BF16"))
 
 
-@BOTH
 @pytest.mark.parametrize("dtype", [dtype for dtype in TORCH if dtype.startswith("F8")])
-def test_every_pair_of_fp8_patterns(loops: Loops, dtype: str) -> None:
+def test_every_pair_of_fp8_patterns(dtype: str) -> None:
     every = all_patterns(dtype)
-    check(np.repeat(every, 256), np.tile(every, 256), (dtype, dtype), loops=loops)
+    check(np.repeat(every, 256), np.tile(every, 256), (dtype, dtype))
 
 
-@BOTH
-def test_narrow_formats_beside_wider_ones(loops: Loops) -> None:
+def test_narrow_formats_beside_wider_ones() -> None:
     every = all_patterns("F16")
     with np.errstate(invalid="ignore"):
         wide = every.view(np.float16).astype(np.float32)
         moved = wide * np.float32(1.001)
-    check(every, moved.view(np.uint32), ("F16", "F32"), loops=loops)
-    check(every, bf16(wide), ("F16", "BF16"), loops=loops)
-    check(every, np.roll(every, 3), ("F16", "F16"), 0.01, loops)
-    check(all_patterns("F8_E5M2"), bf16(np.arange(256) / 7), ("F8_E5M2", "BF16"), loops=loops)
+    check(every, moved.view(np.uint32), ("F16", "F32"))
+    check(every, bf16(wide), ("F16", "BF16"))
+    check(every, np.roll(every, 3), ("F16", "F16"), 0.01)
+    check(all_patterns("F8_E5M2"), bf16(np.arange(256) / 7), ("F8_E5M2", "BF16"))
 
 
-@BOTH
 @pytest.mark.parametrize("eta", [1e-3, 1e-12])
-def test_float64_beyond_fp32_and_where_rounding_twice_would_be_wrong(loops: Loops, eta: float) -> None:
+def test_float64_beyond_fp32_and_where_rounding_twice_would_be_wrong(eta: float) -> None:
     codes = hostile64()
     middle = boundaries().view(np.float32).astype(np.float64)
     traps = np.concatenate([np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), middle, middle * (1 + 2.0**-30)]).view(np.uint64)
     rng = np.random.default_rng(7)
     for each in (codes, traps):
-        check(each, rng.permutation(each), ("F64", "F64"), eta, loops)
-        check(each, each + np.uint64(1), ("F64", "F64"), eta, loops)
+        check(each, rng.permutation(each), ("F64", "F64"), eta)
+        check(each, each + np.uint64(1), ("F64", "F64"), eta)
     with np.errstate(over="ignore", invalid="ignore"):
-        check(traps, traps.view(np.float64).astype(np.float32).view(np.uint32), ("F64", "F32"), eta, loops)
-        check(traps, bf16(traps.view(np.float64)), ("F64", "BF16"), eta, loops)
+        check(traps, traps.view(np.float64).astype(np.float32).view(np.uint32), ("F64", "F32"), eta)
+        check(traps, bf16(traps.view(np.float64)), ("F64", "BF16"), eta)
 
 
 PAIRS: dict[str, Callable[[], tuple[Codes, Codes, Dtypes]]] = {
@@ -262,16 +250,15 @@ PAIRS: dict[str, Callable[[], tuple[Codes, Codes, Dtypes]]] = {
 }  # fmt: skip
 
 
-@BOTH
 @pytest.mark.parametrize("name", PAIRS)
-def test_chunks_of_any_size_in_any_order_count_the_same(loops: Loops, name: str) -> None:
+def test_chunks_of_any_size_in_any_order_count_the_same(name: str) -> None:
     base, tuned, dtypes = PAIRS[name]()
-    once, tables = counted(base, tuned, dtypes, loops=loops)
+    once, tables = counted(base, tuned, dtypes)
     rng = np.random.default_rng(8)
     for count in (2, 7, 40):
         cuts = [0, *sorted(rng.integers(0, base.size, count).tolist()), base.size]
         parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
-        threads = [(PairCounter(*dtypes, ETA, each, loops=loops), each) for each in (PairTables(), PairTables())]
+        threads = [(PairCounter(*dtypes, ETA, each), each) for each in (PairTables(), PairTables())]
         for i in rng.permutation(len(parts)).tolist():
             threads[i % 2][0].update(base[parts[i]], tuned[parts[i]])
         total = PairCounts()
@@ -286,10 +273,12 @@ def test_chunks_of_any_size_in_any_order_count_the_same(loops: Loops, name: str)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_compiled_loops_count_what_numpy_counts(name: str) -> None:
+def test_the_compiled_loop_counts_what_numpy_counts(name: str) -> None:
     base, tuned, dtypes = PAIRS[name]()
     for eta in (1e-3, 0.01, 1e-9):
-        (one, fast), (other, slow) = (counted(base, tuned, dtypes, eta, loops) for loops in (kernels, plain))
+        one, fast = counted(base, tuned, dtypes, eta)
+        slow = PairTables()
+        other = pairs_fp64.count_pairs(base, tuned, dtypes, eta, slow)
         assert whole(one) == whole(other)
         same_tables(fast, slow)
 
@@ -317,40 +306,18 @@ def test_sums_do_not_depend_on_who_counted_what(share: float) -> None:
     base = weights(1 << 17, 5).astype(np.float32).view(np.uint32) >> np.uint32(16)
     base = base.astype(np.uint16)
     tuned = base + (np.random.default_rng(6).random(base.size) < share).astype(np.uint16)
-    once = counted(base, tuned, BF16, loops=kernels)[1]
-    for cut in (1 << 15, 70_016, 100_032):  # in whole groups: what is left of one is summed up by itself
+    once = counted(base, tuned, BF16)[1]
+    for cut in (1 << 16, 1 << 17):
         total = PairTables()
         for part in (slice(0, cut), slice(cut, None)):
-            total.merge(counted(base[part], tuned[part], BF16, loops=kernels)[1])
+            total.merge(counted(base[part], tuned[part], BF16)[1])
         for quantity in ("absolute", "relative"):
             for changed_only in (False, True):
                 assert total.summary(quantity, changed_only) == once.summary(quantity, changed_only)
 
 
-def test_counters_that_are_full_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
-    base, tuned, dtypes = PAIRS["bf16"]()
-    once = counted(np.tile(base, 3), np.tile(tuned, 3), dtypes, loops=kernels)[1]
-    monkeypatch.setattr(pair_cells, "MOST", base.size + 10)
-    tables = PairTables()
-    counter = PairCounter(*dtypes, ETA, tables, loops=kernels)
-    for _ in range(3):
-        counter.update(base, tuned)
-    same_tables(tables, once)
-
-
-@BOTH
-def test_memory_that_cannot_be_written_or_lies_oddly_is_read_all_the_same(loops: Loops) -> None:
-    base, tuned, dtypes = PAIRS["bf16"]()
-    once, _ = counted(base, tuned, dtypes, loops=loops)
-    odd = np.frombuffer(b"\0" + base.tobytes(), dtype=np.uint16, offset=1)
-    spread = np.repeat(tuned, 2)[::2]
-    assert not odd.flags.aligned and not odd.flags.writeable and not spread.flags.c_contiguous
-    assert whole(counted(odd, spread, dtypes, loops=loops)[0]) == whole(once)
-
-
-@BOTH
-def test_nothing_to_count(loops: Loops) -> None:
-    counts, tables = counted(np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint16), BF16, loops=loops)
+def test_nothing_to_count() -> None:
+    counts, tables = counted(np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint16), BF16)
     assert counts == PairCounts() and tables == PairTables()
     assert tables.summary("absolute", changed_only=False).mean is None
     assert tables.energy((0.01, 0.5)) == [None, None]

@@ -1,4 +1,4 @@
-"""The torch path counts what the numpy path counts. Its code is the same on any device: here it runs on the CPU."""
+"""The torch path counts what the compiled loop counts. Its code is the same on any device: here it runs on the CPU."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analyzers.numerics import PairCounter, PairCounts, PairTables, plain, plain_pairs, room_for_changed, torch_pairs
+from analyzers.numerics import PairCounter, PairCounts, PairTables, pairs_fp64, torch_pairs
 from tests.numerics.test_pairs import PAIRS, bf16, boundaries, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32, hostile64
 
@@ -15,7 +15,7 @@ real_count = torch_pairs.count_pairs
 
 def on_cpu(
     base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None, device: str,
-    changed: NDArray[np.uint64] | None,
+    changed: NDArray[np.bool_] | None,
 ) -> PairCounts:  # fmt: skip
     """The count on the CPU in place of CUDA."""
     assert device == "cuda"
@@ -24,12 +24,12 @@ def on_cpu(
 
 def same(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_pairs, "count_pairs", on_cpu)
-    expected, tables = counted(base, tuned, dtypes, eta, plain)
+    expected, tables = counted(base, tuned, dtypes, eta)
     for ours in (PairTables(), None):
-        counter = PairCounter(*dtypes, eta, ours, "cuda", plain)
-        changed = room_for_changed(base.size)
+        counter = PairCounter(*dtypes, eta, ours, "cuda")
+        changed = np.empty(base.size, dtype=np.bool_)
         counter.update(base, tuned, changed)
-        np.testing.assert_array_equal(changed, plain_pairs.packed(plain_pairs.changed(base, tuned, dtypes)))
+        np.testing.assert_array_equal(changed, pairs_fp64.changed(base, tuned, dtypes))
         found = counter.take()
         assert whole(found) == whole(expected)
         for one, other in ((found.update_square, expected.update_square), (found.base_square, expected.base_square)):

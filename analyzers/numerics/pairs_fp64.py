@@ -1,6 +1,6 @@
-"""The counting of pairs in numpy: the definitions as they are written, in float64, for all dtypes.
+"""The counting of pairs of which one side is stored in fp64: the definitions as they are written, in numpy.
 
-`pair_kernels` counts the same faster where both sides are exact in fp32; for F64 there is only this.
+They hold for all dtypes; `pair_kernels` counts the same faster where both sides are exact in fp32.
 """
 
 from fractions import Fraction
@@ -21,11 +21,11 @@ _NAN = np.uint32(0x7FC00000)
 
 def count_pairs(
     base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None,
-    changed: NDArray[np.uint64] | None = None,
+    changed: NDArray[np.bool_] | None = None,
 ) -> PairCounts:  # fmt: skip
     """Count pairs of patterns ``base`` and ``tuned``, (n,) each, of the ``dtypes`` of the two; their magnitudes go to ``tables``.
 
-    changed: (ceil(n / 64),) words that are set to which pairs' bf16 values differ: see `packed`.
+    changed: (n,) is set to which pairs' bf16 values differ.
     """
     w, v = values_of(base, dtypes[0]), values_of(tuned, dtypes[1])
     finite = np.isfinite(w) & np.isfinite(v)
@@ -36,7 +36,7 @@ def count_pairs(
         tables.add_others(int(np.count_nonzero(finite & ~differ)), nonfinite)
     at = np.flatnonzero(differ)
     if changed is not None:
-        changed[:] = 0
+        changed[:] = False
     if at.size == 0:
         return counts
     w, v, finite = w[at], v[at], finite[at]
@@ -44,9 +44,7 @@ def count_pairs(
     counts.differ = at.size
     counts.changed = int(np.count_nonzero(steps))
     if changed is not None:
-        flags = np.zeros(base.size, dtype=np.bool_)
-        flags[at] = steps != 0
-        changed[:] = packed(flags)
+        changed[at] = steps != 0
     with np.errstate(over="ignore", invalid="ignore"):
         counts.probe = int(np.count_nonzero((np.abs(v - w) > eta * np.maximum(np.abs(w), np.abs(v))) | ~finite))
     w, v, steps = w[finite], v[finite], steps[finite]
@@ -124,32 +122,3 @@ def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
     """(n,) whether the bf16 values of pairs differ."""
     mask: Mask = order(bf16_of(base, dtypes[0])) != order(bf16_of(tuned, dtypes[1]))
     return mask
-
-
-def packed(flags: Mask) -> NDArray[np.uint64]:
-    """(ceil(n / 64),) words of the flags (n,) of pairs: bit i of word k is that of pair 64 k + i; the last word is filled with zeros."""
-    words = np.zeros(-(-flags.size // 64), dtype="<u8")
-    words.view(np.uint8)[: -(-flags.size // 8)] = np.packbits(flags, bitorder="little")
-    return words.astype(np.uint64, copy=False)
-
-
-def intersections(masks: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """(K, K) how many bits each two of the ``masks`` (K, words) share; a mask's own on the diagonal."""
-    shared = np.zeros((len(masks), len(masks)), dtype=np.int64)
-    for i, mask in enumerate(masks):
-        shared[i, i:] = shared[i:, i] = np.bitwise_count(masks[i:] & mask).sum(axis=1, dtype=np.int64)
-    return shared
-
-
-def mark_places(mask: NDArray[np.uint64], first: int, column: int, length: int, columns: NDArray[np.uint64] | None, rows: Mask) -> None:
-    """Mark in ``rows`` (r,) those with a bit among the bits of ``mask`` from ``first`` on, ``length`` to a row.
-
-    columns: bits of a matrix's columns, of which those of the rows are set from ``column`` on.
-    """
-    bits = np.unpackbits(mask.astype("<u8", copy=False).view(np.uint8), bitorder="little")[first : first + rows.size * length]
-    matrix = bits.view(np.bool_).reshape(rows.size, length)
-    rows |= matrix.any(axis=1)
-    if columns is not None:
-        flags = np.zeros(64 * columns.size, dtype=np.bool_)
-        flags[column : column + length] = matrix.any(axis=0)
-        columns |= packed(flags)

@@ -1,14 +1,13 @@
-"""The loops that make values of 8- and 4-bit codes and their scales."""
+"""The loops that compute values from 8- and 4-bit codes and their scales."""
 
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from analyzers.numerics.compiled.compiler import jit
 
-
-@jit()
+@njit(nogil=True, cache=True, error_model="numpy")
 def decode_fp8(
     codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -38,7 +37,7 @@ def decode_fp8(
             block += 1
 
 
-@jit()
+@njit(nogil=True, cache=True, error_model="numpy")
 def decode_fp4(
     codes: NDArray[np.uint8], start: int, grid: Any, scales: NDArray[np.float32], base: int, table: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -73,7 +72,7 @@ def decode_fp4(
             block += 1
 
 
-@jit(inline="always")
+@njit(nogil=True, cache=True)
 def _first_scale(row: int, grid: Any) -> Any:
     """Number of the scale that ``row`` begins with."""
     matrix, inside = divmod(row, grid[0])

@@ -1,0 +1,102 @@
+"""The loops over the rows of a matrix: which rows hold values of a narrower format only."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_BINADES_OF_A_ROW = 4
+_PROBE = 64  # values of a row that are looked at first: they rule most rows out
+
+
+@njit(nogil=True, cache=True)
+def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, int]:
+    """Count rows of fp32 patterns whose finite values are all exact in bf16, and those all exact in fp16 alone.
+
+    At least ``need`` different informative values must be among them (see `_is_informative`): a row of ones or zeros
+    proves nothing. codes: (n,) whole rows of ``row`` elements.
+    """
+    bf16 = fp16 = 0
+    for start in range(0, codes.size, row):
+        head, whole = codes[start : min(start + _PROBE, start + row)], codes[start : start + row]
+        if _exact_in_bf16(head) and _exact_in_bf16(whole):
+            bf16 += _is_informative(whole, 23, 8, need, 0, 0x10000)
+        elif _exact_in_fp16(head) and _exact_in_fp16(whole):
+            fp16 += _is_informative(whole, 23, 8, need, 0xFFFF, 0x2000)
+    return bf16, fp16
+
+
+@njit(nogil=True, cache=True)
+def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
+    """Count rows of fp16 patterns whose normal values all have the 3 low mantissa bits zero: exact in bf16.
+
+    Otherwise as `exact_rows32`. Subnormals have lost the bits that would tell.
+    """
+    count = 0
+    for start in range(0, codes.size, row):
+        head, whole = codes[start : min(start + _PROBE, start + row)], codes[start : start + row]
+        if _fp16_exact_in_bf16(head) and _fp16_exact_in_bf16(whole):
+            count += _is_informative(whole, 10, 5, need, 0, 8)
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
+    exceptions = 0
+    for i in range(codes.size):  # to the end, without a branch: these loops become vector instructions
+        magnitude = np.uint32(codes[i] & 0x7FFFFFFF)
+        exceptions += (magnitude & 0xFFFF != 0) & (magnitude < 0x7F800000)
+    return exceptions == 0
+
+
+@njit(nogil=True, cache=True)
+def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
+    values = codes.view(np.float32)
+    exceptions = 0
+    for i in range(codes.size):
+        magnitude = np.uint32(codes[i] & 0x7FFFFFFF)
+        if magnitude < 0x38800000:  # below 2^-14 fp16 holds the multiples of 2^-24
+            steps = abs(values[i]) * np.float32(2.0**24)
+            exceptions += steps != np.floor(steps)
+        else:
+            exceptions += (magnitude < 0x7F800000) & ((magnitude >= 0x47800000) | (magnitude & 0x1FFF != 0))
+    return exceptions == 0
+
+
+@njit(nogil=True, cache=True)
+def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
+    exceptions = 0
+    for i in range(codes.size):
+        magnitude = np.uint16(codes[i] & 0x7FFF)
+        exceptions += (magnitude >= 0x0400) & (magnitude < 0x7C00) & (magnitude & 7 != 0)
+    return exceptions == 0
+
+
+@njit(nogil=True, cache=True)
+def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int, beyond: int, last: int) -> bool:
+    """Whether ``codes`` hold at least ``need`` different informative magnitudes, spread as those of a float format are.
+
+    Informative are normal values except powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
+    and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
+    a row of bf16 values and one other is no row of fp16 values. And the ``last`` bit that the narrower format keeps must
+    be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone.
+    """
+    slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)
+    distinct = spread = 0
+    top, fraction = (1 << exponent) - 1, (1 << mantissa) - 1
+    for code in codes:
+        magnitude = np.int64(code) & ((1 << (mantissa + exponent)) - 1)
+        stored = magnitude >> mantissa
+        if stored == 0 or stored == top or magnitude & fraction == 0 or (beyond != 0 and magnitude & beyond == 0):
+            continue
+        if magnitude & last and not binades[stored & 63]:
+            binades[stored & 63] = True
+            spread += 1
+        slot = (np.uint64(magnitude) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        if not slots[slot]:
+            slots[slot] = True
+            distinct += 1
+        if distinct >= need and spread >= _BINADES_OF_A_ROW:
+            return True
+    return False

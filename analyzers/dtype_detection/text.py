@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import DtypeReport, Evidence
-from analyzers.terminal import clean, columns, number, percent, plural, size
+from analyzers.terminal import clean, columns, number, percent, plural, printable, size
 
 _RISK = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}
 
@@ -62,7 +62,7 @@ def _evidence(found: Sequence[Evidence]) -> list[str]:
 def several(reports: Sequence[DtypeReport]) -> str:
     """One row per model."""
     rows: list[tuple[str, ...]] = [
-        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs max", "norm max")
+        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs min", "abs max", "norm min", "norm max")
     ]
     rows += [
         (
@@ -73,9 +73,27 @@ def several(reports: Sequence[DtypeReport]) -> str:
             r.training.verdict,
             r.training.basis,
             _RISK[r.fp16_risk.level],
-            number(r.extremes.abs_max),
-            number(r.extremes.norm_max),
+            *map(number, (r.extremes.abs_min, r.extremes.abs_max, r.extremes.norm_min, r.extremes.norm_max)),
         )
         for r in reports
     ]
-    return clean("\n".join(columns(rows, right=(1, 7, 8))))
+    return clean("\n".join(columns(rows, right=(1, 7, 8, 9, 10))))
+
+
+def tensors(report: DtypeReport) -> list[str]:
+    """One line per tensor, also where the report aggregates them."""
+    rows: list[tuple[str, ...]] = [
+        ("Tensor", "Dtype", "Shape", "Lineage", "abs min", "nonzero min", "abs max", "Norm", "Zeros", "NaN", "Inf")
+    ]
+    rows += [
+        (
+            printable(row.name),
+            printable(row.dtype),
+            "x".join(map(str, row.shape)) or "-",
+            row.lineage.verdict if row.values_read else "not read",
+            *map(number, (row.abs_min, row.abs_min_nonzero, row.abs_max, row.norm)),
+            *(f"{count:,}" if row.values_read else "-" for count in (row.zero, row.nan, row.inf)),
+        )
+        for row in report.full_rows()
+    ]
+    return columns(rows, right=tuple(range(4, 11)))

@@ -35,6 +35,27 @@ def one(report: SparsityReport) -> str:
     return clean("\n".join([*lines, f"report {report.id}"]))
 
 
+def tensors(report: SparsityReport) -> list[str]:
+    """One line per pair of tensors, also where the report aggregates them."""
+    rows: list[tuple[str, ...]] = [
+        ("Tensor", "Dtype", "Shape", "Changed", "Sparsity", "Probe", "Lost", "Rows", "Columns", "Largest update", "|D|", "|D|/|W|")
+    ]
+    rows += [
+        (
+            printable(row.name if row.name == row.tuned_name else f"{row.name} -> {row.tuned_name}"),
+            printable(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} -> {row.tuned_dtype}"),
+            _shape(row.shape) or "-",
+            f"{row.num_changed:,}" if row.values_read else "not read",
+            *map(percent, (row.sparsity, row.probe_sparsity)),
+            f"{row.swallowed:,}" if row.values_read else "-",
+            *map(percent, (row.changed_rows, row.changed_columns)),
+            *map(number, (row.max_update, row.update_norm, row.relative_norm)),
+        )
+        for row in report.full_rows()
+    ]
+    return columns(rows, right=tuple(range(3, 12)))
+
+
 def _counts(report: SparsityReport) -> list[str]:
     seen = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
     swallowed = percent(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"

@@ -26,11 +26,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A distribution: mean, std (of the population) and max but for rounding, percentiles within 0.4 %; None where ``count`` is 0."""
+    """A distribution: mean, std (of the population) and max but for rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
 
     count: int
     mean: float | None = None
     std: float | None = None
+    min: float | None = None
     p25: float | None = None
     p50: float | None = None
     p75: float | None = None
@@ -143,7 +144,7 @@ class Distribution:
             return low + (high - low) * part
 
         p25, p50, p75, p90, p99 = (quantile(share) for share in QUANTILES)
-        return Summary(n, float(mean), std, p25, p50, p75, p90, p99, largest)
+        return Summary(n, float(mean), std, ranked(0), p25, p50, p75, p90, p99, largest)
 
     def below(self, exponent: int, changed_only: bool) -> int:
         """How many magnitudes, zeros aside, are smaller than 2^exponent."""

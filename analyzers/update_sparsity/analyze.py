@@ -24,7 +24,7 @@ from analyzers.update_sparsity.unmatched import unmatched
 from analyzers.update_sparsity.words import notes, statement
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
 

@@ -70,38 +70,33 @@ def _counts(report: SparsityReport) -> list[str]:
 
 
 def _roles(report: SparsityReport) -> list[str]:
-    rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "Sparsity", "Mean", "Std", "Min", "Max", "Probe", "|D|/|W|")]
-    rows += [
-        (
-            role,
-            f"{row.layers:,}",
-            f"{row.tensors:,}",
-            f"{row.parameters:,}",
-            *(percent(share) for share in (row.sparsity, row.mean, row.std, row.min, row.max, row.probe_sparsity)),
-            number(row.relative_norm),
-        )
-        for role, row in report.roles.items()
-    ]
-    return columns(rows, right=tuple(range(1, 11)))
+    """Two lines per role, of what changed in bf16 and by the probe: the sparsity of all its values, and how that of its tensors varies."""
+    rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "|D|/|W|", "", "Sparsity", "Mean", "Std", "Min", "Max")]
+    for role, row in report.roles.items():
+        facts = (role, f"{row.layers:,}", f"{row.tensors:,}", f"{row.parameters:,}", number(row.relative_norm))
+        rows.append((*facts, "bf16", *map(percent, (row.sparsity, row.mean, row.std, row.min, row.max))))
+        by_probe = row.probe_sparsity, row.probe_mean, row.probe_std, row.probe_min, row.probe_max
+        rows.append((*("" for _ in facts), "probe", *map(percent, by_probe)))
+    return columns(rows, right=(1, 2, 3, 4, 6, 7, 8, 9, 10))
 
 
 def _magnitudes(report: SparsityReport) -> list[str]:
     sizes = report.magnitudes
-    rows: list[tuple[str, ...]] = [("Update", "Mean", "Std", "25 %", "50 %", "75 %", "90 %", "99 %", "Max")]
+    rows: list[tuple[str, ...]] = [("Update", "Mean", "Std", "Min", "25 %", "50 %", "75 %", "90 %", "99 %", "Max")]
     for name, each in (
         ("|v-w|", sizes.absolute),
         ("|v-w|, changed", sizes.absolute.changed_only),
         ("|v-w|/max(|w|,|v|)", sizes.relative),
         ("the same, changed", sizes.relative.changed_only),
     ):
-        rows.append((name, *map(number, (each.mean, each.std, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
+        rows.append((name, *map(number, (each.mean, each.std, each.min, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
     changed = sizes.relative.changed_only
     tops = ", ".join(f"{percent(each.energy)} in the largest {100 * each.top:g} %" for each in report.energy)
     steps = ", ".join(
         f"{each.low if each.low == each.high else f'{each.low}-{each.high}'}: {each.count:,}" for each in report.ulp_histogram if each.count
     )
     return [
-        *columns(rows, right=tuple(range(1, 9))),
+        *columns(rows, right=tuple(range(1, 10))),
         f"Of the changed ones {percent(changed.below_2_minus_8)} by less than 2^-8 of their size, "
         f"{percent(changed.below_2_minus_7)} by less than 2^-7",
         f"Energy of the update: {tops}",

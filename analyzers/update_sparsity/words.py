@@ -1,13 +1,14 @@
 """What the numbers mean: the headline in one sentence, and what a reader must know."""
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from analyzers import limits
 from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint
 from analyzers.numerics import PairCounts
 from analyzers.terminal import plural
-from analyzers.update_sparsity.statistics import Pair
+from analyzers.update_sparsity.statistics import Pair, weigh
 from analyzers.update_sparsity.unmatched import unmatched_notes
 
 # Below this a checkpoint's parameters are said not to have been compared in part, in the headline too.
@@ -110,6 +111,11 @@ def notes(
     if counts.nonfinite:
         have = plural(counts.nonfinite, "pair has", "pairs have")
         yield f"{have} a NaN or an infinity on either side: such pairs count as changed or not, and have no magnitude."
+    if counts.values > counts.nonfinite and weigh([(0, counts)], [Fraction(1)]).update_norm is None:
+        yield (
+            "The update's norm is beyond the range of float64 (1.8e308), of some tensors or of all together: such norms and relative "
+            "norms are left out, and a single update beyond that range counts as the largest float64."
+        )
     if left_out:
         yield (
             f"Singular values and subspaces: {plural(left_out, 'more matrix was', 'more matrices were')} not taken apart (at most "

@@ -32,10 +32,11 @@ values that differ only as stored are conversions, and the tile says that it can
 _AMOUNTS = f"""
 <h2 id="amounts">How much</h2>
 <p>Absolute updates are |v &#8722; w|, relative ones |v &#8722; w| / max(|w|, |v|) and 0 where both are 0, over every pair of finite
-values and over the changed ones. Mean, standard deviation and largest are exact but for the last digits; percentiles come from bins of
-128 to a binade, 0.8 % wide, so that they are off by less than 1 %. {numbers.power(-8)} and {numbers.power(-7)} are edges of bins: the
-shares below them are exact. Neighbouring bf16 values are {numbers.power(-8)} to {numbers.power(-7)} of their size apart, depending on
-where in its binade a value lies. Histograms do not depend on the order in which weights arrive or on the number of threads.</p>
+values and over the changed ones. Mean, standard deviation and largest are exact but for the last digits; the smallest and the percentiles
+come from bins of 128 to a binade, 0.8 % wide, so that they are off by less than 1 %; where nothing changed they are 0.
+{numbers.power(-8)} and {numbers.power(-7)} are edges of bins: the shares below them are exact. Neighbouring bf16 values are
+{numbers.power(-8)} to {numbers.power(-7)} of their size apart, depending on where in its binade a value lies. Histograms do not depend on
+the order in which weights arrive or on the number of threads.</p>
 <p><b>Steps of bf16</b> (ULP): how many neighbours lie between the two bf16 values, counted across zero; +0 and &#8722;0 are one. <b>Sum
 of squares</b>: what share of &#8721;(v &#8722; w)&#178; the largest {", ".join(f"{100 * top:g} %" for top in TOPS)} of all compared
 coordinates hold, from the bins of the absolute updates. <b>Changed rows and columns</b>: the share of a matrix's rows and columns with

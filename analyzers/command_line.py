@@ -8,7 +8,6 @@ import argparse
 import errno
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -18,9 +17,8 @@ from typing import Any, NoReturn
 from analyzers import limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import parse_bytes
 from analyzers.terminal import printable
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,15 +27,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
-
-
-def parse_bytes(text: str) -> int:
-    """``64MB``, ``1.5 GiB``, ``1000000`` -> bytes. Raises InvalidRequest."""
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None:
-        raise InvalidRequest(f"The budget {text[:40]!r} is no size: write a number of bytes or, for example, 64MB.")
-    return int(float(match[1]) * unit)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """How magnitudes are distributed, in little memory and mergeably: log-linear bins and exact sums.
 
-A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8 % wide and its middle within 0.4 % of
+A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8% wide and its middle within 0.4% of
 everything in it. Bins are told by their number: ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
 * PER_BINADE)`` for x > 0, from the smallest float64 to the largest. Edges of binades are edges of bins.
 """

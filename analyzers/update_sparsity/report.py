@@ -1,7 +1,7 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
 Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick mode
-counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95 % interval.
+counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64

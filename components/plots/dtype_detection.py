@@ -66,7 +66,7 @@ def spectrum(report: DtypeReport) -> "Figure":
         customdata=[
             [numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)
         ],
-        hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g} %<extra></extra>",
+        hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g}%<extra></extra>",
     )
     low, high = _range(report)
     drawn = marks(report)

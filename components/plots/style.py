@@ -67,4 +67,4 @@ def text(words: str) -> str:
 
 def exactly(share: float | None) -> str:
     """A share as hovering tells it: in percent, with six digits."""
-    return numbers.NOTHING if share is None else f"{100 * share:.6g} %"
+    return numbers.NOTHING if share is None else f"{100 * share:.6g}%"

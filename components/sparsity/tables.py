@@ -38,7 +38,7 @@ def sizes(report: SparsityReport) -> str:
         _distribution("Relative, all", relative, numbers.share),
         _distribution("Relative, changed", relative.changed_only, numbers.share),
     ]
-    titles = ("Size of the update", "Values", "Mean", "Std", "Smallest", "25 %", "Median", "75 %", "90 %", "99 %", "Largest")
+    titles = ("Size of the update", "Values", "Mean", "Std", "Smallest", "25%", "Median", "75%", "90%", "99%", "Largest")
     spread = table(titles, rows, frozenset(range(1, 11)), "" if read_whole(report) else "As seen in the sample", stacked=True)
     return f'{spread}<div class="m-pair"><div>{_below(report)}</div><div>{_energy(report)}</div></div>'
 

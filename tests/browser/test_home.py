@@ -42,7 +42,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     assert "Low 16 bits zero?" in evidence
     assert "was bf16 before" in evidence
     held = page.locator(".m-held").inner_text()
-    assert re.search(r"fp16\s+9\d.*%\s+bf16\s+100 %\s+tf32\s+100 %\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%", held)
+    assert re.search(r"fp16\s+9\d.*%\s+bf16\s+100%\s+tf32\s+100%\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%", held)
 
     page.get_by_role("tab", name="Spectrum").click()
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
@@ -189,7 +189,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     assert not _overflows(page)
     lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1
-    expect(page.locator(".m-held")).to_contain_text("with 95 % intervals")
+    expect(page.locator(".m-held")).to_contain_text("with 95% intervals")
     held = page.locator(".m-held").bounding_box()
     assert held is not None
     assert held["x"] + held["width"] <= 390

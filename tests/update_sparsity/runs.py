@@ -49,7 +49,7 @@ def refused(base: str | Path, *tuned: str | Path, **options: Any) -> str:
 
 
 def agree(report: SparsityReport, oracle: Expected) -> None:
-    """Counts to the last one, sums but for rounding, percentiles within 1 %."""
+    """Counts to the last one, sums but for rounding, percentiles within 1%."""
     assert report.values_compared == report.total_parameters == oracle.values
     assert report.num_changed == oracle.changed
     assert report.probe.num_changed == oracle.probe

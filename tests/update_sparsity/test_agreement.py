@@ -189,7 +189,7 @@ def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
     said = " ".join(report.notes)
     assert all(name in said for name in (lost, new, odd, turned)) and "1 of them transposed" in said
     share = report.total_parameters / sum(tensor.numel() for tensor in base.values())
-    assert f"{100 * share:.1f} % of the base's parameters" in report.statement
+    assert f"{100 * share:.1f}% of the base's parameters" in report.statement
 
 
 @pytest.mark.parametrize("rows", [64, 130])

@@ -93,7 +93,7 @@ def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str
         name=name,
         marker={"color": colour},
         customdata=[[f"{100 * each.low:.3g}", f"{100 * each.high:.3g}", f"{count:,}"] for each, count in zip(bins, counts, strict=True)],
-        hovertemplate=f"from %{{customdata[0]}} % to %{{customdata[1]}} % of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
+        hovertemplate=f"from %{{customdata[0]}}% to %{{customdata[1]}}% of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
     )
 
 

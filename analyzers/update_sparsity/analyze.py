@@ -10,6 +10,7 @@ from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, Checkpoint, LocalRepository, align, parse_reference, repeated_heads, stream_aligned
 from analyzers.errors import LimitExceeded
+from analyzers.formatting import size
 from analyzers.numerics import PairCounts, PairTables, loops_for
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
@@ -47,8 +48,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
         comparison = _Comparison(request, sides, device)
         if largest is not None and comparison.nbytes > largest:
             raise LimitExceeded(
-                f"This would read {comparison.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
-                "Use quick mode, or the command line."
+                f"This would read {size(comparison.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
             )
         found = yield from comparison.count()
         yield from comparison.take_apart(found)

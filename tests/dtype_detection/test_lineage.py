@@ -181,7 +181,7 @@ def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path:
     assert own["upcast-from-bf16"] == 1
     if kept.numel() > 1:
         assert own["native"] == 1
-        assert "Besides, 1 tensor is native (0.073% of the parameters)." in lineage.statement
+        assert "Besides, 1 tensor is native (0.0732% of the parameters)." in lineage.statement
 
 
 def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None:

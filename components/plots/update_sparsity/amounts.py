@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
-from components.plots.style import COLOURS, exactly, layout, threshold
+from components.plots.style import COLOURS, exactly, layout, log_axis, threshold
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -42,14 +42,7 @@ def ulps(report: SparsityReport) -> "Figure":
         ticktext=[f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named],
     )
     low = math.floor(math.log10(least) - 0.2)
-    ticks = range(2, low - 1, -max(1, math.ceil((2 - low) / 6)))
-    figure.update_yaxes(
-        title="% of the values",
-        type="log",
-        range=[low, 2.3],
-        tickvals=[10.0**tick for tick in ticks],
-        ticktext=[f"{10.0**tick:g}" if tick > -4 else numbers.power(tick, 10) for tick in ticks],
-    )
+    figure.update_yaxes(title="% of the values", **log_axis(low, 2.3))
     return figure
 
 

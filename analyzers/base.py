@@ -90,7 +90,7 @@ class CheckpointFacts(Data):
 
 
 class Interval(Data):
-    """A 95 % interval for a share of the whole checkpoint, from the sample."""
+    """A 95% interval for a share of the whole checkpoint, from the sample."""
 
     estimate: float
     low: float

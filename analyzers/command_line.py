@@ -8,7 +8,6 @@ import argparse
 import errno
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -18,9 +17,8 @@ from typing import Any, NoReturn
 from analyzers import limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import parse_bytes
 from analyzers.terminal import printable
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,15 +27,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
-
-
-def parse_bytes(text: str) -> int:
-    """``64MB``, ``1.5 GiB``, ``1000000`` -> bytes. Raises InvalidRequest."""
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None:
-        raise InvalidRequest(f"The budget {text[:40]!r} is no size: write a number of bytes or, for example, 64MB.")
-    return int(float(match[1]) * unit)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +49,13 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
     return asked | {name: getattr(options, name) for name in ("include", "exclude", "subfolder", "seed", "device")}
 
 
-def add_outputs(parser: argparse.ArgumentParser) -> None:
-    """``--json``, ``--csv``, ``--html`` and ``--contribute``."""
+def add_outputs(parser: argparse.ArgumentParser, tensors: bool = False) -> None:
+    """``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that pass `write` their table."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with tables and plots")
+    if tensors:
+        parser.add_argument("--tensors", action="store_true", help="also print one line per tensor (JSON and CSV have them anyway)")
     contributing = "open a pull request with the result on the dataset MANTISSA_DATASET, with your own token; public checkpoints only"
     parser.add_argument("--contribute", action="store_true", help=contributing)
 
@@ -126,9 +117,16 @@ def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
                 yield item
 
 
-def write(options: argparse.Namespace, reports: Sequence[Report], several: bool, text: Callable[[], str]) -> None:
-    """Write the outputs asked for, print the JSON or else ``text()``, and contribute. several: print a list, be it of one.
+def write(
+    options: argparse.Namespace,
+    reports: Sequence[Report],
+    several: bool,
+    text: Callable[[], str],
+    tensors: Callable[[Any], list[str]] | None = None,
+) -> None:
+    """Write the requested outputs, print the JSON or else ``text()``, and contribute.
 
+    several: print a JSON list, even of one report. tensors: the lines of one report's table of tensors, for ``--tensors``.
     Raises InvalidRequest; contributing also AccessDenied, CheckpointNotFound and the HubError family.
     """
     try:
@@ -148,6 +146,8 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
         answer = "[" + ",\n".join(each) + "]" if several else each[0]
     else:
         answer = text()
+        if tensors is not None and options.tensors:
+            answer = "\n".join([answer, *(line for report in reports for line in _tensor_table(report, several, tensors))])
     if sys.stdout is None:  # closed by who started this
         raise InvalidRequest("The answer cannot be written: standard output is closed.")
     try:
@@ -161,6 +161,11 @@ def write(options: argparse.Namespace, reports: Sequence[Report], several: bool,
         from components.site.archive import contribute
 
         print(f"contributed: {printable(contribute(reports, _dataset()))}", file=sys.stderr)
+
+
+def _tensor_table(report: Report, several: bool, tensors: Callable[[Any], list[str]]) -> list[str]:
+    """The table after an empty line; named after its model where there are several."""
+    return ["", *([printable(" -> ".join(report.subject().values()))] if several else []), *tensors(report)]
 
 
 def _in_encoding(answer: str, encoding: str, as_json: bool) -> str:

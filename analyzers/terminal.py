@@ -2,6 +2,12 @@
 
 from collections.abc import Sequence
 
+from analyzers.formatting import magnitude as number
+from analyzers.formatting import plural, size
+from analyzers.formatting import share as percent
+
+__all__ = ["clean", "columns", "number", "percent", "plural", "printable", "size"]
+
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
     """Aligned lines of ``rows``; columns numbered in ``right`` are flush right."""
@@ -11,29 +17,6 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
         for row in rows
     )
     return ["  ".join(line).rstrip() for line in cells]
-
-
-def number(x: float | None) -> str:
-    """Four digits, or a dash."""
-    return "-" if x is None else f"{x:.4g}"
-
-
-def percent(share: float | None) -> str:
-    """A share in per cent."""
-    return "-" if share is None else f"{100 * share:.4g} %"
-
-
-def size(size: int) -> str:
-    """Bytes in the largest unit that fits."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size} B"
-
-
-def plural(count: int, one: str, many: str = "") -> str:
-    """A count with what is counted: ``1 tensor``, ``2,000 tensors``; many: where an s does not make it."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,7 @@ from safetensors.torch import save
 
 from analyzers import limits
 from analyzers.__main__ import main
-from analyzers.command_line import parse_bytes
 from analyzers.dtype_detection import DtypeReport
-from analyzers.errors import InvalidRequest
 from tests.attacks.repositories import REPOSITORIES
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
@@ -110,6 +109,39 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = in_process(capsys, "sample:tiny-bf16", "sample:tiny-overflow")
     assert (status, err) == (0, "")
     assert len(out.splitlines()) == 3 and "weights overflow" in out.splitlines()[2]
+
+
+def test_several_models_have_smallest_and_largest_values_and_norms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each model: the smallest and largest magnitude, zeros counted, and the smallest and largest norm of a tensor."""
+    one = write(tmp_path / "one", {"a.weight": torch.tensor([3.0, -4.0]), "b.weight": torch.tensor([0.0, 0.25])})
+    two = write(tmp_path / "two", {"a.weight": torch.tensor([-8.0, 6.0])})
+    status, out, err = in_process(capsys, str(one), str(two), "--exact")
+    assert (status, err) == (0, "")
+    title, *rows = (re.split(r" {2,}", line) for line in out.splitlines())
+    assert title[-4:] == ["abs min", "abs max", "norm min", "norm max"]
+    assert [[float(cell) for cell in row[-4:]] for row in rows] == [[0, 4, 0.25, 5], [6, 8, 10, 10]]
+
+
+def test_a_line_for_each_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --tensors, in the files' order, also where the report aggregates; names cannot rewrite the terminal."""
+    monkeypatch.setattr(limits, "REPORT_TENSORS", 2)
+    names = ["model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight", "two\nlines\x1b[31m"]
+    model = write(tmp_path / "model", {name: torch.full((2, 3), 2.0**number) for number, name in enumerate(names)})
+    status, out, err = in_process(capsys, str(model), "--exact", "--tensors")
+    assert (status, err) == (0, "")
+    table = [re.split(r" {2,}", line) for line in out[out.index("\nTensor  ") :].strip().splitlines()]
+    assert table[0] == ["Tensor", "Dtype", "Shape", "Lineage", "abs min", "nonzero min", "abs max", "Norm", "Zeros", "NaN", "Inf"]
+    assert sorted(row[0] for row in table[1:]) == sorted([*names[:2], "two<U+000A>lines<U+001B>[31m"])
+    for row in table[1:]:
+        scale = 2.0 ** ["up_proj", "down_proj", "two"].index(next(part for part in ("up_proj", "down_proj", "two") if part in row[0]))
+        assert row[1:3] == ["F32", "2 x 3"] and row[8:] == ["0", "0", "0"]
+        assert [float(cell) for cell in row[4:7]] == [scale] * 3 and float(row[7]) == pytest.approx(6**0.5 * scale, rel=5e-3)
+    status, out, err = in_process(capsys, str(model), "sample:tiny-bf16", "--tensors")
+    assert (status, err) == (0, "")
+    first, second = (part.splitlines() for part in out.strip().split("\n\n")[1:])
+    assert first[0].endswith("/model") and len(first) == 2 + 3 and second[0] == "sample:tiny-bf16"
+    status, with_table, err = in_process(capsys, "sample:tiny-bf16", "--json", "--tensors")
+    assert strict(with_table)["tensors"]
 
 
 def test_one_bad_model_among_several(capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,20 +405,6 @@ def test_hostile_repositories(attack: Any, tmp_path: Path, capsys: pytest.Captur
     status, out, err = in_process(capsys, f"{tmp_path}", "--exact")
     assert (status, out) == (2, "")
     one_line(err)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("64MB", 64_000_000), ("64 mb", 64_000_000), ("1.5 GiB", 3 << 29), ("2KiB", 2048), (" 7B ", 7), ("0.5KB", 500)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
-
-
-def test_bad_sizes() -> None:
-    for text in ("", "MB", "-1", "1,000", "0x10", "1.5.5", "1 M B", "∞", "1TB"):
-        with pytest.raises(InvalidRequest, match="is no size"):
-            parse_bytes(text)
 
 
 # --- the Hub misbehaves -------------------------------------------------------------------------------------------

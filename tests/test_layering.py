@@ -21,16 +21,17 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "limits": {"errors"},
     "base": {"errors", "limits"},
+    "formatting": {"base", "errors"},
     "tables": {"base", "errors", "limits", "terminal"},
-    "terminal": set[str](),
+    "terminal": {"formatting"},
     "watched": set[str](),
-    "command_line": {"base", "errors", "limits", "tables", "terminal"},
+    "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
     "numerics": {"errors", "limits"},
-    "checkpoints": {"base", "errors", "limits", "numerics", "terminal", "watched"},
-    "language_models": {"base", "errors", "limits", "checkpoints", "numerics", "terminal", "watched"},
+    "checkpoints": {"base", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
+    "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
 # What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
-RUNNERS = {"scan": {"base", "errors", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
+RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.

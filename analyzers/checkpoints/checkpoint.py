@@ -155,6 +155,7 @@ def _open_repository(text: str, access: Access) -> Repository:
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
         raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
+    unreadable = _unreadable(repository, subfolder)
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
         weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # the file alone was asked for, be it one shard of many
     else:
@@ -162,11 +163,13 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
         except NoWeights as error:
             if needed or "config.json" not in repository.files:
-                raise NoWeights(f"{error}{_passed_over(repository)}") from None
+                raise NoWeights(f"No weights can be read: {unreadable}" if unreadable else str(error)) from None
             weights = WeightFiles(())
+        except InvalidCheckpoint as error:
+            raise InvalidCheckpoint(f"{error} Besides, {unreadable}" if unreadable else str(error)) from None
     files, headers = _read_headers(repository, weights.paths)
     try:
-        notes = list(weights.notes)
+        notes = [*weights.notes, *([f"Not read: {unreadable}"] if unreadable and weights.paths else [])]
         stored = _once(_tensors(weights, headers, notes), notes)
         if not stored and weights.paths:
             raise NoWeights("The weight files of this checkpoint hold no tensors.")
@@ -326,14 +329,17 @@ def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[
     return any(count > 1 for count in groups.values())
 
 
-def _passed_over(repository: Repository) -> str:
-    """What in a folder without weights looks like some, and cannot be read."""
-    path = next(filter(is_weights, repository.unreadable), None) if isinstance(repository, LocalRepository) else None
-    if path is None:
+def _unreadable(repository: Repository, subfolder: str | None) -> str:
+    """A sentence on the weights in a local folder that cannot be read, named after the first of them; empty where there are none."""
+    inside = f"{subfolder.strip('/')}/" if subfolder else ""
+    every = repository.unreadable if isinstance(repository, LocalRepository) else []
+    paths = sorted(path for path in every if is_weights(path) and path.startswith(inside))
+    if not paths:
         return ""
-    shown = os.fsencode(path).decode(errors="backslashreplace")
-    why = "is no file: it may be a link to nothing" if shown == path else "holds bytes in its name that are no UTF-8: rename it"
-    return f" {quoted(shown, 200)} {why}."
+    shown = os.fsencode(paths[0]).decode(errors="backslashreplace")
+    why = "is not a file: it may be a dangling link" if shown == paths[0] else "holds bytes in its name that are not UTF-8: rename it"
+    more = f" So it is with {plural(len(paths) - 1, 'more weight file')}." if len(paths) > 1 else ""
+    return f"{quoted(shown, 200)} {why}.{more}"
 
 
 def _compare_index(

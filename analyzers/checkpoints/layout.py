@@ -155,7 +155,7 @@ def _select(folder: str, files: Mapping[str, int], read_small: Callable[[str], b
         indexes = [name for name in indexes if not name.startswith("consolidated")]
     indexes.sort(key=lambda name: name != main + _INDEX)
     if indexes:
-        weight_map, total_size = _read_index(prefix + indexes[0], prefix, endings, files, read_small)
+        weight_map, total_size = _read_index(prefix + indexes[0], prefix, endings, files, read_small, notes)
         shards = tuple(sorted(set(weight_map.values())))
         _note_rest(names, {shard.removeprefix(prefix) for shard in shards}, endings, folder, notes)
         return WeightSet(folder, (shards,), weight_map, total_size)
@@ -238,9 +238,17 @@ def _renumbered(name: str, number: int) -> str:
 
 
 def _read_index(
-    path: str, prefix: str, endings: tuple[str, ...], files: Mapping[str, int], read_small: Callable[[str], bytes]
+    path: str,
+    prefix: str,
+    endings: tuple[str, ...],
+    files: Mapping[str, int],
+    read_small: Callable[[str], bytes],
+    notes: list[str],
 ) -> tuple[dict[str, str], float | None]:
-    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``; and the bytes of all tensors."""
+    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``; and the bytes of all tensors.
+
+    notes: gets a sentence where the index gives these bytes as something else than a number.
+    """
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")
     try:
@@ -263,6 +271,10 @@ def _read_index(
     metadata = index.get("metadata")
     total_size = metadata.get("total_size") if isinstance(metadata, dict) else None
     counted = isinstance(total_size, int | float) and not isinstance(total_size, bool) and 0 <= total_size < 2**63
+    if total_size is not None and not counted:
+        notes.append(
+            f"The total_size of {quoted(path, 200)} is not a number of bytes: {quoted(json.dumps(total_size), 60)}. It was ignored."
+        )
     return {name: prefix + shard for name, shard in weight_map.items()}, total_size if counted else None
 
 

@@ -210,10 +210,10 @@ class LocalRepository:
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.name.startswith("."):
                         continue
-                    if not _is_text(path):
-                        self.unreadable.append(path)
-                    elif entry.is_dir(follow_symlinks=False):
+                    if entry.is_dir(follow_symlinks=False):
                         folders.append(path)
+                    elif not _is_text(path):
+                        self.unreadable.append(path)
                     elif entry.is_file():
                         files[path] = entry.stat().st_size
                     elif not entry.is_dir():

@@ -29,6 +29,7 @@ from analyzers.dtype_detection.statistics import (
 )
 from analyzers.dtype_detection.training import Label, infer_training, labels
 from analyzers.errors import LimitExceeded
+from analyzers.formatting import size
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
@@ -81,8 +82,7 @@ class Inspection:
             self._plan = Plan.of(checkpoint, self._chosen.floats, request)
             if largest is not None and self._plan.nbytes > largest:
                 raise LimitExceeded(
-                    f"This would read {self._plan.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
-                    "Use quick mode, or the command line."
+                    f"This would read {size(self._plan.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
                 )
         except BaseException:
             checkpoint.close()

@@ -169,7 +169,7 @@ def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
 
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
-    """Shares of the whole with 95 % intervals; nothing when everything was read."""
+    """Shares of the whole with 95% intervals; nothing when everything was read."""
     if plan.population is None or not whole.blocks:
         return {}
     blocks = sorted(whole.blocks)  # they came as threads finished them, and float sums depend on their order

@@ -19,7 +19,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     add_reading(parser)
-    add_outputs(parser)
+    add_outputs(parser, tensors=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,5 +44,6 @@ def run(options: argparse.Namespace) -> int:
             where = f"{printable(request.model[:80])}: " if len(requests) > 1 else ""
             print(f"error: {where}{printable(str(error))}", file=sys.stderr)
     if reports:
-        write(options, reports, len(requests) > 1, lambda: text.several(reports) if len(requests) > 1 else text.one(reports[0]))
+        several = len(requests) > 1
+        write(options, reports, several, lambda: text.several(reports) if several else text.one(reports[0]), text.tensors)
     return 2 if failed else 0

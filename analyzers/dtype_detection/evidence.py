@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers import formatting
 from analyzers.dtype_detection.report import Evidence
 from analyzers.numerics import FP16, Bins, BitHistogram, bins
 from analyzers.numerics.runs import (
@@ -110,7 +111,7 @@ def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evi
     if proven:
         conclusion = f"was {test.format} before"
     elif exceptions and share is not None and share >= max(2 * test.chance, test.chance + 0.01):
-        conclusion = f"{100 * share:.4g} % of the values are as if from {test.format}, far more than by chance"
+        conclusion = f"{formatting.share(share)} of the values are as if from {test.format}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {test.format}"
     elif tested and not floating:
@@ -185,7 +186,7 @@ def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
     name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
     enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + int(runs[DULL]))
     if exceptions and telling >= PROOF_RUNS:
-        conclusion = f"{100 * telling / tested:.4g} % of the runs are as if from {name}, far more than by chance"
+        conclusion = f"{formatting.share(telling / tested)} of the runs are as if from {name}, far more than by chance"
     elif exceptions:
         conclusion = f"not from {name}"
     elif enough:
@@ -215,7 +216,7 @@ def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
         name = "nvfp4" if runs[SCALED] and 3 * runs[PAIR_OFF] >= runs[PAIR_ON] else "fp4_e2m1"
     enough = whole >= PROOF_BLOCKS and whole >= _PROOF_SHARE_OF_BLOCKS * tested
     if off and enough:
-        conclusion = f"{100 * (tested - off) / tested:.4g} % of the blocks are as if from {name}, far more than by chance"
+        conclusion = f"{formatting.share((tested - off) / tested)} of the blocks are as if from {name}, far more than by chance"
     elif off:
         conclusion = f"not from {name}"
     elif enough:

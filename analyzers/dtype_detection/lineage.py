@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers import formatting
 from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
+from analyzers.formatting import plural
 from analyzers.numerics import BitHistogram, bins
 from analyzers.numerics.runs import DULL, FEW_4, MANY, TELLING_8
-from analyzers.terminal import plural
 
 FORMAT_OF = {
     "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8_e4m3", "F8_E5M2": "fp8_e5m2",
@@ -149,7 +150,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
 
     Tensors decide where their bits do; a dtype all of whose tensors are too small to decide is decided by its pooled
     values. Tensors that disagree make the checkpoint ``mixed``: one exception refutes "all passed through". Only where all
-    that disagree with the leading verdict hold at most 0.1 % of the parameters together (a scalar, a few norms) are they
+    that disagree with the leading verdict hold at most 0.1% of the parameters together (a scalar, a few norms) are they
     set aside: the verdict is then that of the rest, and the statement and ``parts`` say what was set aside. Nor do tensors
     that small decide for others that are undecided, or fewer than half of the parameters that all is ``native``.
 
@@ -198,7 +199,7 @@ def _besides(parts: Sequence[Part], everything: int) -> str:
     if not parts:
         return ""
     said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
-    return f" Besides, {said} ({100 * sum(part.parameters for part in parts) / max(1, everything):.2g} % of the parameters)."
+    return f" Besides, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
@@ -224,7 +225,7 @@ def _statement(
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
         whole = max(1, sum(part.parameters for part in parts))
-        shares = ", ".join(f"{part.verdict} {100 * part.parameters / whole:.3g} %" for part in parts)
+        shares = ", ".join(f"{part.verdict} {formatting.share(part.parameters / whole)}" for part in parts)
         exact = "row is exact in a narrower format, as one never updated since is"
         rows = f"; {plural(fossils, exact, 'rows are exact in a narrower format, as rows never updated since are')}" if fossils else ""
         return f"Parts of it have different histories: {shares} of the parameters{rows}."

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from analyzers import limits
+from analyzers import formatting, limits
 from analyzers.checkpoints import Checkpoint, Tensor
 from analyzers.dtype_detection.chosen import Chosen
-from analyzers.terminal import plural
+from analyzers.formatting import plural
 
 # Of 32- and 64-bit floats below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
@@ -20,7 +20,7 @@ def unread(chosen: Chosen) -> tuple[str, float]:
     """The weights whose values are not decoded, in words, empty where there are none; and their share of the elements."""
     others = [t for t in chosen.parameters if not t.has_values and t.elements]
     share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
-    return (f"{_tensors(others)[:-1]}; {100 * share:.3g} % of the elements)" if others else ""), share
+    return (f"{_tensors(others)[:-1]}; {formatting.share(share)} of the elements)" if others else ""), share
 
 
 def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
@@ -29,7 +29,7 @@ def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool,
     if not exact:
         yield (
             "Quick mode read a sample: extremes and counts are what was seen in it, norms of tensors read in part are scaled up, "
-            "shares are estimates with 95 % intervals."
+            "shares are estimates with 95% intervals."
         )
     left_out, _ = unread(chosen)
     if left_out:

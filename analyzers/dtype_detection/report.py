@@ -1,7 +1,7 @@
 """The request and the report of dtype detection. Field names are the JSON contract; fields may be added, never renamed.
 
 Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick
-mode counts and extremes are what was *seen* in the values read, shares are estimates with a 95 % interval.
+mode counts and extremes are what was *seen* in the values read, shares are estimates with a 95% interval.
 """
 
 from collections.abc import Callable, Sequence

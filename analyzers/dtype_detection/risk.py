@@ -1,7 +1,8 @@
 """Whether the weights survive a cast to fp16."""
 
+from analyzers import formatting
 from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
-from analyzers.terminal import plural
+from analyzers.formatting import plural
 
 # Losing one weight in ten thousand to zero, or one in a hundred to reduced precision, is worth a word.
 _UNDERFLOW_SHARE = 1e-4
@@ -34,12 +35,14 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
         share = counts.fp16_underflow / nonzero
         if share > _UNDERFLOW_SHARE and level == "fits":
             level = "caution"
-        reasons.append(f"{100 * share:.2g} % of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25).")
+        reasons.append(
+            f"{formatting.share(share)} of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25)."
+        )
     if counts.fp16_subnormal:
         share = counts.fp16_subnormal / nonzero
         if share > _SUBNORMAL_SHARE and level == "fits":
             level = "caution"
-        reasons.append(f"{100 * share:.2g} % become subnormal and lose precision (below 2^-14).")
+        reasons.append(f"{formatting.share(share)} become subnormal and lose precision (below 2^-14).")
     if counts.nan or counts.inf:
         reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
     if unread_share > 0.5 and level != "overflow":

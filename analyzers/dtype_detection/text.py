@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.report import DtypeReport, Evidence
-from analyzers.terminal import clean, columns, number, percent, plural, size
+from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
+from analyzers.terminal import clean, columns, printable
 
 _RISK = {"fits": "weights fit", "caution": "with losses", "overflow": "weights overflow", "unknown": "unknown"}
 
@@ -12,11 +13,11 @@ _RISK = {"fits": "weights fit", "caution": "with losses", "overflow": "weights o
 def one(report: DtypeReport) -> str:
     """The passport of one checkpoint: four answers with how we know, then evidence, extremes and notes."""
     checkpoint, lineage, training, risk = report.checkpoint, report.lineage, report.training, report.fp16_risk
-    share = report.bytes_read / max(1, checkpoint.bytes)
-    read = "all of it" if report.extremes.exact else f"{size(report.bytes_read)} of it ({100 * share:.2g} %)"
+    part = report.bytes_read / max(1, checkpoint.bytes)
+    read = "all of it" if report.extremes.exact else f"{size(report.bytes_read)} of it ({share(part)})"
     stored = ", ".join(plural(row.tensors, f"{row.dtype} tensor") for row in report.storage)
     path = " -> ".join((*lineage.passed_through, FORMAT_OF.get(lineage.stored, lineage.stored)))
-    likely = ", ".join(f"{name} {100 * p:.0f} %" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
+    likely = ", ".join(f"{name} {share(p)}" for name, p in sorted(training.probabilities.items(), key=lambda item: -item[1]))
     proof = "proof" if lineage.passed_through else "fact" if lineage.verdict == "native" else "-"
     rows = [
         ("Stored as", " ".join(row.dtype for row in report.storage), "fact", f"{stored}; config says {report.config_dtype or 'nothing'}"),
@@ -39,9 +40,9 @@ def one(report: DtypeReport) -> str:
         "",
         *_evidence(lineage.evidence),
         "",
-        f"|w| from {number(extremes.abs_min)} (nonzero {number(extremes.abs_min_nonzero)}) to {number(extremes.abs_max)}{least}; "
-        f"norms from {number(extremes.norm_min)} to {number(extremes.norm_max)}",
-        "Exact in " + ", ".join(f"{name} {percent(value)}" for name, value in report.representable.model_dump().items()),
+        f"|w| from {magnitude(extremes.abs_min)} (nonzero {magnitude(extremes.abs_min_nonzero)}) to {magnitude(extremes.abs_max)}{least}; "
+        f"norms from {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}",
+        "Exact in " + ", ".join(f"{name} {share(value)}" for name, value in report.representable.model_dump().items()),
         *report.notes,
         f"report {report.id}",
     ]
@@ -51,9 +52,7 @@ def one(report: DtypeReport) -> str:
 def _evidence(found: Sequence[Evidence]) -> list[str]:
     """A line for each question; it says of which values where there are several dtypes of them."""
     rows = [("Question put to the bits", "Stored", "Tested", "Exceptions", "By chance", "Then")]
-    rows += [
-        (e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", f"{100 * e.chance:.2g} %", e.conclusion) for e in found
-    ]
+    rows += [(e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", share(e.chance), e.conclusion) for e in found]
     if len({e.stored for e in found}) > 1:
         return columns(rows, right=(2, 3, 4))
     return columns([(question, *rest) for question, _, *rest in rows], right=(1, 2, 3))
@@ -62,7 +61,7 @@ def _evidence(found: Sequence[Evidence]) -> list[str]:
 def several(reports: Sequence[DtypeReport]) -> str:
     """One row per model."""
     rows: list[tuple[str, ...]] = [
-        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs max", "norm max")
+        ("Model", "Parameters", "Stored", "Passed through", "Trained in", "Basis", "fp16", "abs min", "abs max", "norm min", "norm max")
     ]
     rows += [
         (
@@ -73,9 +72,27 @@ def several(reports: Sequence[DtypeReport]) -> str:
             r.training.verdict,
             r.training.basis,
             _RISK[r.fp16_risk.level],
-            number(r.extremes.abs_max),
-            number(r.extremes.norm_max),
+            *map(magnitude, (r.extremes.abs_min, r.extremes.abs_max, r.extremes.norm_min, r.extremes.norm_max)),
         )
         for r in reports
     ]
-    return clean("\n".join(columns(rows, right=(1, 7, 8))))
+    return clean("\n".join(columns(rows, right=(1, 7, 8, 9, 10))))
+
+
+def tensors(report: DtypeReport) -> list[str]:
+    """One line per tensor, also where the report aggregates them."""
+    rows: list[tuple[str, ...]] = [
+        ("Tensor", "Dtype", "Shape", "Lineage", "abs min", "nonzero min", "abs max", "Norm", "Zeros", "NaN", "Inf")
+    ]
+    rows += [
+        (
+            printable(row.name),
+            printable(row.dtype),
+            shape(row.shape),
+            row.lineage.verdict if row.values_read else "not read",
+            *map(magnitude, (row.abs_min, row.abs_min_nonzero, row.abs_max, row.norm)),
+            *(f"{count:,}" if row.values_read else NOTHING for count in (row.zero, row.nan, row.inf)),
+        )
+        for row in report.full_rows()
+    ]
+    return columns(rows, right=tuple(range(4, 11)))

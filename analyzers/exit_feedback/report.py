@@ -92,7 +92,7 @@ class OverSeeds(Data):
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the 95 % interval of the mean, by Student's t, holds 0; None for fewer than 4 draws, too few to tell."""
+        """Whether the 95% interval of the mean, by Student's t, holds 0; None for fewer than 4 draws, too few to tell."""
         if self.standard_error is None or len(self.values) < _FEWEST:
             return None
         return abs(self.mean) <= student_t(len(self.values) - 1) * self.standard_error

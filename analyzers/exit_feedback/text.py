@@ -25,7 +25,7 @@ def one(report: ExitReport) -> str:
 
 
 def _methods(report: ExitReport) -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Cosine", "10 %", "50 %", "90 %", "Total", "Norm ratio", "Best scale", "Along h", "Before the norm", "Along x")
+    yield ("Signal", "Cosine", "10%", "50%", "90%", "Total", "Norm ratio", "Best scale", "Along h", "Before the norm", "Along x")
     for name, method in report.methods.items():
         inner = method.before_norm
         cells = (*_spread(method.cosine), *map(number, (method.total_cosine, method.norm_ratio, method.best_scale)))

@@ -71,7 +71,7 @@ def _closest(methods: Mapping[str, Method]) -> str:
         return "No token has an exact gradient: there is nothing to compare."
     name, cosine = max(free or found, key=lambda each: each[1].mean)
     said = f"Of the signals that need no backpropagation {name} comes closest" if free else f"Of the ceilings {name} comes closest"
-    of = f", by a mean cosine of {cosine.mean:.2f} with the exact gradient (from {cosine.p10:.2f} to {cosine.p90:.2f} in 80 % of tokens)"
+    of = f", by a mean cosine of {cosine.mean:.2f} with the exact gradient (from {cosine.p10:.2f} to {cosine.p90:.2f} in 80% of tokens)"
     weak = ", which is little of a gradient" if cosine.mean < _SMALL else ""
     return f"{said}{of}{weak}." if len(found) > 1 else f"{name} has a mean cosine of {cosine.mean:.2f} with the exact gradient{weak}."
 
@@ -129,14 +129,14 @@ def _trained(training: Sequence[TrainingRow]) -> str:
     better = sorted(((share, name) for name, share in kept.items() if share > 0), reverse=True)
     worse = [name for name, share in kept.items() if share <= 0]
     if better:
-        said += "; of that difference " + ", ".join(f"{name} keeps {100 * share:.0f} %" for share, name in better)
+        said += "; of that difference " + ", ".join(f"{name} keeps {100 * share:.0f}%" for share, name in better)
     if worse:
         said += f"; worse than no feedback at all: {', '.join(worse)}"
     return said + "."
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g}%"
 
 
 def _signed(value: float) -> str:

@@ -36,7 +36,7 @@ def one(report: ConflictReport) -> str:
 def _layers(report: ConflictReport) -> Iterator[tuple[str, ...]]:
     blocks = [name for name in (*FFN_BLOCKS, *ATTENTION_BLOCKS) if name in report.ffn.blocks]
     beside = ("Original", "Difference") if report.original is not None else ()
-    yield ("Layer", "Conflict", "95 %", "Undecided", "Historic", "Similarity", *blocks, "Whole layer", *beside)
+    yield ("Layer", "Conflict", "95%", "Undecided", "Historic", "Similarity", *blocks, "Whole layer", *beside)
     rows = [("model", report.model, None if report.original is None else report.original.model)]
     originals = report.original.layers if report.original is not None else [None] * len(report.layers)
     rows += [(str(row.layer), row, original) for row, original in zip(report.layers, originals, strict=True)]
@@ -77,7 +77,7 @@ def _batches(found: Measurement) -> Iterator[tuple[str, ...]]:
 
 
 def _deciles(found: Measurement) -> Iterator[tuple[str, ...]]:
-    yield ("Decile by activation", "Mean |activation|", "Conflict", "95 %", "Similarity")
+    yield ("Decile by activation", "Mean |activation|", "Conflict", "95%", "Similarity")
     for row in found.deciles:
         conflict = percent(row.conflict_rate), _interval(row.interval)
         yield (str(row.decile), number(row.mean_activation), *conflict, number(row.magnitude_similarity))

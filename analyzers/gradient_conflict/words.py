@@ -81,11 +81,11 @@ def notes(
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.3g} %"
+    return "-" if share is None else f"{100 * share:.3g}%"
 
 
 def _range(low: float, high: float) -> str:
-    return f"{100 * low:.3g} to {100 * high:.3g} %"
+    return f"{100 * low:.3g} to {100 * high:.3g}%"
 
 
 def _layers(layers: Sequence[int]) -> str:

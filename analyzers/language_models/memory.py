@@ -99,8 +99,3 @@ def _left(most: Path, taken: Path) -> int:
         return max(0, int(most.read_text()) - int(taken.read_text()))
     except (OSError, ValueError):  # no such file, or "max"
         return 1 << 62
-
-
-def gigabytes(count: int) -> str:
-    """For a message: 3.2 GB, 1,200 GB; with enough digits below 0.1 GB to tell them apart."""
-    return f"{count / 1e9:,.0f} GB" if count >= 1e11 else f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e9:.2g} GB"

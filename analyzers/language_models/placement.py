@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from analyzers.errors import ModelTooLarge
-from analyzers.language_models.memory import gigabytes
+from analyzers.formatting import size
 
 
 def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int]) -> dict[str, int]:
@@ -34,6 +34,6 @@ def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int])
 def too_large(needs: int, has: int) -> ModelTooLarge:
     """The sentence that says by how much."""
     return ModelTooLarge(
-        f"The model needs {gigabytes(needs)} of memory to run and this machine has {gigabytes(has)}: "
+        f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
         "take a smaller model, fewer or shorter samples, or a narrower --dtype."
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from analyzers.base import Progress
 from analyzers.checkpoints import Checkpoint, RangeFile
 from analyzers.errors import ModelTooLarge
-from analyzers.language_models.memory import gigabytes
+from analyzers.formatting import size
 
 _PIECE = 8 << 20
 _SPARE = 1 << 30  # of the disk, which other programs use too
@@ -40,7 +40,7 @@ class WeightFolder:
             sizes = {path: size for path, size in sizes.items() if cached(self._checkpoint.ref, self._checkpoint.commit, path) is None}
         needs, has = sum(sizes.values()), max(0, shutil.disk_usage(place).free - _SPARE)
         if needs > has:
-            raise ModelTooLarge(f"The weights need {gigabytes(needs)} of disk and this machine has {gigabytes(has)} left.")
+            raise ModelTooLarge(f"The weights need {size(needs)} of disk and this machine has {size(has)} left.")
 
     def fetch(self) -> Iterator[Progress]:
         """Bring what is not on this machine yet. Raises AccessDenied, LimitExceeded, the HubError family."""

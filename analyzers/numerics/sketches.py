@@ -1,6 +1,6 @@
 """How magnitudes are distributed, in little memory and mergeably: log-linear bins and exact sums.
 
-A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8 % wide and its middle within 0.4 % of
+A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8% wide and its middle within 0.4% of
 everything in it. Bins are told by their number: ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
 * PER_BINADE)`` for x > 0, from the smallest float64 to the largest. Edges of binades are edges of bins.
 """
@@ -27,11 +27,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A distribution: mean, std (of the population) and max but for rounding, percentiles within 0.4 %; None where ``count`` is 0."""
+    """A distribution: mean, std (of the population) and max but for rounding, percentiles and min within 0.4%; None if ``count`` is 0."""
 
     count: int
     mean: float | None = None
     std: float | None = None
+    min: float | None = None
     p25: float | None = None
     p50: float | None = None
     p75: float | None = None
@@ -140,7 +141,7 @@ class Distribution:
             return low + (high - low) * part
 
         p25, p50, p75, p90, p99 = (quantile(share) for share in QUANTILES)
-        return Summary(n, float(mean), std, p25, p50, p75, p90, p99, largest)
+        return Summary(n, float(mean), std, ranked(0), p25, p50, p75, p90, p99, largest)
 
     def below(self, exponent: int, changed_only: bool) -> int:
         """How many magnitudes, zeros aside, are smaller than 2^exponent."""

@@ -172,7 +172,7 @@ def _place(layer: int, layers: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2g} %"
+    return "-" if share is None else f"{100 * share:.2g}%"
 
 
 def _listed(words: list[str]) -> str:

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from analyzers import limits
 from analyzers.base import request_error
-from analyzers.command_line import Parser, parse_bytes
+from analyzers.command_line import Parser
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import parse_bytes
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, Checkpoint, align, parse_reference, repeated_heads, stream_aligned
 from analyzers.errors import LimitExceeded
+from analyzers.formatting import size
 from analyzers.numerics import PairCounts, PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
@@ -24,7 +25,7 @@ from analyzers.update_sparsity.unmatched import unmatched
 from analyzers.update_sparsity.words import notes, statement
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
 
@@ -47,8 +48,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
         comparison = _Comparison(request, sides, device)
         if largest is not None and comparison.nbytes > largest:
             raise LimitExceeded(
-                f"This would read {comparison.nbytes / 1e9:,.1f} GB; the limit here is {largest / 1e9:,.0f} GB. "
-                "Use quick mode, or the command line."
+                f"This would read {size(comparison.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
             )
         found = yield from comparison.count()
         yield from comparison.take_apart(found)

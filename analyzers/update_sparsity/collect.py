@@ -116,7 +116,7 @@ class Collector:
         ]
 
     def intervals(self) -> tuple[dict[str, Interval], list[Interval | None]]:
-        """Shares of the whole with 95 % intervals, by their path in the report, and the sparsity of each tuned checkpoint.
+        """Shares of the whole with 95% intervals, by their path in the report, and the sparsity of each tuned checkpoint.
 
         None of either where everything was read.
         """

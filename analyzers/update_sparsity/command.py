@@ -18,7 +18,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--eta", type=float, default=DEFAULT_ETA, help=f"of the probe |v-w| > eta max(|w|,|v|) (default {DEFAULT_ETA:g})")
     parser.add_argument("--spectral", action="store_true", help="also singular values and subspaces of matrices: minutes, and needs torch")
     add_reading(parser)
-    add_outputs(parser)
+    add_outputs(parser, tensors=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(options)
     items = with_progress(analyze(request, Access(token=True, local=True)), request.tuned[-1])
     reports = [item for item in items if isinstance(item, SparsityReport)]
-    write(options, reports, False, lambda: text.one(reports[0]))
+    write(options, reports, False, lambda: text.one(reports[0]), text.tensors)
     return 0

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from analyzers.formatting import share
+
 SOURCE = "https://arxiv.org/abs/2511.08567"
 _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
 
@@ -26,7 +28,7 @@ class PublishedRow:
 
     def __str__(self) -> str:
         name = "the authors' own" if self.finetuned == "OURS" else self.finetuned
-        return f"{name} ({self.algorithm}, {100 * self.sparsity:.1f} %)"
+        return f"{name} ({self.algorithm}, {share(self.sparsity)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
 Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick mode
-counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95 % interval.
+counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
@@ -72,7 +72,8 @@ class Swallowed(Data):
 class RoleRow(Data):
     """All tensors of one role. sparsity: of all their elements together; mean, std, min, max: of the sparsities of its tensors.
 
-    layers: how many layers have such tensors. update_norm, relative_norm: of the update, and divided by that of the base's values.
+    layers: how many layers have such tensors. probe_sparsity and probe_mean to probe_max: the same by the probe; probe_mean to
+    probe_max are null in reports made before they were added. relative_norm: of the update, divided by that of the base's values.
     """
 
     layers: int
@@ -85,6 +86,10 @@ class RoleRow(Data):
     std: float | None
     min: float | None
     max: float | None
+    probe_mean: float | None = None
+    probe_std: float | None = None
+    probe_min: float | None = None
+    probe_max: float | None = None
     relative_norm: float | None
 
 
@@ -108,7 +113,7 @@ class TensorRow(Data):
     (of a resized embedding the rows both have). changed_rows, changed_columns: shares of the rows (last axis) and columns of a
     matrix, axes before the last taken together, with at least one change; null for vectors and in quick mode. max_update: largest
     |tuned - base|; update_norm: Frobenius norm of tuned - base; relative_norm: divided by that of the base; in quick mode of what
-    was read, all over pairs of finite values.
+    was read, all over pairs of finite values. What is beyond float64 is null, and with update_norm so is relative_norm.
     """
 
     name: str
@@ -134,13 +139,16 @@ class TensorRow(Data):
 
 
 class Summary(Data):
-    """A distribution, of pairs of finite values. Mean, std (of the population) and max are exact but for rounding; percentiles are within
-    1 %.
+    """A distribution, of pairs of finite values.
+
+    Mean, std (of the population) and max are exact but for rounding; percentiles and min are within 1%, and 0 exactly where they are 0.
+    min: null in reports made before it was added.
     """
 
     count: int
     mean: float | None
     std: float | None
+    min: float | None = None
     median: float | None
     p25: float | None
     p50: float | None

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from analyzers.checkpoints import ROLES
 from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
-from analyzers.update_sparsity.statistics import Cell, Pair, cells, finite, weigh_cells
+from analyzers.update_sparsity.statistics import Cell, Pair, cells, weigh_cells
 
 
 def role_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> dict[str, RoleRow]:
@@ -18,8 +18,9 @@ def role_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> dict[str, R
 def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
     whole = weigh_cells(group, weights)
     pairs = [pair for cell in group for pair in cell.pairs]
-    each = [1 - pair.counts.changed / pair.counts.values for pair in pairs if pair.counts.values]
-    mean = math.fsum(each) / len(each) if each else None
+    counts = [pair.counts for pair in pairs if pair.counts.values]
+    mean, std, least, most = _spread([1 - each.changed / each.values for each in counts])
+    probe_mean, probe_std, probe_least, probe_most = _spread([1 - each.probe / each.values for each in counts])
     return RoleRow(
         layers=len({cell.layer for cell in group} - {None}),
         tensors=len(pairs),
@@ -28,11 +29,23 @@ def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
         sparsity=whole.sparsity,
         probe_sparsity=whole.probe_sparsity,
         mean=mean,
-        std=math.sqrt(math.fsum((x - mean) ** 2 for x in each) / len(each)) if mean is not None else None,
-        min=min(each, default=None),
-        max=max(each, default=None),
+        std=std,
+        min=least,
+        max=most,
+        probe_mean=probe_mean,
+        probe_std=probe_std,
+        probe_min=probe_least,
+        probe_max=probe_most,
         relative_norm=whole.relative_norm,
     )
+
+
+def _spread(shares: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
+    """Mean, standard deviation (of the population), smallest and largest; None where there are none."""
+    if not shares:
+        return None, None, None, None
+    mean = math.fsum(shares) / len(shares)
+    return mean, math.sqrt(math.fsum((x - mean) ** 2 for x in shares) / len(shares)), min(shares), max(shares)
 
 
 def layer_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[LayerRow]:
@@ -102,7 +115,7 @@ def _row(group: Sequence[Cell], name: str, tuned_name: str, shape: tuple[int, ..
         swallowed=sum(cell.counts.swallowed for cell in group),
         changed_rows=sum(p.changed_rows for p in places) / rows if rows else None,
         changed_columns=sum(p.changed_columns for p in places) / columns if columns else None,
-        max_update=finite(max(cell.counts.absolute_max for cell in group)) if any_finite else None,
+        max_update=whole.max_update if any_finite else None,
         update_norm=whole.update_norm if any_finite else None,
         relative_norm=whole.relative_norm,
     )

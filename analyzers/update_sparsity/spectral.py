@@ -9,7 +9,7 @@ s() are singular values in falling order, U_k and V_k the left and right singula
   Principal mask: the largest |entries| of U_k S_k V_k^T, the best approximation of W of rank k. Low-magnitude mask: the smallest |W|.
 * stable rank |D|_F^2 / |D|_2^2; effective rank exp(-sum p ln p), p = s(D) / sum s(D) (Roy and Vetterli, EUSIPCO 2007).
 
-k is a tenth of the shorter side, at most 64. Masks take 30 %, as in Shen et al. (arXiv 2606.07082), who use the same measures. Weights
+k is a tenth of the shorter side, at most 64. Masks take 30%, as in Shen et al. (arXiv 2606.07082), who use the same measures. Weights
 stored in bf16 have few magnitudes, so that many elements tie at the edge of a mask: those count in part, by what is left for them.
 
 Singular values are square roots of eigenvalues of the smaller of W W^T and W^T W, in float64 throughout: exact to sqrt(2^-52), 1.5e-8,

@@ -12,6 +12,7 @@ from math import prod
 
 from analyzers.checkpoints import Tensor
 from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
+from analyzers.numerics.histogram import FP64_LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Counts and sums of several pairs, each multiplied by how many elements one that was read stands for."""
+    """Counts and sums of several pairs, each multiplied by how many elements one that was read stands for.
+
+    largest: of |tuned - base|, where `FP64_LARGEST` stands for all that is beyond it.
+    """
 
     values: Fraction | int
     changed: Fraction | int
@@ -64,13 +68,14 @@ class Weighed:
     differ: Fraction | int
     update_square: Fraction
     base_square: Fraction
+    largest: float
 
     def times(self, weight: Fraction) -> "Weighed":
         """Each of them stands for ``weight`` elements."""
         if weight == 1:  # where everything was read: most often, and fractions take their time
             return self
         values, changed, probe, differ = (weight * each for each in (self.values, self.changed, self.probe, self.differ))
-        return Weighed(values, changed, probe, differ, weight * self.update_square, weight * self.base_square)
+        return Weighed(values, changed, probe, differ, weight * self.update_square, weight * self.base_square, self.largest)
 
     def plus(self, other: "Weighed") -> "Weighed":
         """Both together."""
@@ -81,6 +86,7 @@ class Weighed:
             self.differ + other.differ,
             self.update_square + other.update_square,
             self.base_square + other.base_square,
+            max(self.largest, other.largest),
         )
 
     @property
@@ -105,13 +111,20 @@ class Weighed:
 
     @property
     def update_norm(self) -> float | None:
-        """Frobenius norm of the update, over pairs of finite values."""
-        return finite(sqrt_of(self.update_square)) if self.values else None
+        """Frobenius norm of the update, over pairs of finite values; None where float64 cannot hold it, or one of the updates."""
+        return finite(sqrt_of(self.update_square)) if self.values and self.max_update is not None else None
+
+    @property
+    def max_update(self) -> float | None:
+        """The largest |tuned - base|, over pairs of finite values; None from the largest float64 on, which stands for more."""
+        return self.largest if self.largest < FP64_LARGEST else None
 
     @property
     def relative_norm(self) -> float | None:
-        """The same divided by that of the base's values."""
-        return finite(sqrt_of(self.update_square / self.base_square)) if self.base_square else None
+        """The same divided by that of the base's values; None with `update_norm`."""
+        if not self.base_square or self.update_norm is None:
+            return None
+        return finite(sqrt_of(self.update_square / self.base_square))
 
 
 @dataclass(slots=True)
@@ -149,9 +162,9 @@ def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Fraction])
     strata: dict[int, PairCounts] = {}
     for stratum, each in counts:
         strata.setdefault(stratum, PairCounts()).add(each)
-    total = Weighed(0, 0, 0, 0, Fraction(0), Fraction(0))
+    total = Weighed(0, 0, 0, 0, Fraction(0), Fraction(0), 0.0)
     for number, (stratum, c) in enumerate(strata.items()):
-        one = Weighed(c.values, c.changed, c.probe, c.differ, c.update_square, c.base_square).times(weights[stratum])
+        one = Weighed(c.values, c.changed, c.probe, c.differ, c.update_square, c.base_square, c.absolute_max).times(weights[stratum])
         total = total.plus(one) if number else one
     return total
 

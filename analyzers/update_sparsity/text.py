@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from analyzers.terminal import clean, columns, number, percent, plural, printable, size
+from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
+from analyzers.terminal import clean, columns, printable
 from analyzers.update_sparsity.report import SparsityReport
-from analyzers.update_sparsity.words import percentage
 
 # Entries of each list of what was not compared that are shown.
 _SHOWN = 5
@@ -13,8 +13,8 @@ _SHOWN = 5
 def one(report: SparsityReport) -> str:
     """The headline with what it means, then roles, magnitudes, what was not compared, the trajectory and notes."""
     interval = report.interval
-    shown = "-" if report.sparsity is None else percentage(report.sparsity)
-    between = f" ({percentage(interval.low)} to {percentage(interval.high)} with 95 % confidence)" if interval else ""
+    shown = share(report.sparsity)
+    between = f" ({share(interval.low)} to {share(interval.high)} with 95% confidence)" if interval else ""
     total = report.base.bytes + sum(side.bytes for side in report.tuned)
     read = f"read {size(report.bytes_read)} of {size(total)} in {report.timing.seconds:.2g} s"
     lines = [
@@ -35,54 +35,70 @@ def one(report: SparsityReport) -> str:
     return clean("\n".join([*lines, f"report {report.id}"]))
 
 
+def tensors(report: SparsityReport) -> list[str]:
+    """One line per pair of tensors, also where the report aggregates them."""
+    rows: list[tuple[str, ...]] = [
+        ("Tensor", "Dtype", "Shape", "Changed", "Sparsity", "Probe", "Lost", "Rows", "Columns", "Largest update", "|D|", "|D|/|W|")
+    ]
+    rows += [
+        (
+            printable(row.name if row.name == row.tuned_name else f"{row.name} -> {row.tuned_name}"),
+            printable(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} -> {row.tuned_dtype}"),
+            shape(row.shape),
+            f"{row.num_changed:,}" if row.values_read else "not read",
+            *map(share, (row.sparsity, row.probe_sparsity)),
+            f"{row.swallowed:,}" if row.values_read else NOTHING,
+            *map(share, (row.changed_rows, row.changed_columns)),
+            *map(magnitude, (row.max_update, row.update_norm, row.relative_norm)),
+        )
+        for row in report.full_rows()
+    ]
+    return columns(rows, right=tuple(range(3, 12)))
+
+
 def _counts(report: SparsityReport) -> list[str]:
     seen = "" if report.values_compared == report.total_parameters else f", of which {plural(report.values_compared, 'was', 'were')} read"
-    swallowed = percent(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"
+    swallowed = share(report.swallowed.share) if report.swallowed.meaningful else "not meaningful between different dtypes"
     return columns(
         [
             ("Compared", f"{plural(report.total_parameters, 'parameter')}{seen}"),
-            ("Changed in bf16", f"{report.num_changed:,} ({percent(report.update_fraction)})"),
-            ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {percent(report.probe.sparsity)} (eta {report.eta:g})"),
+            ("Changed in bf16", f"{report.num_changed:,} ({share(report.update_fraction)})"),
+            ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (eta {report.eta:g})"),
             ("Swallowed by bf16", f"{report.swallowed.count:,} ({swallowed})"),
         ]
     )
 
 
 def _roles(report: SparsityReport) -> list[str]:
-    rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "Sparsity", "Mean", "Std", "Min", "Max", "Probe", "|D|/|W|")]
-    rows += [
-        (
-            role,
-            f"{row.layers:,}",
-            f"{row.tensors:,}",
-            f"{row.parameters:,}",
-            *(percent(share) for share in (row.sparsity, row.mean, row.std, row.min, row.max, row.probe_sparsity)),
-            number(row.relative_norm),
-        )
-        for role, row in report.roles.items()
-    ]
-    return columns(rows, right=tuple(range(1, 11)))
+    """Two lines per role, of what changed in bf16 and by the probe: the sparsity of all its values, and how that of its tensors varies."""
+    rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "|D|/|W|", "", "Sparsity", "Mean", "Std", "Min", "Max")]
+    for role, row in report.roles.items():
+        facts = (role, f"{row.layers:,}", f"{row.tensors:,}", f"{row.parameters:,}", magnitude(row.relative_norm))
+        rows.append((*facts, "bf16", *map(share, (row.sparsity, row.mean, row.std, row.min, row.max))))
+        by_probe = row.probe_sparsity, row.probe_mean, row.probe_std, row.probe_min, row.probe_max
+        rows.append((*("" for _ in facts), "probe", *map(share, by_probe)))
+    return columns(rows, right=(1, 2, 3, 4, 6, 7, 8, 9, 10))
 
 
 def _magnitudes(report: SparsityReport) -> list[str]:
     sizes = report.magnitudes
-    rows: list[tuple[str, ...]] = [("Update", "Mean", "Std", "25 %", "50 %", "75 %", "90 %", "99 %", "Max")]
+    rows: list[tuple[str, ...]] = [("Update", "Mean", "Std", "Min", "25%", "50%", "75%", "90%", "99%", "Max")]
     for name, each in (
         ("|v-w|", sizes.absolute),
         ("|v-w|, changed", sizes.absolute.changed_only),
         ("|v-w|/max(|w|,|v|)", sizes.relative),
         ("the same, changed", sizes.relative.changed_only),
     ):
-        rows.append((name, *map(number, (each.mean, each.std, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
+        rows.append((name, *map(magnitude, (each.mean, each.std, each.min, each.p25, each.p50, each.p75, each.p90, each.p99, each.max))))
     changed = sizes.relative.changed_only
-    tops = ", ".join(f"{percent(each.energy)} in the largest {100 * each.top:g} %" for each in report.energy)
+    tops = ", ".join(f"{share(each.energy)} in the largest {share(each.top)}" for each in report.energy)
     steps = ", ".join(
         f"{each.low if each.low == each.high else f'{each.low}-{each.high}'}: {each.count:,}" for each in report.ulp_histogram if each.count
     )
     return [
-        *columns(rows, right=tuple(range(1, 9))),
-        f"Of the changed ones {percent(changed.below_2_minus_8)} by less than 2^-8 of their size, "
-        f"{percent(changed.below_2_minus_7)} by less than 2^-7",
+        *columns(rows, right=tuple(range(1, 10))),
+        f"Of the changed ones {share(changed.below_2_minus_8)} by less than 2^-8 of their size, "
+        f"{share(changed.below_2_minus_7)} by less than 2^-7",
         f"Energy of the update: {tops}",
         f"Steps of bf16 between the values: {steps}",
     ]
@@ -102,11 +118,11 @@ def _trajectory(report: SparsityReport) -> Iterator[str]:
             (
                 f"{i + 1}",
                 f"{row.ref} @ {row.commit[:12]}",
-                *map(percent, (row.sparsity, row.probe.sparsity, row.swallowed.share)),
-                number(row.relative_norm),
-                percent(row.step.sparsity),
-                number(shared.jaccard if shared else None),
-                number(shared.independent if shared else None),
+                *map(share, (row.sparsity, row.probe.sparsity, row.swallowed.share)),
+                magnitude(row.relative_norm),
+                share(row.step.sparsity),
+                magnitude(shared.jaccard if shared else None),
+                magnitude(shared.independent if shared else None),
             )
         )
     yield from columns(rows, right=(0, 2, 3, 4, 5, 6, 7, 8))
@@ -121,7 +137,7 @@ def _spectral(report: SparsityReport) -> Iterator[str]:
     for each in report.spectral:
         measures = each.stable_rank, each.effective_rank, each.nss, each.largest_angle_left, each.largest_angle_right
         overlaps = each.principal_overlap, each.low_magnitude_overlap, each.mask_share
-        rows.append((printable(each.name), str(each.k), *map(number, measures), *map(percent, overlaps)))
+        rows.append((printable(each.name), str(each.k), *map(magnitude, measures), *map(share, overlaps)))
     yield from columns(rows, right=tuple(range(1, 10)))
 
 
@@ -130,12 +146,8 @@ def _unmatched(report: SparsityReport) -> Iterator[str]:
     for what, names in (
         ("Only in the base", [tensor.name for tensor in found.missing]),
         ("Only in the tuned checkpoint", [tensor.name for tensor in found.extra]),
-        ("Of another shape", [f"{each.name} {_shape(each.shape)} and {_shape(each.tuned_shape)}" for each in found.misshapen]),
+        ("Of another shape", [f"{each.name} {shape(each.shape)} and {shape(each.tuned_shape)}" for each in found.misshapen]),
         ("No plain floats", [tensor.name for tensor in found.integers]),
     ):
         if names:
             yield f"{what}: {', '.join(map(printable, names[:_SHOWN]))}{', ...' if len(names) > _SHOWN else ''}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -1,26 +1,18 @@
 """What the numbers mean: the headline in one sentence, and what a reader must know."""
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from analyzers import limits
 from analyzers.base import Interval
 from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
-from analyzers.terminal import plural
-from analyzers.update_sparsity.statistics import Pair
+from analyzers.update_sparsity.statistics import Pair, weigh
 from analyzers.update_sparsity.unmatched import unmatched_notes
 
 # Below this a checkpoint's parameters are said not to have been compared in part, in the headline too.
 _NEARLY_ALL = 0.999
-
-
-def percentage(share: float) -> str:
-    """``share`` in per cent, with digits enough that neither it nor what is left of it reads as nothing unless it is nothing."""
-    rest = min(share, 1 - share)
-    if rest <= 0:
-        return f"{100 * share:.0f} %"
-    exponent = int(f"{100 * rest:.1e}".partition("e")[2])
-    return f"{100 * share:.{min(max(1, 1 - exponent), 12)}f} %"
 
 
 def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, coverage: float) -> str:
@@ -32,7 +24,7 @@ def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: 
     said = _headline(same, counts, sparsity, interval)
     if coverage >= _NEARLY_ALL:
         return said
-    return f"{said} This is said of {percentage(coverage)} of the base's parameters: the rest has no counterpart that can be compared."
+    return f"{said} This is said of {share(coverage)} of the base's parameters: the rest has no counterpart that can be compared."
 
 
 def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
@@ -49,12 +41,12 @@ def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: 
         return f"Not one of the {n} weights compared differs."
     if counts.changed == 0:
         return (
-            f"Not one of the {n} weights changed in bf16, though {percentage(counts.differ / counts.values)} differ as stored: "
+            f"Not one of the {n} weights changed in bf16, though {share(counts.differ / counts.values)} differ as stored: "
             "every update is too small for bf16 to see."
         )
     if counts.changed == counts.values:
         return f"Every one of the {n} weights changed in bf16."
-    return f"{percentage(sparsity)} of the weights are, in bf16, what they were: this fine-tune changed {percentage(1 - sparsity)} of them."
+    return f"{share(sparsity)} of the weights are, in bf16, what they were: this fine-tune changed {share(1 - sparsity)} of them."
 
 
 def _one(counts: PairCounts) -> str:
@@ -69,13 +61,13 @@ def _sampled(counts: PairCounts, interval: Interval) -> str:
     if counts.changed == 0:
         seen = "differs" if counts.differ == 0 else "changed in bf16"
         read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"Not one of the {n} weights read {seen}"
-        return f"{read}: with 95 % confidence at least {percentage(interval.low)} of all weights are, in bf16, what they were."
+        return f"{read}: with 95% confidence at least {share(interval.low)} of all weights are, in bf16, what they were."
     if counts.changed == counts.values:
         read = "The one weight read" if counts.values == 1 else f"Every one of the {n} weights read"
-        return f"{read} changed in bf16: with 95 % confidence at most {percentage(interval.high)} of all weights are what they were."
+        return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are what they were."
     return (
-        f"About {percentage(interval.estimate)} of the weights are, in bf16, what they were (95 % interval: {percentage(interval.low)} to "
-        f"{percentage(interval.high)}): this fine-tune changed about {percentage(1 - interval.estimate)} of them."
+        f"About {share(interval.estimate)} of the weights are, in bf16, what they were (95% interval: {share(interval.low)} to "
+        f"{share(interval.high)}): this fine-tune changed about {share(1 - interval.estimate)} of them."
     )
 
 
@@ -94,7 +86,7 @@ def notes(
     if not exact:
         yield (
             "Quick mode read a sample, the same places on every side: counts, magnitudes and norms are what was seen in it, shares are "
-            "estimates with 95 % intervals. Changed rows and columns need exact mode."
+            "estimates with 95% intervals. Changed rows and columns need exact mode."
         )
     yield from unmatched_notes(alignment.unmatched[-1])
     for name, found in zip(names[1:-1], alignment.unmatched[:-1], strict=True):
@@ -110,6 +102,11 @@ def notes(
     if counts.nonfinite:
         have = plural(counts.nonfinite, "pair has", "pairs have")
         yield f"{have} a NaN or an infinity on either side: such pairs count as changed or not, and have no magnitude."
+    if counts.values > counts.nonfinite and weigh([(0, counts)], [Fraction(1)]).update_norm is None:
+        yield (
+            "The update's norm is beyond the range of float64 (1.8e308), of some tensors or of all together: such norms and relative "
+            "norms are left out, and a single update beyond that range counts as the largest float64."
+        )
     if left_out:
         yield (
             f"Singular values and subspaces: {plural(left_out, 'more matrix was', 'more matrices were')} not taken apart (at most "

@@ -9,6 +9,7 @@ from gradio.events import api
 from analyzers.errors import InvalidRequest
 from components.api.answers import one_sentence
 from components.api.arguments import flag_of, number_of, text_of
+from components.api.filters import check_filters
 from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses
@@ -168,6 +169,8 @@ def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **field
             raise InvalidRequest(f"page must be a whole number from 1 to {LAST_PAGE:,}.")
         asked |= {"sort": text_of("sort", sort), "descending": flag_of("descending", descending, True)}
         query = Query.of(text=text_of("text", text).strip(), page=int(number), **asked)
-        found: Any = getattr(our_library(), kind)(query)
+        ours = our_library()
+        check_filters(ours, ((name, value) for name, value in fields.items() if isinstance(value, str)))
+        found: Any = getattr(ours, kind)(query)
         answer: dict[str, Any] = found.model_dump(mode="json")
         return answer

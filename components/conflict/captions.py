@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 DOMINANCE = "Each sample's part of the sum of squared whole gradients, in percent. The line is an equal part for all."
 PUBLISHED = (
-    "The one published run of this measurement: Llama-2-7b with a top-k FFN in its last layer (12.5 % by gate), 50 samples of Alpaca. "
+    "The one published run of this measurement: Llama-2-7b with a top-k FFN in its last layer (12.5% by gate), 50 samples of Alpaca. "
     "By the historic definition each sample is paired with itself too, which never conflicts."
 )
 
@@ -20,7 +20,7 @@ def rates(report: "ConflictReport") -> str:
     gamma = report.request.gamma
     conflict = f"have a cosine below {gamma:g}" if gamma else "point in opposite directions"
     return (
-        f"In how many percent of the pairs of samples the gradients of the same {unit(report)} {conflict}, by layer, with 95 % intervals "
+        f"In how many percent of the pairs of samples the gradients of the same {unit(report)} {conflict}, by layer, with 95% intervals "
         "over samples."
     )
 
@@ -47,7 +47,7 @@ def deciles(report: "ConflictReport") -> str:
     """What stands above the deciles."""
     return (
         "Neurons of each layer by how active they are on one half of the samples, and the conflict between the samples of the other half, "
-        "with 95 % intervals. Decile 10 has the most active."
+        "with 95% intervals. Decile 10 has the most active."
     )
 
 

@@ -63,7 +63,7 @@ def _gradients() -> list[Any]:
     with gr.Column(visible=False, elem_classes="m-flush") as topk_fields:
         with gr.Row():
             topk = gr.Textbox(
-                label="k, as a share of the width", placeholder="12.5 %", info="Of its neurons a token keeps.", elem_id="m-topk"
+                label="k, as a share of the width", placeholder="12.5%", info="Of its neurons a token keeps.", elem_id="m-topk"
             )
             layers = gr.Textbox(
                 label="In layers", placeholder="last", info="last, all, a number, or a range such as 8-15.", elem_id="m-layers"
@@ -71,7 +71,7 @@ def _gradients() -> list[Any]:
             share = gr.Textbox(
                 label="Or as few as hold",
                 info="This share of the sum of |score|, in place of k.",
-                placeholder="90 %",
+                placeholder="90%",
                 elem_id="m-share-of-sum",
             )
         select = gr.Radio(_SCORES, value="gate", label="The first by", info="The score of a neuron, largest first.", elem_id="m-select")

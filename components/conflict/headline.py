@@ -103,7 +103,7 @@ def _topk(report: "ConflictReport") -> str:
     body = f"{kept}Conflict rate {numbers.share(original)} with the original FFN, {numbers.share(report.model.conflict_rate)} with top-k."
     interval, how = model.interval, FACT
     if interval is not None:
-        body += f" 95 % interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
+        body += f" 95% interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
         how = tag("undecided", "no clear difference") if interval.low <= 0 <= interval.high else ESTIMATE
     return answer("Top-k against original", points(model.conflict_rate), how, body)
 

@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("FFN", 112, False),
     Column("Block", 80, False),
     Column("Conflict", 92, True),
-    Column("95 % interval", 150, True),
+    Column("95% interval", 150, True),
     Column("Left open by arithmetic", 186, True),
     Column("Similarity", 98, True),
     Column("Mean cosine", 112, True),

@@ -21,7 +21,7 @@ default), the share with cos(g<sub>s</sub>, g<sub>r</sub>) &lt; &#947;, over all
 same pairs: 1 for equal lengths (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
 <b>Historic rate</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
 href="{SOURCE}">published run</a> counts: it never exceeds 1 &#8722; 1/S.</p>
-<p><b>Intervals</b> are 95 %, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
+<p><b>Intervals</b> are 95%, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
 would count a sample's pairs with itself.</p>
 <h2 id="undecided">What the arithmetic leaves open</h2>
 <p>Cosines near &#947; have a sign that rounding can turn. Beside a rate stands the range from the share below &#947; &#8722; &#964; to the
@@ -55,7 +55,7 @@ _TOPK = f"""
 <h2 id="topk">A top-k FFN</h2>
 <p>Each token keeps the k neurons with the largest score (the activated gate, up, |up|, their product or its magnitude), or as few as hold
 a share of the sum of |score|; the others are 0, forward and backward, in the layers chosen. The original FFN runs on the same samples, and
-the interval of the difference is that of the paired jackknife. The published run is of Llama-2-7b with k = 12.5 % by gate in the last of
+the interval of the difference is that of the paired jackknife. The published run is of Llama-2-7b with k = 12.5% by gate in the last of
 its 32 layers on 50 samples of Alpaca: the layers below it see the same forward pass and another gradient.</p>
 <h2 id="conflict-limits">What is run</h2>
 <p>Models with safetensors weights and a causal language modelling head of a known family: Llama, Qwen, Mistral, Gemma, OLMo, Phi, GPT-2,

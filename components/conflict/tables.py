@@ -31,7 +31,7 @@ def differences(report: "ConflictReport") -> str:
         )
         for row in report.differences
     ]
-    titles = ("", "Top-k", "Original", "Difference", "95 % interval", "Similarity")
+    titles = ("", "Top-k", "Original", "Difference", "95% interval", "Similarity")
     return table(titles, rows, frozenset(range(1, 6)), "Conflict rate: top-k less original", stacked=True)
 
 
@@ -66,7 +66,7 @@ def deciles(report: "ConflictReport") -> str:
         for name, found in sides(report)
         for row in found.deciles
     ]
-    titles = ("Activation", "Neurons", "Mean |activation|", "Conflict", "95 % interval", "Similarity")
+    titles = ("Activation", "Neurons", "Mean |activation|", "Conflict", "95% interval", "Similarity")
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
 
 
@@ -77,7 +77,7 @@ def weights(report: "ConflictReport") -> str:
         if found.weights is not None:
             rows.append((f"Model{_of(report, name)}", *_weights(found.weights)))
             rows += [(f"Layer {row.layer}{_of(report, name)}", *_weights(row)) for row in found.weights.layers]
-    titles = ("", "Weights", "Opposite signs", "Agreement", "Signal to noise", "Without a signal", "Median weight", "90 % below")
+    titles = ("", "Weights", "Opposite signs", "Agreement", "Signal to noise", "Without a signal", "Median weight", "90% below")
     return table(titles, rows, frozenset(range(1, 8)), stacked=True) if rows else ""
 
 

@@ -30,7 +30,7 @@ def at_head(report: "ExitReport") -> str:
     inputs = report.inputs
     return (
         f"Cosine of each signal with the exact gradient, over {numbers.plural(inputs.measured, 'token')}: how often each occurs, and "
-        "below, from tick to tick, 80 % of them, with the median (full) and the mean (hollow). 1 is backpropagation, 0 is chance."
+        "below, from tick to tick, 80% of them, with the median (full) and the mean (hollow). 1 is backpropagation, 0 is chance."
         f"{random_codes(report)}"
     )
 

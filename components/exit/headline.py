@@ -51,7 +51,7 @@ def _closest(report: "ExitReport") -> str:
     name, best = max((free or found).items(), key=lambda each: each[1].mean)
     given = settings(report, name)
     body = (
-        f"Mean cosine {cosine(best.mean)} with the exact gradient, {spread(best)} in 80 % of tokens"
+        f"Mean cosine {cosine(best.mean)} with the exact gradient, {spread(best)} in 80% of tokens"
         f"{f', with {given}' if given != numbers.NOTHING else ''}."
     )
     return answer("Closest without backpropagation" if free else "Closest ceiling", name, FACT, body)
@@ -97,7 +97,7 @@ def _trained(report: "ExitReport") -> str:
         f"So much of what exact backpropagation brings a small trunk (loss {frozen.final_loss:.2f} to {exact.final_loss:.2f}) is kept "
         f"under {name}, the best of the signals without it."
     )
-    return answer("A small trunk learns", f"{100 * share:.0f} %", FACT, body if share > 0 else f"{body} Below 0 it is worse than none.")
+    return answer("A small trunk learns", f"{100 * share:.0f}%", FACT, body if share > 0 else f"{body} Below 0 it is worse than none.")
 
 
 def _cheapest(report: "ExitReport") -> str:

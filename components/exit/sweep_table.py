@@ -17,7 +17,7 @@ _COLUMNS = (
     Column("Value", 78, True),
     Column("Seed", 70, True),
     Column("Mean cosine", 112, True),
-    Column("80 % of tokens", 146, True),
+    Column("80% of tokens", 146, True),
     Column("Of all at once", 118, True),
     Column("Norm ratio", 100, True),
     Column("Best scale", 100, True),

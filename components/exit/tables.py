@@ -25,7 +25,7 @@ def signals(report: "ExitReport") -> str:
     titles = (
         "Signal",
         "Mean cosine",
-        "80 % of tokens",
+        "80% of tokens",
         "Of all at once",
         "Norm ratio",
         "Best scale",
@@ -89,7 +89,7 @@ def training(report: "ExitReport") -> str:
     """A row for each signal: losses over all rows, what is kept of what exact backpropagation brings, and the cosine at the end."""
     rows = []
     for row in report.training:
-        kept = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f} %"
+        kept = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f}%"
         last = row.cosines[-1] if row.cosines else None
         rows.append((row.method, _three(row.first_loss), _three(row.final_loss), kept, cosine(last)))
     titles = ("Signal", "Loss before", "Loss after", "Kept", "Cosine at the end")
@@ -124,7 +124,7 @@ def _split(share: float | None) -> tuple[str, str]:
     if share is None:
         return numbers.NOTHING, numbers.NOTHING
     along = round(share, 12)
-    return numbers.share(along), f"> {100 * _NEARLY:g} %" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
+    return numbers.share(along), f"> {100 * _NEARLY:g}%" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
 
 
 def _number(write: Callable[[float], str]) -> Callable[[float | None], str]:

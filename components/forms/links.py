@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Request, WeightsRequest, request_error
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import parse_bytes
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 SHOWN = 60
 Query = Sequence[tuple[str, str]]
 _Request = TypeVar("_Request", bound=Request)
@@ -37,7 +37,7 @@ class Reading:
         """As fields of a `WeightsRequest`. Raises InvalidRequest for a budget or a seed that is no number."""
         return {
             "mode": self.mode,
-            "budget": _budget(self.budget) if self.mode != "exact" else limits.DEFAULT_BUDGET_BYTES,
+            "budget": parse_bytes(self.budget) if self.budget.strip() and self.mode != "exact" else limits.DEFAULT_BUDGET_BYTES,
             "include": self.include or None,
             "exclude": self.exclude or None,
             "subfolder": self.subfolder.strip() or None,
@@ -104,24 +104,6 @@ def command_line(words: Sequence[str], request: WeightsRequest) -> str:
 def pinned(checkpoint: CheckpointFacts) -> str:
     """The reference with its commit; a sample has none."""
     return checkpoint.ref if checkpoint.ref.startswith("sample:") else f"{checkpoint.ref}@{checkpoint.commit}"
-
-
-def _budget(text: str) -> int:
-    """Bytes from text such as ``64MB``, ``1.5 GB`` or ``2000000``; the default for nothing. Raises InvalidRequest."""
-    plain = text.strip().lower().replace(",", "").replace("_", "")
-    if not plain:
-        return limits.DEFAULT_BUDGET_BYTES
-    number = plain.rstrip("bgikm ").strip()
-    unit = plain[len(number) :].strip()
-    try:
-        value = float(number) if len(number) <= 20 and not number.isalpha() else None
-        return int(value * _UNITS[unit]) if value is not None else _not_a_budget(text)
-    except (ValueError, KeyError, OverflowError):
-        return _not_a_budget(text)
-
-
-def _not_a_budget(text: str) -> int:
-    raise InvalidRequest(f"{text[:SHOWN]!r} is not an amount of bytes: write the budget as 64MB, 1.5GB or a plain number.")
 
 
 def _whole(text: str) -> int:

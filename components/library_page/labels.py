@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from analyzers.formatting import day
 from components.library import Consensus, Label, LabelRow, Library
 from components.site import addresses
 from components.text import numbers
 from components.text.markup import cited, head, tag
-from components.text.numbers import day
 from components.text.plain_text import html
 
 _QUOTE = 2_000

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, ResultRow
 from components.library_page.labels import contributor, evidence, state
 from components.site import addresses
 from components.text import numbers
 from components.text.markup import tag
-from components.text.numbers import day
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"

@@ -2,11 +2,11 @@
 
 import gradio as gr
 
+from analyzers.formatting import count, plural
 from components.library import Counts, LibraryState
 from components.site import archive
 from components.site.exports import FORMS, KINDS
 from components.text.markup import notes
-from components.text.numbers import count, plural
 from components.text.plain_text import html
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}

@@ -81,7 +81,7 @@ frequencies, running statistics) are listed and left out of everything.</p>
 <h2 id="quick">Quick and exact mode</h2>
 <p>Exact mode reads every byte. Quick mode reads a seeded sample: one-dimensional tensors whole, larger ones in blocks at random places.
 Counts and extremes are then those of the values read, so the largest weight is at least what is shown. Shares are estimates for the whole
-checkpoint with a 95 % interval: the blocks are the independent units, their variance says how many independent values would tell as much,
+checkpoint with a 95% interval: the blocks are the independent units, their variance says how many independent values would tell as much,
 and the bounds are Wilson's for that many. The bounds are never closer than what a kind of block that none of B blocks was of could add
 (3/B). A lineage proof in quick mode is one about the values read.</p>
 """
@@ -152,12 +152,12 @@ def _coverage() -> str:
     models: dict[str, dict[str, dict[str, float]]] = measured["models"]
     rows = []
     for key, meaning in measured["properties"].items():
-        covered = [f"{outcomes[key]['covered_percent']:.1f} %" if key in outcomes else numbers.NOTHING for outcomes in models.values()]
+        covered = [f"{outcomes[key]['covered_percent']:.1f}%" if key in outcomes else numbers.NOTHING for outcomes in models.values()]
         rows.append((meaning, *covered))
     head = ("What has the property", *(name.replace("-", " ") for name in models))
     said = (
         f"How often the intervals held the exact share, measured over {measured['seeds']} seeds at a budget of "
-        f"{numbers.size(measured['budget_bytes'])} and {measured['requests']:,} range requests. 95 % is promised; "
+        f"{numbers.size(measured['budget_bytes'])} and {measured['requests']:,} range requests. 95% is promised; "
         "rare dense clusters are the hard case."
     )
     return f"<p>{escape(said)}</p>{_card(table(head, rows, frozenset(range(1, len(head)))))}"

@@ -32,7 +32,7 @@ def representable(report: DtypeReport) -> str:
 
 
 def _whether(intervals: Mapping[str, Interval]) -> str:
-    return " (of the whole checkpoint, with 95 % intervals)" if intervals else ""
+    return " (of the whole checkpoint, with 95% intervals)" if intervals else ""
 
 
 def _bounds(interval: Interval | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labels import labelled_extremes
 from analyzers.dtype_detection.rule import PUBLISHED, rule
-from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, text
+from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, log_axis, text
 from components.text import numbers, plain_text
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     spans = {"x": (low_x, high_x), "y": (low_y, high_y)}
     _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", points, spans)
     _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", points, spans)
-    figure.update_xaxes(title="largest tensor norm", type="log", range=[low_x, high_x], tickvals=_ticks(low_x, high_x), showgrid=False)
-    figure.update_yaxes(title="largest magnitude", type="log", range=[low_y, high_y], tickvals=_ticks(low_y, high_y))
-    for update, low, high in ((figure.update_xaxes, low_x, high_x), (figure.update_yaxes, low_y, high_y)):
-        update(ticktext=[numbers.power(round(math.log10(tick)), 10) for tick in _ticks(low, high)])
+    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x), showgrid=False)
+    figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
     figure.update_layout(
         showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
     )
@@ -194,8 +192,3 @@ def _limit(
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:
     return math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)) + 0.3)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    step = max(1, math.ceil((high - low) / 7))
-    return [10.0**exponent for exponent in range(math.ceil(low), math.floor(high) + 1, step)]

@@ -47,7 +47,7 @@ def reliability(evaluation: "Evaluation") -> "Figure":
             [numbers.share(each.low), numbers.share(each.high), numbers.plural(each.predictions, "prediction"), numbers.share(each.share)]
             for each in bins
         ],
-        hovertemplate="%{customdata[2]} from %{customdata[0]} to %{customdata[1]}<br>mean %{x:.3g} %<br>came true: %{customdata[3]}"
+        hovertemplate="%{customdata[2]} from %{customdata[0]} to %{customdata[1]}<br>mean %{x:.3g}%<br>came true: %{customdata[3]}"
         "<extra></extra>",
     )
     figure = Figure([diagonal, points], style.layout(380))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.numerics import BF16, FP8_E4M3, FP16
-from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, text, threshold
+from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, log_axis, text, threshold
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def spectrum(report: DtypeReport) -> "Figure":
         customdata=[
             [numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)
         ],
-        hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g} %<extra></extra>",
+        hovertemplate="from %{customdata[0]} to %{customdata[1]}<br>%{customdata[2]} values<br>%{y:.4g}%<extra></extra>",
     )
     low, high = _range(report)
     drawn = marks(report)
@@ -134,10 +134,7 @@ def layers(report: DtypeReport) -> "Figure":
     figure.update_xaxes(title="layer", tickvals=ticks, ticktext=[_OUTSIDE if tick < 0 else str(tick) for tick in ticks], showgrid=False)
     figure.update_yaxes(
         title="largest magnitude",
-        type="log",
-        exponentformat="power",
-        dtick=math.ceil((high - low) / 10),
-        range=[low, high],
+        **log_axis(low, high),
     )
     figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
     return figure

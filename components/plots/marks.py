@@ -5,13 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from components.plots.style import COLOURS, DASHES, MARKERS
+from components.plots.style import COLOURS, DASHES, MARKERS, log_axis
 
 # Empty room beyond the smallest and the largest value, and how far within it marks of values that have no place stand; both as factors.
 _ROOM = 1.6
 _INSIDE = 1.12
-# As many have room on a narrow screen.
-_TICKS = 6
 _NONE = (1e-3, 1.0)
 
 
@@ -40,28 +38,9 @@ class LogAxis:
         """Where marks of what has no place on the axis stand."""
         return self.low * _INSIDE, self.high / _INSIDE
 
-    def ticks(self) -> list[float]:
-        """Round numbers, at most `_TICKS`: 1, 2, 5 of each power of ten, or fewer of these."""
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        scarcer = [((1, 2, 5), 1), ((1, 3), 1), *(((1,), every) for every in range(1, last - first + 1))]
-        found: list[float] = []
-        for steps, every in scarcer:
-            each = (step * 10.0**power for power in range(first, last + 1) if power % every == 0 for step in steps)
-            found = [tick for tick in each if self.low <= tick <= self.high]
-            if len(found) <= _TICKS:
-                break
-        return found
-
     def settings(self) -> dict[str, Any]:
         """Of Plotly."""
-        ticks = self.ticks()
-        return {
-            "type": "log",
-            "range": [math.log10(self.low), math.log10(self.high)],
-            "tickangle": 0,
-            "tickvals": ticks,
-            "ticktext": [f"{tick:.0e}".replace("e-0", "e-") if tick < 1e-3 else f"{tick:g}" for tick in ticks],
-        }
+        return log_axis(math.log10(self.low), math.log10(self.high)) | {"tickangle": 0}
 
 
 def shortened(name: str, longest: int) -> str:

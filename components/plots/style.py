@@ -42,6 +42,15 @@ def layout(height: int) -> dict[str, object]:
     }
 
 
+def log_axis(low: float, high: float) -> dict[str, object]:
+    """Settings of a logarithmic axis from 10^low to 10^high; Plotly chooses the ticks, as many as have room on a narrow screen.
+
+    Over one to three decades its own choice is nine ticks to each: "D2" asks for 1, 2 and 5.
+    """
+    ticks = {"dtick": "D2"} if 0.7 < high - low < 3 else {"nticks": 7}
+    return {"type": "log", "range": [low, high], "exponentformat": "power", **ticks}
+
+
 def threshold(figure: "Figure", x: float, height: float, name: str, right: bool) -> None:
     """A vertical line at ``x`` to the share ``height`` of the figure, its name (plain text of ours) at the top, right or left of it."""
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
@@ -67,4 +76,4 @@ def text(words: str) -> str:
 
 def exactly(share: float | None) -> str:
     """A share as hovering tells it: in percent, with six digits."""
-    return numbers.NOTHING if share is None else f"{100 * share:.6g} %"
+    return numbers.NOTHING if share is None else f"{100 * share:.6g}%"

@@ -61,7 +61,7 @@ def _worst_layer(report: "PrecisionReport") -> str:
         return cannot_tell("Worst layer", "No variant gave finite hidden states in every layer.")
     best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     low, high = f"{100 * found[best]:.2g}", f"{100 * found[worst]:.2g}"
-    between, which = (f"{high} %", f"of {best}") if best == worst else (f"{low} to {high} %", f"from {best} to {worst}")
+    between, which = (f"{high}%", f"of {best}") if best == worst else (f"{low} to {high}%", f"from {best} to {worst}")
     body = f"Error of hidden states in the worst of the middle layers, as a share of their size (rms): {which}."
     return answer("Worst layer", between, FACT, body)
 

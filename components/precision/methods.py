@@ -17,7 +17,7 @@ its slope b, correlation, and the rms of what it leaves. Numbers that are not fi
 some is drawn at the upper edge of the figure. <b>Middle</b>: median and worst over the layers but the first boundary and the last.</p>
 <p>By default a variant in bf16 also rounds weights that are stored in fp32, so that its error is that of both. <b>With the weights of the
 reference rounded too</b>, each variant is compared with an fp32 run of its own rounded weights: what is left is the rounding of
-computation. Plain rounding of normally distributed numbers has an error of 0.166 % in bf16 and 0.021 % in fp16, an eighth.</p>
+computation. Plain rounding of normally distributed numbers has an error of 0.166% in bf16 and 0.021% in fp16, an eighth.</p>
 """
 
 _VARIANTS = """

@@ -8,13 +8,13 @@ import gradio as gr
 
 from analyzers.base import Progress, Request
 from analyzers.errors import MantissaError
+from analyzers.formatting import day
 from components.forms.controls import Controls
 from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
 from components.site import addresses, archive
 from components.site.archive import STORED
-from components.text.numbers import day
 from components.text.plain_text import html
 
 Updates = dict[Any, Any]

@@ -3,11 +3,11 @@
 from html import escape
 
 from analyzers.base import Report
+from analyzers.formatting import day
 from components.look.navigation import PAGES
 from components.results.export import page_of
 from components.results.standalone import Page
 from components.site import addresses
-from components.text.numbers import day
 from components.text.plain_text import html, shown
 
 # Of the title and the description that others show of a link.

@@ -97,7 +97,7 @@ def _size(report: SparsityReport) -> str:
     if relative.p50 is None:
         return answer("Size of a change", "No change", _tag(report), "No changed pair of finite values was read.")
     body = (
-        f"Half of the changed values moved by less than this share of their size, 99 % by less than {numbers.share(relative.p99)}. "
+        f"Half of the changed values moved by less than this share of their size, 99% by less than {numbers.share(relative.p99)}. "
         f"The largest of these updates is {numbers.magnitude(report.magnitudes.absolute.changed_only.max)}."
     )
     return answer("Size of a change", shown(numbers.share(relative.p50)), _tag(report), body)

@@ -32,12 +32,13 @@ values that differ only as stored are conversions, and the tile says that it can
 _AMOUNTS = f"""
 <h2 id="amounts">How much</h2>
 <p>Absolute updates are |v &#8722; w|, relative ones |v &#8722; w| / max(|w|, |v|) and 0 where both are 0, over every pair of finite
-values and over the changed ones. Mean, standard deviation and largest are exact but for the last digits; percentiles come from bins of
-128 to a binade, 0.8 % wide, so that they are off by less than 1 %. {numbers.power(-8)} and {numbers.power(-7)} are edges of bins: the
-shares below them are exact. Neighbouring bf16 values are {numbers.power(-8)} to {numbers.power(-7)} of their size apart, depending on
-where in its binade a value lies. Histograms do not depend on the order in which weights arrive or on the number of threads.</p>
+values and over the changed ones. Mean, standard deviation and largest are exact but for the last digits; the smallest and the percentiles
+come from bins of 128 to a binade, 0.8% wide, so that they are off by less than 1%; where nothing changed they are 0.
+{numbers.power(-8)} and {numbers.power(-7)} are edges of bins: the shares below them are exact. Neighbouring bf16 values are
+{numbers.power(-8)} to {numbers.power(-7)} of their size apart, depending on where in its binade a value lies. Histograms do not depend on
+the order in which weights arrive or on the number of threads.</p>
 <p><b>Steps of bf16</b> (ULP): how many neighbours lie between the two bf16 values, counted across zero; +0 and &#8722;0 are one. <b>Sum
-of squares</b>: what share of &#8721;(v &#8722; w)&#178; the largest {", ".join(f"{100 * top:g} %" for top in TOPS)} of all compared
+of squares</b>: what share of &#8721;(v &#8722; w)&#178; the largest {", ".join(f"{100 * top:g}%" for top in TOPS)} of all compared
 coordinates hold, from the bins of the absolute updates. <b>Changed rows and columns</b>: the share of a matrix's rows and columns with
 at least one change, in exact mode.</p>
 """
@@ -56,7 +57,7 @@ two is the Jaccard index of the weights each changed against the base: both / ei
 with nothing to do with each other, it would be pq / (p + q &#8722; pq): that stands beside it. At most {limits.TRAJECTORY} are compared
 with one base.</p>
 <h2 id="sparsity-quick">Quick mode of sparsity</h2>
-<p>The same places are read of every checkpoint. Shares are estimates for all compared weights with 95 % intervals, made as described
+<p>The same places are read of every checkpoint. Shares are estimates for all compared weights with 95% intervals, made as described
 under <a href="#quick">quick and exact mode</a>; counts, magnitudes, norms and histograms are of what was read. Changes come in clusters
 (rows of an embedding that never occurred, frozen layers), which the intervals allow for: blocks are the independent units, never single
 weights.</p>
@@ -70,7 +71,7 @@ and D = W<sup>+</sup> &#8722; W, in float64: <b>stable rank</b> &#8214;D&#8214;<
 &#8214;s(W<sup>+</sup>) &#8722; s(W)&#8214; / &#8214;s(W)&#8214; over sorted singular values; <b>principal angles</b> between the
 leading k left, and right, singular subspaces of W and W<sup>+</sup>, k a tenth of the shorter side and at most {LEADING};
 <b>overlaps</b>: the share of the changed elements that lie in the principal mask (the largest entries of W's best approximation of rank
-k) and in the low-magnitude mask (the smallest entries of W), each {100 * MASK_SHARE:g} % of the elements, which is what chance alone
+k) and in the low-magnitude mask (the smallest entries of W), each {100 * MASK_SHARE:g}% of the elements, which is what chance alone
 would give. Sources: Zhu et al. as above; Roy and Vetterli, EUSIPCO 2007, for the effective rank.</p>
 """
 

@@ -14,22 +14,19 @@ _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 
 
 def roles(report: SparsityReport) -> str:
-    """A row for each role."""
-    rows = [
-        (
-            shown(role),
-            numbers.share(row.sparsity),
-            numbers.share(row.probe_sparsity),
-            numbers.share(row.min),
-            numbers.share(row.max),
-            numbers.share(row.relative_norm),
-            numbers.count(row.tensors),
-            numbers.parameters(row.parameters),
-        )
-        for role, row in report.roles.items()
-    ]
-    titles = ("Role", "Sparsity", "By the probe", "Least sparse tensor", "Most sparse", "|update| / |base|", "Tensors", "Parameters")
-    return table(titles, rows, frozenset(range(1, 8)), stacked=True)
+    """Two rows for each role: its sparsity, and how that of its tensors varies, in bf16 and by the probe."""
+    rows = []
+    for role, row in report.roles.items():
+        facts = numbers.share(row.relative_norm), numbers.count(row.tensors), numbers.parameters(row.parameters)
+        in_bf16 = row.sparsity, row.mean, row.std, row.min, row.max
+        by_probe = row.probe_sparsity, row.probe_mean, row.probe_std, row.probe_min, row.probe_max
+        for measure, shares in (("bf16", in_bf16), ("probe", by_probe)):
+            rows.append((shown(role), measure, *map(numbers.share, shares), *facts))
+    titles = (
+        "Role", "Measured", "Sparsity", "Mean of tensors", "Std", "Least sparse tensor", "Most sparse", "|update| / |base|", "Tensors",
+        "Parameters",
+    )  # fmt: skip
+    return table(titles, rows, frozenset(range(2, 10)), stacked=True)
 
 
 def sizes(report: SparsityReport) -> str:
@@ -41,8 +38,8 @@ def sizes(report: SparsityReport) -> str:
         _distribution("Relative, all", relative, numbers.share),
         _distribution("Relative, changed", relative.changed_only, numbers.share),
     ]
-    titles = ("Size of the update", "Values", "Mean", "Std", "25 %", "Median", "75 %", "90 %", "99 %", "Largest")
-    spread = table(titles, rows, frozenset(range(1, 10)), "" if read_whole(report) else "As seen in the sample", stacked=True)
+    titles = ("Size of the update", "Values", "Mean", "Std", "Smallest", "25%", "Median", "75%", "90%", "99%", "Largest")
+    spread = table(titles, rows, frozenset(range(1, 11)), "" if read_whole(report) else "As seen in the sample", stacked=True)
     return f'{spread}<div class="m-pair"><div>{_below(report)}</div><div>{_energy(report)}</div></div>'
 
 
@@ -83,7 +80,7 @@ def among_published(report: SparsityReport) -> str:
 
 
 def _distribution(name: str, found: Summary, show: Callable[[float | None], str]) -> tuple[str, ...]:
-    return (name, numbers.count(found.count), *(show(getattr(found, key)) for key in ("mean", "std", *_PERCENTILES)))
+    return (name, numbers.count(found.count), *(show(getattr(found, key)) for key in ("mean", "std", "min", *_PERCENTILES)))
 
 
 def _below(report: SparsityReport) -> str:

@@ -37,8 +37,8 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
 
 
 def number(title: str, value: str, interval: Interval | None, means: str) -> str:
-    """The one number, its 95 % interval of shares where it has one, and what it means, a sentence of the analyzer."""
-    between = f"<small>95 % interval: {html(numbers.between(interval))}</small>" if interval is not None else ""
+    """The one number, its 95% interval of shares where it has one, and what it means, a sentence of the analyzer."""
+    between = f"<small>95% interval: {html(numbers.between(interval))}</small>" if interval is not None else ""
     body = f'<p class="m-number">{html(value)}{between}</p><p class="m-means">{prose(means)}</p>'
     return f'<div class="m-headline"><h3>{html(title)}</h3>{body}</div>'
 
@@ -46,7 +46,7 @@ def number(title: str, value: str, interval: Interval | None, means: str) -> str
 def reading(title: str, statement: str) -> str:
     """What was found, in plain words: the sentences of an analyzer, each in a line of its own."""
     sentences = statement.removesuffix(".").split(". ")
-    listed = "".join(f"<li>{prose(sentence).replace(' %', '&nbsp;%')}.</li>" for sentence in sentences)
+    listed = "".join(f"<li>{prose(sentence)}.</li>" for sentence in sentences)
     return f'<div class="m-headline"><h3>{html(title)}</h3><ul class="m-reading">{listed}</ul></div>'
 
 

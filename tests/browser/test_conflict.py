@@ -21,7 +21,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("link", name="Conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
-    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d(\.\d)? %\s95 % interval"), use_inner_text=True)
+    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d(\.\d)?%\s95% interval"), use_inner_text=True)
     number = page.locator(".m-number").inner_text()
     expect(page.locator(".m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
@@ -33,7 +33,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     fits(page, TABS, dark=False)
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
-    assert number.startswith(f"{100 * (report.model.conflict_rate or 0):.3g} %")
+    assert number.startswith(f"{100 * (report.model.conflict_rate or 0):.3g}%")
     assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
 
 
@@ -45,7 +45,7 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
     shown(page, MODEL)
     expect(page.locator("#m-pairs textarea")).to_have_value(re.compile("Say three"))
     expect(field(page, "m-topk")).to_have_value("0.25")
-    expect(page.locator(".m-tiles")).to_contain_text("Tokens keep 25 % of the neurons")
+    expect(page.locator(".m-tiles")).to_contain_text("Tokens keep 25% of the neurons")
     expect(page.locator(".legendtext:visible").first).to_have_text("top-k FFN")
     fits(page, TABS, dark=True)
     assert page.locator("img[src=x]").count() == 0 and "\u202e" not in page.locator("#m-result").inner_text()

@@ -35,7 +35,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     _proves_the_upcast(page)
     expect(page.locator(".m-table").first).to_contain_text("Low 16 bits zero?")
     expect(page.locator(".m-table").first).to_contain_text("was bf16 before")
-    held = re.compile(r"fp16\s+9\d.*%\s+bf16\s+100 %\s+tf32\s+100 %\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%")
+    held = re.compile(r"fp16\s+9\d.*%\s+bf16\s+100%\s+tf32\s+100%\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%")
     expect(page.locator(".m-held")).to_contain_text(held, use_inner_text=True)
 
     page.get_by_role("tab", name="Spectrum").click()
@@ -184,7 +184,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
     within_the_screen(page)
     lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1
-    expect(page.locator(".m-held")).to_contain_text("with 95 % intervals")
+    expect(page.locator(".m-held")).to_contain_text("with 95% intervals")
     held = page.locator(".m-held").bounding_box()
     assert held is not None
     assert held["x"] + held["width"] <= 390

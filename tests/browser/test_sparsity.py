@@ -54,7 +54,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     query = f"base={quote(BASE, safe='')}&tuned={quote(TUNED, safe='')}&mode=quick"
     shared(page, f"{offline}/sparsity?{query}", f"python -m analyzers sparsity {BASE} {TUNED}")
     report = json.loads(json_of(page, "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"))
-    assert number.startswith(f"{100 * report['sparsity']:.3g} %")
+    assert number.startswith(f"{100 * report['sparsity']:.3g}%")
     assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
 
 
@@ -118,7 +118,7 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)
-    expect(page.locator(".m-number")).to_contain_text("95 % interval")
+    expect(page.locator(".m-number")).to_contain_text("95% interval")
     fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark=True)
 
 

@@ -180,7 +180,7 @@ def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
         # Most parameters are in blocks whose values are not looked at: the few others must not answer for them.
         assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("Q4_0", "undecided", "undecided")
         assert any("No plain floats" in note and "Q4_0" in note for note in report.notes)
-        assert "2 tensors (Q4_0, Q8_0; 57.8 % of the elements), whose values are not decoded" in report.fp16_risk.reasons[0]
+        assert "2 tensors (Q4_0, Q8_0; 57.8% of the elements), whose values are not decoded" in report.fp16_risk.reasons[0]
         assert report.fp16_risk.level == "unknown"
         assert any("architecture" in note for note in report.notes)
 
@@ -192,7 +192,7 @@ def test_norms_do_not_answer_for_blocks(tmp_path: Path) -> None:
     report = exact(written(tmp_path / "model.gguf", tensors))
     assert report.tensors[0].lineage.verdict == "upcast-from-bf16"
     assert (report.lineage.stored, report.lineage.verdict, report.lineage.passed_through) == ("Q4_0", "undecided", ())
-    assert report.training.verdict == "undecided" and "upcast-from-bf16 (3 %" in report.lineage.statement
+    assert report.training.verdict == "undecided" and "upcast-from-bf16 (3.03%" in report.lineage.statement
 
 
 def test_only_blocks_are_refused(tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ def test_paths_are_closed_to_the_web(tmp_path: Path) -> None:
 
 def _save_here(folder: Path, name: bytes) -> None:
     _save(folder / "model.safetensors", a=3)
-    os.rename(folder / "model.safetensors", os.path.join(os.fsencode(folder), name))  # noqa: PTH104, PTH118 - names of bytes
+    target = os.path.join(os.fsencode(folder), name)  # noqa: PTH118 - names of bytes
+    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+    os.rename(folder / "model.safetensors", target)  # noqa: PTH104
 
 
 @pytest.mark.parametrize(
@@ -122,24 +124,44 @@ def _save_here(folder: Path, name: bytes) -> None:
     [
         (
             lambda folder: (folder / "model.safetensors").symlink_to("/nowhere"),
-            '"model.safetensors" is no file: it may be a link to nothing.',
+            '"model.safetensors" is not a file: it may be a dangling link.',
         ),
-        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors" is no file: it may be a link to nothing.'),
+        (lambda folder: os.mkfifo(folder / "model.safetensors"), '"model.safetensors" is not a file: it may be a dangling link.'),
         (
             lambda folder: _save_here(folder, b"mod\xff.safetensors"),
-            '"mod\\xff.safetensors" holds bytes in its name that are no UTF-8: rename it.',
+            '"mod\\xff.safetensors" holds bytes in its name that are not UTF-8: rename it.',
+        ),
+        (
+            lambda folder: [_save_here(folder, name) for name in (b"b\xff.safetensors", b"a\xff.bin", b"\xfe.gguf")],
+            '"a\\xff.bin" holds bytes in its name that are not UTF-8: rename it. So it is with 2 more weight files.',
+        ),
+        (
+            lambda folder: _save_here(folder, b"deep/\xff/deeper/model.safetensors"),
+            '"deep/\\xff/deeper/model.safetensors" holds bytes in its name that are not UTF-8: rename it.',
         ),
         (lambda folder: (folder / "notes").symlink_to("/nowhere"), ""),
+        (lambda folder: _save_here(folder, b"notes/\xff.txt"), ""),
     ],
 )
 def test_what_looks_like_weights_and_cannot_be_read_is_named(make: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
     make(tmp_path)
     with pytest.raises(NoWeights) as caught:
         open_checkpoint(str(tmp_path), _LOCAL)
-    assert str(caught.value).partition("are needed.")[2].strip() == sentence
+    empty = "The checkpoint is empty: safetensors, PyTorch or GGUF files are needed."
+    assert str(caught.value) == (f"No weights can be read: {sentence}" if sentence else empty)
     _save(tmp_path / "other.safetensors", a=3)
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.parameters == 3
+        assert checkpoint.notes == ((f"Not read: {sentence}",) if sentence else ())
+
+
+def test_a_shard_whose_name_is_not_utf8_is_named_beside_what_is_missing(tmp_path: Path) -> None:
+    _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
+    _save_here(tmp_path, b"model-00002-of-00002\xff.safetensors")
+    with pytest.raises(
+        InvalidCheckpoint, match=r'"model-00002-of-00002\.safetensors" of 2 .* missing\. Besides, "model-00002-of-00002.xff'
+    ):
+        open_checkpoint(str(tmp_path), _LOCAL)
 
 
 def test_sharded_checkpoint(tmp_path: Path) -> None:
@@ -174,17 +196,19 @@ def test_sharded_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "noted"),
     [("28", ""), ("28.0", ""), ("7", "counts 7 bytes"), ("1e15", "counts 1,000,000,000,000,000 bytes"), ("0", "counts 0 bytes")]
-    + [(said, "") for said in ("null", '"28"', "true", "-1", "NaN", "1e999", "9" * 4000, "[7]")],
+    + [("null", "")]
+    + [(said, "is not a number of bytes") for said in ('"28"', "true", "-1", "NaN", "1e999", "9" * 4000, "[7]", '{"a": "\\ud800"}')],
 )
 def test_a_total_size_that_is_wrong_is_noted(said: str, noted: str, tmp_path: Path) -> None:
-    """What is no number of bytes says nothing."""
     _save(tmp_path / "model-00001-of-00002.safetensors", a=3)
     _save(tmp_path / "model-00002-of-00002.safetensors", b=4)
     weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     index = f'{{"metadata": {{"total_size": {said}}}, "weight_map": {json.dumps(weight_map)}}}'
     (tmp_path / "model.safetensors.index.json").write_text(index)
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
-        assert [noted in note and "the files hold 28" in note for note in checkpoint.notes] == [True] * bool(noted)
+        assert [noted in note for note in checkpoint.notes] == [True] * bool(noted)
+        assert all(note.isprintable() and len(note) < 300 for note in checkpoint.notes)
+        assert checkpoint.nbytes == 28
 
 
 def test_one_name_twice_in_a_sharded_checkpoint(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def tensor(name: str, layer: int | None, role: str, **changes: Any) -> dict[str,
 
 def _summary(scale: float, count: int) -> dict[str, Any]:
     names = ("mean", "std", "median", "p25", "p50", "p75", "p90", "p99", "max")
-    return {"count": count} | {name: scale * (i + 1) for i, name in enumerate(names)}
+    return {"count": count, "min": scale / 2} | {name: scale * (i + 1) for i, name in enumerate(names)}
 
 
 def _magnitudes(swallowed: bool = False) -> dict[str, Any]:
@@ -183,6 +183,10 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
                 "std": 0.02,
                 "min": least,
                 "max": most,
+                "probe_mean": round(share - 0.02, 4),
+                "probe_std": 0.01,
+                "probe_min": round(least - 0.05, 4),
+                "probe_max": round(most + 0.05, 4),
                 "relative_norm": 0.01,
             }
             for name, (in_layers, tensors, share, least, most) in roles.items()
@@ -200,7 +204,7 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
         "trajectory": (),
         "overlap": (),
         "spectral": (),
-        "statement": "75 % of the weights are, in bf16, what they were.",
+        "statement": "75% of the weights are, in bf16, what they were.",
         "notes": (),
     }
     return SparsityReport.model_validate(fields | changes)

@@ -46,7 +46,7 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
-        " org/name@main ", DATASET, " 12 ", "64", "not read", "org/data", "ffn", "topk", "25 %", "1-2", "0.9", "abs-product", "sum", "-0.1",
+        " org/name@main ", DATASET, " 12 ", "64", "not read", "org/data", "ffn", "topk", "25%", "1-2", "0.9", "abs-product", "sum", "-0.1",
         "0.5", "bfloat16", "eager", "7", True, False,
     )  # fmt: skip
     assert asked.request() == ConflictRequest(

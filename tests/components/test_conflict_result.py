@@ -34,8 +34,8 @@ def _changed(report: ConflictReport, **model: Any) -> ConflictReport:
 def test_the_number_stands_first_with_what_it_means() -> None:
     found = conflict_report()
     said = text_of(headline(found))
-    rate = f"{100 * (found.model.conflict_rate or 0):.3g} %"
-    assert f"Conflict rate {rate} 95 % interval:" in said
+    rate = f"{100 * (found.model.conflict_rate or 0):.3g}%"
+    assert f"Conflict rate {rate} 95% interval:" in said
     assert found.statement in said
     assert "640 neurons in 4 layers, 8 samples of pairs given" in said
     assert [each in said for each in ("Whole gradients", "Of one size?", "Dominance", "Noise scale")] == [True] * 4
@@ -48,7 +48,7 @@ def test_the_number_stands_first_with_what_it_means() -> None:
 def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_be_none() -> None:
     found = top_k()
     said = text_of(headline(found))
-    assert "Top-k against original" in said and "Tokens keep 12.5 % of the neurons." in said and "Noise scale" not in said
+    assert "Top-k against original" in said and "Tokens keep 12.5% of the neurons." in said and "Noise scale" not in said
     first = found.differences[0]
     assert first.interval is not None
     unclear = first.model_copy(update={"interval": first.interval.model_copy(update={"low": -0.01, "high": 0.02})})
@@ -58,10 +58,10 @@ def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_
 def test_the_headline_never_says_more_than_is_known() -> None:
     found = conflict_report()
     open_wide = found.model.undecided.model_copy(update={"low": 0.2, "high": 0.7, "share": 0.5})
-    assert "In float32 the rate may be anything from 20 % to 70 %" in text_of(headline(_changed(found, undecided=open_wide)))
+    assert "In float32 the rate may be anything from 20% to 70%" in text_of(headline(_changed(found, undecided=open_wide)))
     nothing = found.model.whole.model_copy(update={"conflict_rate": None, "noise_scale": None})
     said = text_of(headline(_changed(found, whole=nothing, conflict_rate=None, interval=None)))
-    assert "Conflict rate –" in said and said.count("Cannot tell not decided") == 2 and "95 % interval" not in said
+    assert "Conflict rate –" in said and said.count("Cannot tell not decided") == 2 and "95% interval" not in said
     none = found.dominance.model_copy(update={"effective_samples": None, "top_share": None, "top_sample": None})
     assert "No sample has a gradient" in headline(found.model_copy(update={"dominance": none}))
 
@@ -75,7 +75,7 @@ def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None
     read = dict(zip(table["headers"], table["metadata"]["display_value"][4], strict=True))
     last = found.layers[0]
     assert (exact["Layer"], exact["Conflict"], exact["Units"]) == ("3", last.conflict_rate, last.neurons)
-    assert read["Conflict"] == f"{100 * (last.conflict_rate or 0):.3g} %"
+    assert read["Conflict"] == f"{100 * (last.conflict_rate or 0):.3g}%"
     attention = LAYERS.value(conflict_report(unit="attention"))
     assert [row[2] for row in attention["data"][:5]] == ["all", "q", "k", "v", "o"]
     assert len(rows_of(LAYERS.html(found))) == len(table["data"])
@@ -119,7 +119,7 @@ def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     beside = rows_of(tables.published(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
-    assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g} %"
+    assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g}%"
     assert "drawn beside it" in captions.published(found)
 
 
@@ -127,7 +127,7 @@ def test_progress_shows_the_rates_of_the_layers_measured_so_far() -> None:
     rates = (LayerRate(layer=3, conflict_rate=0.372), LayerRate(layer=2, conflict_rate=None))
     said = LayerMeter().show(MeasuredProgress(done=2, total=4, unit="layers", note="gradients: layer 1", rates=rates))
     assert "Gradients: layer 1 50%, 2 of 4 layers" in text_of(said)
-    assert "In conflict, by layer 3 37.2 % 2 –" in text_of(said)
+    assert "In conflict, by layer 3 37.2% 2 –" in text_of(said)
     assert "In conflict" not in LayerMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
 
 

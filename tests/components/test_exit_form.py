@@ -50,7 +50,7 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
-        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "32", "50 %",
+        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "32", "50%",
         "float32", "7",
     )  # fmt: skip
     assert asked.request() == ExitRequest(

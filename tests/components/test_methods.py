@@ -45,7 +45,7 @@ def test_powers_are_in_print() -> None:
 
 
 def test_intervals_are_on_the_page() -> None:
-    assert escape("95 % interval") in "".join(methods_html())
+    assert escape("95% interval") in "".join(methods_html())
 
 
 def test_the_scores_are_scikit_learns() -> None:

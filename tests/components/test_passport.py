@@ -36,7 +36,7 @@ def test_an_upcast_is_a_proof() -> None:
     assert "bf16 → fp32" in html
     assert '<span class="m-tag m-proof">proof</span>' in html
     assert "39 tensors, all F32." in html
-    assert "6.80 MB. Read 6.80 MB (100 %)" in html
+    assert "6.80 MB. Read 6.80 MB (100%)" in html
 
 
 @pytest.mark.parametrize(("verdict", "answer", "tag"), [("native", "Nothing narrower", "fact"), ("undecided", "Undecided", "undecided")])

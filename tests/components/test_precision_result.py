@@ -47,8 +47,8 @@ def test_tiles_name_the_closest_variant_the_worst_layer_the_ratio_and_the_headro
     of = {name: variant.logprobs for name, variant in found.variants.items()}
     assert f"Closest to fp32 fp16 fact Its log-probabilities are off by {of['fp16'].mean:.2e}".replace("e-04", "e-4") in said
     worst = [found.variants[name].summary.mid_max or 0 for name in ("fp16", "bf16")]
-    assert f"Worst layer {100 * worst[0]:.2g} to {100 * worst[1]:.2g} % fact" in said and "from fp16 to bf16." in said
-    assert f"Importance ratio {100 * (of['bf16'].ratio_mean or 0):.3g} %" in said
+    assert f"Worst layer {100 * worst[0]:.2g} to {100 * worst[1]:.2g}% fact" in said and "from fp16 to bf16." in said
+    assert f"Importance ratio {100 * (of['bf16'].ratio_mean or 0):.3g}%" in said
     least = min(bits for row in found.reference.headroom for bits in (row.forward, row.weights) if bits is not None)
     assert f"Safe in fp16? {least:.3g} bits left fact" in said
 

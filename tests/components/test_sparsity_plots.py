@@ -45,7 +45,7 @@ def test_one_share_everywhere_is_said_and_has_no_scale(share: float) -> None:
     rows = [row.model_dump() | {"roles": dict.fromkeys(row.roles, share)} for row in sparsity_report().layers]
     figure = plots.heat_map(sparsity_report(layers=rows))
     assert not figure.data[0].showscale and (figure.data[0].zmin, figure.data[0].zmax) == (0, 100)
-    assert [note.text for note in figure.layout.annotations] == [f"Every cell: {100 * share:.6g} %"]
+    assert [note.text for note in figure.layout.annotations] == [f"Every cell: {100 * share:.6g}%"]
     several = plots.heat_map(sparsity_report())
     assert several.data[0].showscale is not False and not several.layout.annotations
 
@@ -99,7 +99,7 @@ def test_overlap_has_what_was_found_below_the_diagonal_and_independence_above() 
     (cells,) = plots.overlap(sparsity_report(**trajectory(3))).data
     z = [list(line) for line in cells.z]
     assert z == [[None, 5.0, 5.0], [25.0, None, 5.0], [12.5, 25.0, None]]
-    assert cells.customdata[2][0][0] == "12.5 %" and cells.customdata[0][2][1] == "5 %"
+    assert cells.customdata[2][0][0] == "12.5%" and cells.customdata[0][2][1] == "5%"
 
 
 def test_published_points_and_this_pair() -> None:

@@ -30,22 +30,22 @@ from tests.components.sparsity_reports import (
 
 def test_the_number_stands_first_with_what_it_means() -> None:
     said = text_of(headline(sparsity_report()))
-    assert "Update sparsity 75 % 75 % of the weights are, in bf16, what they were. Changed 25 % fact" in said
+    assert "Update sparsity 75% 75% of the weights are, in bf16, what they were. Changed 25% fact" in said
     assert "425,000 of 1,700,000 values compared differ" in said
     assert "finds as many changed: 425,000" in said
     assert "Swallowed by bf16 Nothing fact" in said
-    assert "Size of a change 5 % fact" in said
+    assert "Size of a change 5% fact" in said
     assert "interval" not in said
-    assert summary(sparsity_report()).startswith("From org/base to org/tuned: sparsity 75 %.")
+    assert summary(sparsity_report()).startswith("From org/base to org/tuned: sparsity 75%.")
 
 
 def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
     said = text_of(headline(sampled_report()))
-    assert "95 % interval: 70 % to 79 %" in said
+    assert "95% interval: 70% to 79%" in said
     assert said.count("estimate") == 4 and "fact" not in said
     assert "values read differ" in said
     assert "120,000 stored values differ by more than 0.001" in said and "another question" in said
-    assert "Swallowed by bf16 5 %" in said
+    assert "Swallowed by bf16 5%" in said
     assert "As seen in the sample" in tables.sizes(sampled_report())
     assert "need exact mode" in about_tensors(sampled_report())
 
@@ -71,8 +71,8 @@ def test_changes_without_a_size_are_not_said_to_be_none() -> None:
     ("changes", "said"),
     [
         ({"swallowed": {"count": 5, "share": 1e-6, "meaningful": False}}, "Cannot tell not decided"),
-        ({"sparsity": 0.9999982, "update_fraction": 1.8e-6}, "99.99982 %"),
-        ({"sparsity": 1.0, "update_fraction": 0.0, "num_changed": 0}, "100 %"),
+        ({"sparsity": 0.9999982, "update_fraction": 1.8e-6}, "99.99982%"),
+        ({"sparsity": 1.0, "update_fraction": 0.0, "num_changed": 0}, "100%"),
         ({"sparsity": None, "update_fraction": None}, "Update sparsity –"),
         (trajectory(3), "org/base @ 1f2e3d4 → org/tuned@step-3 @ 0000000 after 2 others"),
     ],
@@ -116,25 +116,27 @@ def test_long_lists_end_and_say_how_long_they_are() -> None:
 
 def test_roles_and_sizes_are_all_there() -> None:
     report = sparsity_report()
-    assert [row[:2] for row in rows_of(tables.roles(report))] == [
-        ["embedding", "95 %"],
-        ["attention", "70 %"],
-        ["mlp", "72 %"],
-        ["norm", "100 %"],
+    shown = [row[:7] for row in rows_of(tables.roles(report))]
+    assert shown[::2] == [
+        ["embedding", "bf16", "95%", "95%", "2%", "95%", "95%"],
+        ["attention", "bf16", "70%", "70%", "2%", "50%", "80%"],
+        ["mlp", "bf16", "72%", "72%", "2%", "69%", "75%"],
+        ["norm", "bf16", "100%", "100%", "2%", "100%", "100%"],
     ]
+    assert shown[3] == ["attention", "probe", "70%", "68%", "1%", "45%", "85%"]
     sizes = rows_of(tables.sizes(report))
-    assert sizes[3] == ["Relative, changed", "425,000", "1 %", "2 %", "4 %", "5 %", "6 %", "7 %", "8 %", "9 %"]
-    assert sizes[4:6] == [["All", "70 %", "80 %"], ["Changed", "0 %", "25 %"]]
-    assert sizes[6:] == [["Largest 0.1 %", "10 %"], ["Largest 1 %", "40 %"], ["Largest 5 %", "80 %"]]
+    assert sizes[3] == ["Relative, changed", "425,000", "1%", "2%", "0.5%", "4%", "5%", "6%", "7%", "8%", "9%"]
+    assert sizes[4:6] == [["All", "70%", "80%"], ["Changed", "0%", "25%"]]
+    assert sizes[6:] == [["Largest 0.1%", "10%"], ["Largest 1%", "40%"], ["Largest 5%", "80%"]]
     assert "As seen in the sample" in tables.sizes(sampled_report())
 
 
 def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:
     rows = rows_of(tables.among_published(sparsity_report()))
     assert len(rows) == len(published()) + 1
-    shares = [float(row[1].removesuffix(" %")) for row in rows]
+    shares = [float(row[1].removesuffix("%")) for row in rows]
     assert shares == sorted(shares)
-    assert ["tuned", "75 %", "base", "this pair", ""] in rows
+    assert ["tuned", "75%", "base", "this pair", ""] in rows
     assert '<tr class="m-marked"><td data-title="Tuned">tuned<' in tables.among_published(sparsity_report())
     assert "arxiv.org/abs/2511.08567" in tables.among_published(sparsity_report())
 
@@ -142,7 +144,7 @@ def test_this_pair_stands_among_the_published_by_its_sparsity() -> None:
 def test_checkpoints_of_a_trajectory_are_numbered_and_pinned() -> None:
     rows = rows_of(tables.trajectory(sparsity_report(**trajectory(3))))
     assert [row[0] for row in rows] == [f"{i}. org/tuned@step-{i} @ 0000000" for i in (1, 2, 3)]
-    assert rows[0][1:3] == ["95 %", "95 %"]
+    assert rows[0][1:3] == ["95%", "95%"]
     assert tables.trajectory(sparsity_report()) == ""
 
 
@@ -154,7 +156,7 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
     exact, read = (
         [dict(zip(table["headers"], row, strict=True)) for row in rows] for rows in (table["data"], table["metadata"]["display_value"])
     )
-    assert (exact[0]["Sparsity"], read[0]["Sparsity"]) == (0.123456, "12.3 %")
+    assert (exact[0]["Sparsity"], read[0]["Sparsity"]) == (0.123456, "12.3%")
     assert (read[0]["Dtypes"], read[0]["In the tuned checkpoint"]) == ("BF16 → F32", "model.a")
     assert (read[1]["Sparsity"], read[1]["Changed"], read[1]["Rows changed"], read[1]["In the tuned checkpoint"]) == (
         "not read",
@@ -169,7 +171,7 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
     assert (named["Stable rank"], named["Angle, left"], named["In principal mask"], named["In low-magnitude mask"]) == (
         "1.5",
         "4.5°",
-        "12.5 %",
+        "12.5%",
         "–",
     )
 

@@ -173,7 +173,7 @@ def test_tensors_of_different_histories_are_mixed_and_counted(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kept", [normal(1, seed=5), normal(300, seed=5)], ids=["scalar", "norm"])
 def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path: Path) -> None:
-    """A norm kept in fp32 does not make a checkpoint mixed that was upcast from bf16, up to 0.1 % of the parameters."""
+    """A norm kept in fp32 does not make a checkpoint mixed that was upcast from bf16, up to 0.1% of the parameters."""
     weight = through(normal(640, 640), BF16, F32)
     lineage = exact(write(tmp_path, {"up_proj.weight": weight, "norm.weight": kept})).lineage
     assert (lineage.verdict, lineage.passed_through) == ("upcast-from-bf16", ("bf16",))
@@ -181,14 +181,14 @@ def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path:
     assert own["upcast-from-bf16"] == 1
     if kept.numel() > 1:
         assert own["native"] == 1
-        assert "Besides, 1 tensor is native (0.073 % of the parameters)." in lineage.statement
+        assert "Besides, 1 tensor is native (0.0732% of the parameters)." in lineage.statement
 
 
 def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None:
     tensors = {"up_proj.weight": through(normal(500, 640), BF16, F32), "norm.weight": normal(640, seed=5)}
     lineage = exact(write(tmp_path, tensors)).lineage
     assert lineage.verdict == "mixed" and lineage.passed_through == ("bf16",)
-    assert "upcast-from-bf16 99.8 %, native 0.2 %" in lineage.statement
+    assert "upcast-from-bf16 99.8%, native 0.2%" in lineage.statement
 
 
 def test_what_is_set_aside_is_no_ancestor_of_the_rest(tmp_path: Path) -> None:

@@ -124,9 +124,9 @@ def test_a_matrix_of_int8_is_a_weight(tmp_path: Path) -> None:
         exact(write(tmp_path / "most", {"layers.0.fc": codes, "norm.weight": normal(64)}))
     report = exact(write(tmp_path / "few", {"layers.0.fc": codes, "up.weight": normal(96, 96)}))
     assert report.buffers == () and report.checkpoint.quantization == "integer" and report.lineage.verdict == "native"
-    assert any("No plain floats, and left out of all statistics: 1 tensor (I8; 30.8 % of the elements)" in note for note in report.notes)
+    assert any("No plain floats, and left out of all statistics: 1 tensor (I8; 30.8% of the elements)" in note for note in report.notes)
     assert report.fp16_risk.level == "fits"
-    assert report.fp16_risk.reasons[0] == "Nothing is said of 1 tensor (I8; 30.8 % of the elements), whose values are not decoded."
+    assert report.fp16_risk.reasons[0] == "Nothing is said of 1 tensor (I8; 30.8% of the elements), whose values are not decoded."
 
 
 def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:

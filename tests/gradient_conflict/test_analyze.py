@@ -21,6 +21,7 @@ from analyzers.__main__ import main
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.formatting import size
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.report import MeasuredProgress
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
@@ -28,7 +29,7 @@ from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.load import open_model
-from analyzers.language_models.memory import activation_bytes, gigabytes, weight_bytes
+from analyzers.language_models.memory import activation_bytes, weight_bytes
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
@@ -146,7 +147,7 @@ def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed
     assert not any(said in note for note in analysed(checkpointing=True).notes)
     monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [recomputed - 1])
     for asked in (False, True):
-        with pytest.raises(ModelTooLarge, match=f"needs {re.escape(gigabytes(recomputed))} of memory to run and this machine has"):
+        with pytest.raises(ModelTooLarge, match=f"needs {re.escape(size(recomputed))} of memory to run and this machine has"):
             report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked))
 
 

@@ -84,7 +84,7 @@ def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray)
 
 
 def test_intervals_hold_what_they_promise() -> None:
-    """Samples that conflict with a propensity of their own: the mean over all samples lies in 95 % of the intervals, give or take."""
+    """Samples that conflict with a propensity of their own: the mean over all samples lies in 95% of the intervals, give or take."""
     random, runs, number, inside = np.random.default_rng(0), 300, 20, 0
     for _ in range(runs):
         own = random.uniform(0.1, 0.5, number)

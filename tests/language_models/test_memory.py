@@ -13,7 +13,7 @@ from analyzers.errors import ModelTooLarge
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.head import logits_bytes
-from analyzers.language_models.memory import _left, activation_bytes, available_bytes, gigabytes, weight_bytes
+from analyzers.language_models.memory import _left, activation_bytes, available_bytes, weight_bytes
 from analyzers.language_models.placement import place
 from analyzers.language_models.prompts import Batch
 from tests.language_models.architectures import ARCHITECTURES, HEADS, build
@@ -97,11 +97,6 @@ def test_a_model_goes_onto_one_device_or_is_spread_by_whole_layers() -> None:
     assert sorted(layers) == [f"model.layers.{number}" for number in range(8)]  # none in pieces
     with pytest.raises(ModelTooLarge, match=r"needs .* and this machine has"):
         place(model, torch.float32, weights * 3, [weights, weights // 2])
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 GB"), (825_432, "0.00083 GB"), (13_480_000_000, "13.5 GB"), (1.2e12, "1,200 GB")])
-def test_sizes_in_words(count: int, text: str) -> None:
-    assert gigabytes(count) == text
 
 
 def test_heads_are_counted_in_eager_attention() -> None:

@@ -79,8 +79,8 @@ def check_tables(tables: PairTables, truth: Expected) -> None:
                 assert summary.max == values.max()
                 assert summary.mean is not None and summary.mean / scale == pytest.approx(float((values / scale).mean()), rel=1e-9)
                 assert summary.std is not None and summary.std / scale == pytest.approx(float((values / scale).std()), rel=1e-9, abs=1e-8)
-                quantiles = np.quantile(values, (0.25, 0.5, 0.75, 0.9, 0.99))
-                found = [summary.p25, summary.p50, summary.p75, summary.p90, summary.p99]
+                quantiles = np.quantile(values, (0, 0.25, 0.5, 0.75, 0.9, 0.99))
+                found = [summary.min, summary.p25, summary.p50, summary.p75, summary.p90, summary.p99]
                 np.testing.assert_allclose(np.array(found, dtype=np.float64), quantiles, rtol=0.005)
             bins = tables.histogram(quantity, 4)
             assert sum(bin_.changed if changed_only else bin_.count for bin_ in bins) == int((values != 0).sum())

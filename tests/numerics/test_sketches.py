@@ -78,8 +78,8 @@ def test_summary(name: str, zeros: int) -> None:
         scaled = kept / scale
         assert found.mean is not None and found.mean == pytest.approx(float(scaled.mean()) * scale, rel=1e-12, abs=5e-324)
         assert found.std is not None and found.std / scale == pytest.approx(float(scaled.std()), rel=1e-9, abs=1e-12)
-        expected = np.quantile(kept, [0.25, 0.5, 0.75, 0.9, 0.99])
-        quantiles = np.array([found.p25, found.p50, found.p75, found.p90, found.p99], dtype=np.float64)
+        expected = np.quantile(kept, [0, 0.25, 0.5, 0.75, 0.9, 0.99])
+        quantiles = np.array([found.min, found.p25, found.p50, found.p75, found.p90, found.p99], dtype=np.float64)
         np.testing.assert_allclose(quantiles, expected, rtol=0.005)
 
 

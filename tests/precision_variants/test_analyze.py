@@ -317,7 +317,7 @@ def test_random_weights_need_no_weight_files(tmp_path: Path) -> None:
     torch.save({"a.weight": torch.ones(2)}, folder / "pytorch_model.bin")  # nor does it matter what they are
     assert report("bf16", **asked).variants == whole.variants
     for sizes, error, said in (
-        ({"vocab_size": 10**9, "hidden_size": 2**16}, ModelTooLarge, r"needs [\d,]+ GB of memory to run and this machine has"),
+        ({"vocab_size": 10**9, "hidden_size": 2**16}, ModelTooLarge, r"needs [\d.,]+ TB of memory to run and this machine has"),
         ({"num_hidden_layers": 10**9}, LimitExceeded, "has 1,000,000,000 layers, more than"),
     ):
         config = json.loads((sample_folder("tiny-bf16") / "config.json").read_text()) | sizes

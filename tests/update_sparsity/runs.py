@@ -49,7 +49,7 @@ def refused(base: str | Path, *tuned: str | Path, **options: Any) -> str:
 
 
 def agree(report: SparsityReport, oracle: Expected) -> None:
-    """Counts to the last one, sums but for rounding, percentiles within 1 %."""
+    """Counts to the last one, sums but for rounding, percentiles within 1%."""
     assert report.values_compared == report.total_parameters == oracle.values
     assert report.num_changed == oracle.changed
     assert report.probe.num_changed == oracle.probe
@@ -88,11 +88,12 @@ def agree(report: SparsityReport, oracle: Expected) -> None:
 def _like(found: Summary, truth: Floats) -> None:
     assert found.count == truth.size
     if truth.size == 0:
-        assert found.mean is found.std is found.max is found.median is None
+        assert found.mean is found.std is found.min is found.max is found.median is None
         return
     assert found.mean == pytest.approx(truth.mean(), rel=1e-9)
     assert found.std == pytest.approx(truth.std(), rel=1e-6, abs=1e-9 * truth.max(initial=0.0))
     assert found.max == truth.max()
+    assert found.min == pytest.approx(truth.min(), rel=0.01, abs=0)
     assert found.median == found.p50
     for share in (25, 50, 75, 90, 99):
         assert getattr(found, f"p{share}") == pytest.approx(np.quantile(truth, share / 100), rel=0.01)

@@ -89,6 +89,45 @@ def test_updates_that_bf16_swallows(tmp_path: Path) -> None:
     assert "too small for bf16" in report.statement
 
 
+def test_roles_say_how_the_sparsity_of_their_tensors_varies(tmp_path: Path) -> None:
+    """In bf16 and by the probe, which differ where fp32 is stored: mean, std, min and max over the tensors of a role."""
+    base = model(F32)
+    tuned = updated(base, scale=3e-5, share=0.7)
+    report = compare(*pair(tmp_path, base, tuned))
+    found = [expected(base[name], tuned[name], 1e-3) for name in base if "q_proj" in name or "o_proj" in name]
+    in_bf16, by_probe = (np.array([1 - getattr(each, kind) / each.values for each in found]) for kind in ("changed", "probe"))
+    row = report.roles["attention"]
+    for shown, shares in (
+        ((row.mean, row.std, row.min, row.max), in_bf16),
+        ((row.probe_mean, row.probe_std, row.probe_min, row.probe_max), by_probe),
+    ):
+        assert shown == pytest.approx((shares.mean(), shares.std(), shares.min(), shares.max()), rel=1e-9)
+    assert row.mean != row.probe_mean and row.probe_std
+
+
+@pytest.mark.parametrize(
+    ("base", "tuned", "known"),
+    [
+        ([1e308, 1.0], [-1e308, 1.0], False),  # one update is beyond float64
+        ([1.2e308] * 4, [0.0] * 4, False),  # no update is, but the norm, 2.4e308
+        ([1e308] * 4, [1e308, 1e308, 1e308, 9e307], True),  # the norm of the base is, and that of the update is not
+    ],
+)
+def test_norms_beyond_float64_are_left_out_together(base: list[float], tuned: list[float], known: bool, tmp_path: Path) -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    report = compare(*pair(tmp_path, {name: torch.tensor(base, dtype=F64)}, {name: torch.tensor(tuned, dtype=F64)}))
+    w, v = (np.array(side) / 1e308 for side in (base, tuned))
+    (row,) = report.tensors
+    shown = (row.update_norm, row.relative_norm, report.roles["mlp"].relative_norm, report.layers[0].relative_norm)
+    if known:
+        update, before = (float(np.linalg.norm(each)) for each in (v - w, w))
+        assert shown == pytest.approx((update * 1e308, *[update / before] * 3), rel=1e-9)
+    else:
+        assert shown == (None,) * 4
+    assert (row.max_update is None) == bool(np.abs(v - w).max() > np.finfo(np.float64).max / 1e308)
+    assert any("beyond the range of float64" in note for note in report.notes) == (not known)
+
+
 def test_everything_changed(tmp_path: Path) -> None:
     base = model()
     report = compare(*pair(tmp_path, base, {name: tensor + 1 for name, tensor in base.items()}))
@@ -150,7 +189,7 @@ def test_what_is_not_compared_is_told(tmp_path: Path) -> None:
     said = " ".join(report.notes)
     assert all(name in said for name in (lost, new, odd, turned)) and "1 of them transposed" in said
     share = report.total_parameters / sum(tensor.numel() for tensor in base.values())
-    assert f"{100 * share:.1f} % of the base's parameters" in report.statement
+    assert f"{100 * share:.1f}% of the base's parameters" in report.statement
 
 
 @pytest.mark.parametrize("rows", [64, 130])

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,8 +57,8 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = command(capsys, "sample:tiny-bf16", "sample:tiny-step-2", "sample:tiny-tuned")
     assert (status, err) == (0, "")
     for part in (
-        "Sparsity 66.3 %",
-        "this fine-tune changed 33.7 % of them",
+        "Sparsity 66.3%",
+        "this fine-tune changed 33.7% of them",
         "embedding",
         "Swallowed",
         "2^-8",
@@ -67,8 +68,31 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in out
     status, out, err = command(capsys, "sample:tiny-bf16", "sample:tiny-bf16-as-fp16", "--budget", "100KB", "--seed", "4", "--eta", "0.01")
     assert (status, err) == (0, "")
-    for part in ("95 % confidence", "eta 0.01", "not meaningful", "different dtypes", "were read"):
+    for part in ("95% confidence", "eta 0.01", "not meaningful", "different dtypes", "were read"):
         assert part in out
+
+
+def test_a_line_for_each_pair_of_tensors(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --tensors, also where the report aggregates; the figures from the definition on the values written."""
+    monkeypatch.setattr(limits, "REPORT_TENSORS", 4)
+    base = {f"model.layers.{i}.mlp.up_proj.weight": normal(8, 16, seed=i).to(BF16) for i in range(6)}
+    tuned = {name: values.clone() for name, values in base.items()}
+    for i, values in enumerate(tuned.values()):
+        values[:i, 0] *= 2
+    one, other = pair(tmp_path, base, tuned)
+    status, out, err = command(capsys, str(one), str(other), "--exact", "--tensors")
+    assert (status, err) == (0, "")
+    table = [re.split(r" {2,}", line) for line in out[out.index("\nTensor  ") :].strip().splitlines()]
+    assert [row[0] for row in table[1:]] == list(base)
+    for i, (name, row) in enumerate(zip(base, table[1:], strict=True)):
+        update = tuned[name].double() - base[name].double()
+        cells = dict(zip(table[0], row, strict=True))
+        assert (cells["Dtype"], cells["Shape"], cells["Changed"], cells["Lost"]) == ("BF16", "8 x 16", str(i), "0")
+        assert float(cells["Largest update"]) == pytest.approx(float(update.abs().max()), rel=5e-3)
+        assert float(cells["|D|"]) == pytest.approx(float(update.norm()), rel=5e-3)
+        assert float(cells["|D|/|W|"]) == pytest.approx(float(update.norm() / base[name].double().norm()), rel=5e-3)
+        for title, share in (("Sparsity", 1 - i / 128), ("Probe", 1 - i / 128), ("Rows", i / 8), ("Columns", float(i > 0) / 16)):
+            assert float(cells[title].rstrip("%")) == pytest.approx(100 * share, rel=5e-3)
 
 
 def test_text_from_strangers_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

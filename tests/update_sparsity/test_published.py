@@ -10,22 +10,21 @@ def test_the_table_is_the_published_one() -> None:
     assert len(rows) == 15 and [row.sparsity for row in rows] == sorted(row.sparsity for row in rows)
     assert all(0 < row.sparsity < 1 and row.base and row.finetuned and row.data for row in rows)
     assert {row.algorithm for row in rows} == {"SFT", "GRPO", "DAPO", "Reinforcement++"}
-    assert str(rows[0]) == "Klear-Reasoner-8B-SFT (SFT, 0.6 %)" and str(rows[-1]) == "UloRL-A3B (GRPO, 91.7 %)"
+    assert str(rows[0]) == "Klear-Reasoner-8B-SFT (SFT, 0.6%)" and str(rows[-1]) == "UloRL-A3B (GRPO, 91.7%)"
     assert max(row.sparsity for row in rows if row.algorithm == "SFT") < min(row.sparsity for row in rows if row.algorithm != "SFT")
 
 
 @pytest.mark.parametrize(
     ("sparsity", "sentence"),
     [
-        (0.0, "Less sparse than all 15 published fine-tunes, next to Klear-Reasoner-8B-SFT (SFT, 0.6 %)."),
-        (0.0064, "Among the least sparse of 15 published fine-tunes, as sparse as Klear-Reasoner-8B-SFT (SFT, 0.6 %)."),
+        (0.0, "Less sparse than all 15 published fine-tunes, next to Klear-Reasoner-8B-SFT (SFT, 0.6%)."),
+        (0.0064, "Among the least sparse of 15 published fine-tunes, as sparse as Klear-Reasoner-8B-SFT (SFT, 0.6%)."),
         (
             0.69,
-            "Sparser than 10 of 15 published fine-tunes, "
-            "between UniReason-Qwen3-14B-RL (GRPO, 68.3 %) and Klear-Reasoner-8B (GRPO, 69.5 %).",
+            "Sparser than 10 of 15 published fine-tunes, between UniReason-Qwen3-14B-RL (GRPO, 68.3%) and Klear-Reasoner-8B (GRPO, 69.5%).",
         ),
-        (0.797, "Sparser than 12 of 15 published fine-tunes, as sparse as the authors' own (DAPO, 79.7 %)."),
-        (1.0, "Sparser than 15 of 15 published fine-tunes, next to UloRL-A3B (GRPO, 91.7 %)."),
+        (0.797, "Sparser than 12 of 15 published fine-tunes, as sparse as the authors' own (DAPO, 79.7%)."),
+        (1.0, "Sparser than 15 of 15 published fine-tunes, next to UloRL-A3B (GRPO, 91.7%)."),
     ],
 )
 def test_the_sentence(sparsity: float, sentence: str) -> None:

@@ -77,7 +77,7 @@ def _percentiles(name: str, alignment: "Alignment", place: int) -> "Scatter":
     found = alignment.cosine
     assert found is not None
     drawn = marked(style(name))
-    said = f"mean {cosine(found.mean)}<br>10 %, 50 %, 90 %: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
+    said = f"mean {cosine(found.mean)}<br>10%, 50%, 90%: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
     return Scatter(
         x=[found.p10, found.p50, found.mean, found.p90],
         y=[place + _BELOW] * 4,

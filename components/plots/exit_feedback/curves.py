@@ -29,7 +29,7 @@ def layers(report: "ExitReport") -> "Figure":
             for row in rows
         ]
         hover = (
-            "layer %{x}, loss %{customdata[4]}<br>mean cosine %{customdata[0]}, 80 %: %{customdata[1]}<br>norm ratio %{customdata[2]}"
+            "layer %{x}, loss %{customdata[4]}<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}<br>norm ratio %{customdata[2]}"
             "<br>before the norm %{customdata[3]}"
         )
         means = [None if row.cosine is None else row.cosine.mean for row in rows]
@@ -58,7 +58,7 @@ def loss_bins(report: "ExitReport") -> "Figure":
             for row in method.loss_bins
         ]
         hover = (
-            "loss %{customdata[5]}: %{customdata[4]} tokens<br>mean cosine %{customdata[0]}, 80 %: %{customdata[1]}"
+            "loss %{customdata[5]}: %{customdata[4]} tokens<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}"
             "<br>norm ratio %{customdata[2]}<br>%{customdata[3]} of the exact gradient's energy"
         )
         means = [None if row.cosine is None else row.cosine.mean for row in method.loss_bins]

@@ -51,7 +51,7 @@ def deciles(report: "ConflictReport") -> "Figure":
             for row in rows
         ]
         hover = (
-            f"decile %{{x}}, {name}<br>%{{customdata[0]}} in conflict<br>95 %: %{{customdata[1]}}<br>%{{customdata[2]}} neurons, "
+            f"decile %{{x}}, {name}<br>%{{customdata[0]}} in conflict<br>95%: %{{customdata[1]}}<br>%{{customdata[2]}} neurons, "
             "mean |activation| %{customdata[3]}"
         )
         shares = [row.conflict_rate for row in rows]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def rates(report: "ConflictReport") -> "Figure":
-    """The conflict rate of each layer with its 95 % interval; of top-k and of the original."""
+    """The conflict rate of each layer with its 95% interval; of top-k and of the original."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -25,7 +25,7 @@ def rates(report: "ConflictReport") -> "Figure":
             [exactly(row.conflict_rate), said_between(row.interval), f"{row.pairs:,}", exactly(row.conflict_rate_historic)] for row in rows
         ]
         hover = (
-            f"layer %{{x}}, {name}<br>%{{customdata[0]}} in conflict<br>95 %: %{{customdata[1]}}<br>%{{customdata[2]}} pairs"
+            f"layer %{{x}}, {name}<br>%{{customdata[0]}} in conflict<br>95%: %{{customdata[1]}}<br>%{{customdata[2]}} pairs"
             "<br>historic rate %{customdata[3]}"
         )
         of_layers = [row.conflict_rate for row in rows]
@@ -44,7 +44,7 @@ def similarity(report: "ConflictReport") -> "Figure":
     for index, (name, found) in enumerate(sides(report)):
         rows = sorted(found.layers, key=lambda row: row.layer)
         said = [[numbers.magnitude(row.magnitude_similarity), _sizes(row.magnitude_interval)] for row in rows]
-        hover = f"layer %{{x}}, {name}<br>similarity %{{customdata[0]}}<br>95 %: %{{customdata[1]}}"
+        hover = f"layer %{{x}}, {name}<br>similarity %{{customdata[0]}}<br>95%: %{{customdata[1]}}"
         of_layers = [row.magnitude_similarity for row in rows]
         intervals = [row.magnitude_interval for row in rows]
         figure.add_trace(line(name, index, [row.layer for row in rows], of_layers, intervals, said, hover, scale=1))

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
-from components.plots.style import COLOURS, exactly, layout, threshold
+from components.plots.style import COLOURS, exactly, layout, log_axis, threshold
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -42,14 +42,7 @@ def ulps(report: SparsityReport) -> "Figure":
         ticktext=[f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named],
     )
     low = math.floor(math.log10(least) - 0.2)
-    ticks = range(2, low - 1, -max(1, math.ceil((2 - low) / 6)))
-    figure.update_yaxes(
-        title="% of the values",
-        type="log",
-        range=[low, 2.3],
-        tickvals=[10.0**tick for tick in ticks],
-        ticktext=[f"{10.0**tick:g}" if tick > -4 else numbers.power(tick, 10) for tick in ticks],
-    )
+    figure.update_yaxes(title="% of the values", **log_axis(low, 2.3))
     return figure
 
 
@@ -93,7 +86,7 @@ def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str
         name=name,
         marker={"color": colour},
         customdata=[[f"{100 * each.low:.3g}", f"{100 * each.high:.3g}", f"{count:,}"] for each, count in zip(bins, counts, strict=True)],
-        hovertemplate=f"from %{{customdata[0]}} % to %{{customdata[1]}} % of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
+        hovertemplate=f"from %{{customdata[0]}}% to %{{customdata[1]}}% of its size<br>%{{customdata[2]}} values, {name}<extra></extra>",
     )
 
 

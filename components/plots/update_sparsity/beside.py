@@ -29,7 +29,7 @@ def beside(report: SparsityReport) -> "Figure":
                 name=text(algorithm),
                 mode="markers",
                 marker={"symbol": MARKERS[style], "size": 10, "color": COLOURS[style], "opacity": 0.85},
-                customdata=[[text(row.base), text(row.finetuned), text(row.data), f"{100 * row.sparsity:.1f} %"] for row in found],
+                customdata=[[text(row.base), text(row.finetuned), text(row.data), f"{100 * row.sparsity:.1f}%"] for row in found],
                 hovertemplate="%{customdata[1]}<br>from %{customdata[0]}<br>%{y}, %{customdata[2]}<br>"
                 "sparsity %{customdata[3]}<extra></extra>",
             )
@@ -45,7 +45,7 @@ def beside(report: SparsityReport) -> "Figure":
                 mode="markers",
                 marker={"symbol": "star", "size": 16, "color": COLOURS[3], "line": {"width": 1.2, "color": "#7c828d"}},
                 error_x={"type": "data", "symmetric": False, "color": COLOURS[3], **between, "visible": bool(between)},
-                customdata=[[text(short(report.request.tuned[-1])), text(short(report.request.base)), f"{here:.6g} %"]],
+                customdata=[[text(short(report.request.tuned[-1])), text(short(report.request.base)), f"{here:.6g}%"]],
                 hovertemplate="%{customdata[0]}<br>from %{customdata[1]}<br>sparsity %{customdata[2]}<extra></extra>",
                 cliponaxis=False,
             )

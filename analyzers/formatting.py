@@ -1,14 +1,21 @@
-"""Numbers as people read them: few digits, thousands separated, with units. Exact values are in the downloads."""
+"""Numbers as people read and write them, on the page and in a terminal: few digits, thousands separated, with units.
+
+Exact values are in the downloads.
+"""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from analyzers.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from analyzers.base import Interval
 
 _PARAMETERS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_BYTE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 NOTHING = "–"
 
@@ -18,8 +25,8 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def plural(value: int, one: str, many: str | None = None) -> str:
-    """A count with its noun: ``1 tensor``, ``291 tensors``."""
+def plural(value: int, one: str, many: str = "") -> str:
+    """A count with its noun: ``1 tensor``, ``291 tensors``; many: the plural that does not end in s."""
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
@@ -33,28 +40,37 @@ def size(value: int) -> str:
     return _scaled(value, _BYTES, f"{value:,} B")
 
 
+def parse_bytes(text: str) -> int:
+    """``64MB``, ``1.5 GiB``, ``2,000,000`` -> bytes; decimal and binary units, in any case. Raises InvalidRequest."""
+    match = re.fullmatch(r"\s*(\d{1,3}(?:,\d{3}){1,4}|\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
+    unit = _BYTE_UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise InvalidRequest(f"The budget must be a number of bytes such as 64MB, 1.5GB or 2000000, not {text[:40]!r}.")
+    return int(float(match[1].replace(",", "")) * unit)
+
+
 def share(value: float | None) -> str:
-    """A share in [0, 1] as a percentage. Never rounds to 0 % or 100 % what is not: ``12.5 %``, ``99.9998 %``, ``1.5e-3 %``."""
+    """A share as a percentage. Never rounds to 0% or 100% what is not: ``12.5%``, ``99.9998%``, ``0.0015%``."""
     if value is None:
         return NOTHING
     percent = value * 100
     if percent in (0, 100):
-        return f"{percent:.0f} %"
-    if 0 < percent < 0.01:
-        return f"{percent:.1e} %".replace("e-0", "e-")
-    if percent > 99.9 and value < 1:
-        digits = min(12, 1 - math.floor(math.log10(100 - percent)))
-        return f"{percent:.{digits}f} %"
-    return f"{percent:.3g} %"
+        return f"{percent:.0f}%"
+    if 0 < percent < 1e-4:
+        return f"{percent:.1e}%".replace("e-0", "e-")
+    if 0 < percent < 0.01 or (percent > 99.9 and value < 1):
+        digits = min(12, 1 - math.floor(math.log10(min(percent, 100 - percent))))
+        return f"{percent:.{digits}f}%"
+    return f"{percent:.3g}%"
 
 
 def between(interval: "Interval | None") -> str:
-    """An interval of shares: ``12 % to 14.5 %``."""
+    """An interval of shares: ``12% to 14.5%``."""
     return NOTHING if interval is None else f"{share(interval.low)} to {share(interval.high)}"
 
 
 def magnitude(value: float | None) -> str:
-    """A weight's size, three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
+    """A number of any size, three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
     if value is None:
         return NOTHING
     if value == 0:

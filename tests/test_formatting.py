@@ -1,10 +1,11 @@
-"""Numbers as people read them."""
+"""Numbers as people read and write them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.text import numbers
+from analyzers import formatting as numbers
+from analyzers.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,19 @@ def test_parameters(value: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "–"), (0.0, "0 %"), (1.0, "100 %"), (0.125, "12.5 %"), (1.5e-5, "1.5e-3 %"), (0.9999982, "99.99982 %")]
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0%"),
+        (1.0, "100%"),
+        (0.125, "12.5%"),
+        (0.6625, "66.2%"),
+        (1.5e-5, "0.0015%"),
+        (1e-7, "1.0e-5%"),
+        (0.9999982, "99.99982%"),
+        (2.0, "200%"),
+        (-0.05, "-5%"),
+    ],
 )
 def test_share(value: float | None, text: str) -> None:
     assert numbers.share(value) == text
@@ -37,7 +50,7 @@ def test_share(value: float | None, text: str) -> None:
 
 @given(st.floats(min_value=1e-12, max_value=1 - 1e-12))
 def test_a_share_that_is_neither_none_nor_all_never_reads_so(value: float) -> None:
-    assert numbers.share(value) not in ("0 %", "100 %")
+    assert numbers.share(value) not in ("0%", "100%")
 
 
 @pytest.mark.parametrize(
@@ -60,3 +73,27 @@ def test_plural_and_power() -> None:
     assert numbers.plural(1234, "tensor") == "1,234 tensors"
     assert numbers.power(-14) == "2⁻¹⁴"
     assert numbers.power(-9, 10) == "10⁻⁹"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("64MB", 64_000_000),
+        ("64 mb", 64_000_000),
+        ("1.5 GiB", 3 << 29),
+        ("2KiB", 2048),
+        (" 7B ", 7),
+        ("0.5KB", 500),
+        ("2,000,000", 2_000_000),
+    ],
+)
+def test_parse_bytes(text: str, size: int) -> None:
+    assert numbers.parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1,00", "1,000.5", "0x10", "1.5.5", "1 M B", "∞", "1TB", "1e9", "9" * 5000, "٣"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="must be a number of bytes such as 64MB") as caught:
+        numbers.parse_bytes(text)
+    assert len(str(caught.value)) < 150

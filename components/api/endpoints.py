@@ -12,7 +12,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA
-from components.api.answers import one_sentence
+from components.api.answers import json_over_mcp, one_sentence
 from components.api.arguments import flag_of, list_of, number_of, text_of
 from components.conflict import form as gradients
 from components.conflict.pairs import lines
@@ -245,7 +245,7 @@ def add_endpoints() -> None:
     )
     for function, description, lane in endpoints:
         api(
-            function,
+            json_over_mcp(function),
             api_name=function.__name__,
             api_description=description,
             concurrency_limit=lane.limit,

@@ -7,7 +7,7 @@ import gradio as gr
 from gradio.events import api
 
 from analyzers.errors import InvalidRequest
-from components.api.answers import one_sentence
+from components.api.answers import json_over_mcp, one_sentence
 from components.api.arguments import flag_of, number_of, text_of
 from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
 from components.library_page.contributing import add_label as add
@@ -151,7 +151,7 @@ def add_endpoints() -> None:
         (flag_label, FLAG),
     )
     for function, description in endpoints:
-        api(function, api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
+        api(json_over_mcp(function), api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
 
 
 def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:

@@ -8,23 +8,15 @@ import re
 from functools import cache
 from pathlib import Path
 
-from gradio.route_utils import FnIndexInferError
-from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from analyzers import limits
 from analyzers.checkpoints import parse_reference
-from analyzers.errors import InvalidReference, MantissaError
-from components.running.jobs import sentence
+from analyzers.errors import InvalidReference
 from components.site import archive, badges
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports, is_file
-from components.site.identity import COOKIE, new_secret
 from components.site.result_page import missing_page, result_page
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -34,11 +26,6 @@ _BADGE_CACHE = "public, max-age=300"
 _RESULT_CACHE = "public, max-age=3600"
 # Results may be framed by anybody. Nothing may run but our own, nothing be sent.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
-# Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
-_OWN_FRAMES = "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
-_OURS = ("/badge/", "/result/", "/library/")
-# Of Gradio, under any prefix: it would keep what anybody sends, and answer with where.
-_UPLOADS = ("/upload", "/upload_progress")
 exports = Exports()
 
 
@@ -128,72 +115,6 @@ def plots_version() -> str:
     import plotly
 
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
-
-
-_TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
-
-
-class Guard:
-    """What answers carry beside their contents: on our own addresses an error is a sentence, a browser gets the secret that it is told
-    apart by where there is no login, and the library's page stays out of strangers' frames. Nobody may upload, or send more than fits.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
-        if path.endswith(_UPLOADS):
-            await PlainTextResponse("This app takes no files.", 403)(scope, receive, send)
-            return
-        ours, page = path.startswith(_OURS), path == "/library"
-        secret = new_secret() if page and COOKIE not in Request(scope).cookies else ""
-        begun = False
-
-        async def guarded(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                headers = MutableHeaders(scope=message)
-                if ours:
-                    headers["X-Content-Type-Options"] = "nosniff"
-                if page:
-                    headers["Content-Security-Policy"] = _OWN_FRAMES
-                if secret:
-                    safe = "; Secure" if scope["scheme"] == "https" else ""
-                    headers.append("Set-Cookie", f"{COOKIE}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}")
-            await send(message)
-
-        read = 0
-
-        async def bounded() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > limits.REQUEST_BYTES:
-                raise HTTPException(413, _TOO_LONG)
-            return message
-
-        length = dict(scope["headers"]).get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.REQUEST_BYTES:
-            await PlainTextResponse(_TOO_LONG, 413)(scope, receive, send)
-            return
-        try:
-            await self._app(scope, bounded, guarded)
-        except MantissaError as error:
-            if begun:
-                raise
-            await PlainTextResponse(sentence(error), 503)(scope, receive, guarded)
-        except FnIndexInferError:
-            await PlainTextResponse("There is no such endpoint: /gradio_api/info lists them.", 404)(scope, receive, guarded)
-
-
-def middleware() -> list[Middleware]:
-    """For the app that Gradio makes."""
-    return [Middleware(Guard)]
 
 
 def _stored(identifier: str) -> tuple[str, str, bytes] | None:

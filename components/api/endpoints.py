@@ -243,13 +243,13 @@ def add_endpoints() -> None:
         (precision, VARIANTS, MODELS),
         (exit, SIGNALS, MODELS),
     )
-    for function, description, lane in endpoints:
+    for function, description, kind in endpoints:
         api(
             json_over_mcp(function),
             api_name=function.__name__,
             api_description=description,
-            concurrency_limit=lane.limit,
-            concurrency_id=lane.name,
+            concurrency_limit=kind.limit,
+            concurrency_id=kind.name,
             api_visibility="public",
         )
 

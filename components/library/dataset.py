@@ -103,9 +103,7 @@ def _as_ours(name: str) -> Iterator[None]:
         if status in (401, 403):
             raise AccessDenied(f"The Hub refuses to write the dataset {name}: {_TOKEN_ADVICE}.") from None
         if isinstance(error, BadRequestError) or 400 <= status < 500:
-            raise HubMisbehaved(
-                f"The Hub does not accept a commit to {name} (status {status}); unpublished rows stay here."
-            ) from None
+            raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}); unpublished rows stay here.") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
     except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
         raise Retry("The Hub's answer makes no sense; trying again.") from None

@@ -222,7 +222,7 @@ def exit(
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:
-    """``items`` without the progress that comes within a quarter of a second of the last; everything else passes."""
+    """``items`` without progress less than a quarter of a second after the last; everything else passes."""
     last = float("-inf")
     for item in items:
         now = time.monotonic()

@@ -19,18 +19,18 @@ from analyzers.errors import MantissaError
 from analyzers.numerics.warm_up import warm_up
 from components.api import endpoints
 from components.api import library as library_api
-from components.api.answers import Pages, answer_in_json
-from components.api.malformed import exception_handlers
 from components.library import open_library
 from components.look import theme
 from components.pages import conflict, home, methods, precision, sparsity
 from components.pages import exit as exit_page
 from components.pages import library as library_page
 from components.running import model_jobs
-from components.running.log import keep_visitors_out
-from components.running.queue import queue
+from components.running.gradio_internals import Pages
+from components.running.log import redact_user_input
+from components.running.queue_limits import limit_queue
 from components.site import archive
-from components.site.routes import exports, middleware, routes
+from components.site.front import exception_handlers, middleware
+from components.site.routes import exports, routes
 
 # Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
 _DELETE_CACHE = (3600, 6 * 3600)
@@ -57,7 +57,7 @@ def build() -> gr.Blocks:
         library_page.build(page)
     with app.route("Methods", "/methods") as page:
         methods.build(page)
-    queue(app, limits.QUEUE, limits.JOBS)
+    limit_queue(app)
     return app
 
 
@@ -73,8 +73,7 @@ def main() -> None:
     if port and not port.isdigit():
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
     on_space = bool(os.environ.get("SPACE_ID"))
-    keep_visitors_out()
-    answer_in_json()
+    redact_user_input()
     threading.Thread(target=_warm, name="warm", daemon=True).start()
     with _library():
         _serve(port, on_space)
@@ -99,7 +98,8 @@ def _library() -> Iterator[None]:
 
 
 def _serve(port: str | None, on_space: bool) -> None:
-    build().launch(
+    app = build()
+    app.launch(
         # None: as the environment says, which a Space sets so that it can be reached
         server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         server_port=int(port) if port else None,
@@ -108,7 +108,7 @@ def _serve(port: str | None, on_space: bool) -> None:
         footer_links=["api"],
         run_history=False,
         mcp_server=True,
-        app_kwargs={"routes": routes(), "middleware": middleware(), "exception_handlers": exception_handlers()},
+        app_kwargs={"routes": routes(), "middleware": middleware(app), "exception_handlers": exception_handlers()},
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,

@@ -1,8 +1,8 @@
 """Checkpoints on the Hugging Face Hub, read by range: nothing is downloaded whole, nothing is written to disk.
 
 A name and revision are resolved to the canonical repository and a commit once, and every later read names that commit.
-The token goes to the Hub alone, never to the storage it redirects to. The modules beside this one do the reading:
-`hub_ranges` files, `hub_replies` what a reply means, `hub_transfers` one exchange in bounded time.
+The token goes to the Hub alone, never to the storage it redirects to. The other modules do the reading:
+`hub_ranges` reads files, `hub_replies` interprets replies, `hub_transfers` makes one exchange in bounded time.
 """
 
 import re
@@ -63,12 +63,12 @@ class HubRepository:
 
     @property
     def public(self) -> bool:
-        """Whether anybody can read it: neither private nor gated nor disabled, and the Hub says so."""
+        """Whether anybody can read it: the Hub says that it is neither private nor gated nor disabled."""
         return self._public
 
     @property
     def files(self) -> Mapping[str, int]:
-        """Path -> size in bytes. A size that the Hub's list leaves out is asked for when it is looked up."""
+        """Path -> size in bytes. A size missing from the Hub's list is requested on first use."""
         return self._files
 
     @property
@@ -78,7 +78,7 @@ class HubRepository:
 
     @property
     def range_requests(self) -> int:
-        """What the Hub allows, less a few for headers."""
+        """The Hub's limit, less a few for headers."""
         return limits.RANGE_REQUESTS
 
     @property
@@ -87,7 +87,7 @@ class HubRepository:
         return limits.CHUNK_BYTES
 
     def open(self, path: str) -> HubFile:
-        """Open one of ``files``; asks the Hub for nothing yet. Raises CheckpointNotFound if there is no such file."""
+        """Open one of ``files``, without a request. Raises CheckpointNotFound if there is no such file."""
         location = self._location(path)
         file = HubFile(location, self._files[path])
         with self._lock:
@@ -96,7 +96,7 @@ class HubRepository:
         return file
 
     def close(self) -> None:
-        """Stop all reads and close all files. Idempotent. The connections stay in huggingface_hub's shared session."""
+        """Stop all reads and close all files. Idempotent."""
         with self._lock:
             self._transfers.close()
             opened = list(self._opened)
@@ -120,7 +120,7 @@ class HubRepository:
 
 
 class _Files(Mapping[str, int]):
-    """Path -> size, asking the Hub for a size only where its list had none."""
+    """Path -> size, requesting a size only if the Hub's list has none."""
 
     def __init__(self, repository: HubRepository) -> None:
         self._repository = repository
@@ -144,7 +144,7 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
     """Resolve a repository and a revision (branch, tag or commit; None for main) on the Hub, with one request.
 
     kind: a dataset's ``ref`` is ``datasets/org/name``, as in its address.
-    Raises InvalidReference for what is no model id; CheckpointNotFound for an unknown or private repository or an
+    Raises InvalidReference for an invalid model id; CheckpointNotFound for an unknown or private repository or an
     unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
     relative paths; LimitExceeded for more than REPOSITORY_FILES files; HubError and its subclasses.
     """
@@ -157,9 +157,9 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
     info = hub.json(Transfers(), f"{hub.url}/api/{kind}/{name}{at}?blobs=true", _refusal(name, revision))
     ref, commit = _field(info, "id", str), _field(info, "sha", str)
     if not (_ID.fullmatch(ref) and _COMMIT.fullmatch(commit)):
-        raise HubMisbehaved(f"The Hub describes {name} with an id or a commit that is none; try again later.")
+        raise HubMisbehaved(f"The Hub describes {name} with an invalid id or commit; try again later.")
     if revision is not None and _COMMIT.fullmatch(revision) and commit != revision:
-        raise HubMisbehaved(f"The Hub answers with another commit of {name} than asked for; try again later.")
+        raise HubMisbehaved(f"The Hub answers with another commit of {name} than requested; try again later.")
     if info.get("disabled"):
         raise AccessDenied(f"{ref} has been disabled on the Hub.")
     public = info.get("private") is False and info.get("gated") is False
@@ -191,7 +191,7 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     if len(text) > _SEARCH_LENGTH or not text.isprintable():
         raise InvalidRequest(f"{text[:60]!r} cannot be searched for: give at most {_SEARCH_LENGTH} printable characters.")
     if kind == "org" and not _ID.fullmatch(text.replace("/", "-")):
-        raise InvalidRequest(f"{text[:60]!r} is no name of an organisation; give it as in its address on the Hub.")
+        raise InvalidRequest(f"{text[:60]!r} is not the name of an organisation; give it as in its address on the Hub.")
     hub = Hub(access.token)
     query = urlencode({"author" if kind == "org" else "search": text, "limit": min(limit, _PAGE)}, errors="replace")
     url: str | None = f"{hub.url}/api/models?{query}"
@@ -199,10 +199,10 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     while url is not None and len(found) < limit:
         entries, url = hub.page(Transfers(), url, _refusal(f"The list of models of {text}", None))
         if not isinstance(entries, list):
-            raise HubMisbehaved("The Hub's list of models is not in the known form; try again later.")
+            raise HubMisbehaved("The Hub's list of models has an unknown form; try again later.")
         ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
         new = dict.fromkeys(name for name in ids if isinstance(name, str) and _ID.fullmatch(name) and name not in found)
-        if not new:  # a page that brings nothing new may be followed by such pages without end
+        if not new:  # pages without new models might never end
             break
         found |= new
     return list(found)[:limit]
@@ -212,14 +212,14 @@ def _refusal(name: str, revision: str | None) -> dict[str, str]:
     return {
         "missing": f"{name} was not found on the Hub, or is private; check the name (the command line reads with your own token).",
         "revision": f"{name} has no revision {(revision or 'main')[:100]!r} on the Hub; give a branch, a tag or a commit.",
-        "gated": f"{name} is gated or closed to you; ask for access on its page on the Hub, then use the command line with your token.",
+        "gated": f"{name} is gated or not open to you; request access on its page on the Hub, then use the command line with your token.",
     }
 
 
 def _field(info: Any, name: str, kind: type) -> Any:
     value = info.get(name) if isinstance(info, dict) else None
     if not isinstance(value, kind):
-        raise HubMisbehaved("The Hub's description of the repository is not in the known form; try again later.")
+        raise HubMisbehaved("The Hub's description of the repository has an unknown form; try again later.")
     return value
 
 
@@ -233,7 +233,7 @@ def _sizes(ref: str, siblings: list[Any]) -> dict[str, int | None]:
         if not _is_safe(path) or path in sizes:
             raise InvalidCheckpoint(f"{ref} lists a file named {path[:100]!a}, which is not a safe relative path; it cannot be read.")
         if size is not None and (type(size) is not int or not 0 <= size < 1 << 62):
-            raise HubMisbehaved(f"The Hub gives a length for {path[:100]} of {ref} that cannot be.")
+            raise HubMisbehaved(f"The Hub gives an impossible length for {path[:100]} of {ref}; try again later.")
         sizes[path] = size
     return sizes
 

@@ -12,12 +12,12 @@ from ..terminal import plural
 from .hub_replies import REDIRECTS, Hub, refused
 from .hub_transfers import Exchange, Patience, Setback, Transfers
 
-_PROGRESS_BYTES = 1 << 16  # a try that brought this much starts the count of failures anew; a trickle does not
+_PROGRESS_BYTES = 1 << 16  # a try that read this much restarts the count of failures; a trickle does not
 
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where the bytes of a file are served, for now: signed addresses expire."""
+    """The current address of a file's bytes: signed addresses expire."""
 
     url: httpx2.URL
     headers: Mapping[str, str]
@@ -26,12 +26,12 @@ class _Address:
 
 
 class _Expired(Setback):
-    """The address known is of no use any more; the Hub may give another."""
+    """The known address has expired; the Hub may give another."""
 
 
 @dataclass(eq=False)
 class HubLocation:
-    """One file at one commit, shared by all who read it. ``said`` is the size the Hub's file list gives, if it does."""
+    """One file at one commit, shared by all readers. ``said`` is the size in the Hub's file list, if it has one."""
 
     hub: Hub
     repository: str
@@ -52,7 +52,7 @@ class HubLocation:
         return self.said
 
     def address(self, transfers: Transfers, stale: _Address | None = None) -> _Address:
-        """Where to read. Asks the Hub at the first call, and again when the known address is ``stale``.
+        """The address to read from. Asks the Hub at the first call, and again when the known address is ``stale``.
 
         Raises Setback or MantissaError.
         """
@@ -69,7 +69,7 @@ class HubLocation:
             self._lock.release()
 
     def unchanged(self, place: str, etag: str | None) -> None:
-        """Raise HubMisbehaved if ``etag`` is not the one seen before. Says nothing about a reply without one."""
+        """Raise HubMisbehaved if ``etag`` differs from the earlier one. A reply without an ETag passes."""
         if etag is not None:
             etag = etag.removeprefix("W/")
             if self._etags.setdefault(place, etag) != etag:
@@ -92,10 +92,10 @@ class HubLocation:
 
     def _located(self, url: httpx2.URL, target: httpx2.URL | None, headers: Mapping[str, str]) -> _Address:
         if headers.get("x-repo-commit", self.commit) != self.commit:
-            raise HubMisbehaved(f"The Hub offers {self.path} of another commit than asked for; try again later.")
+            raise HubMisbehaved(f"The Hub offers {self.path} of another commit than requested; try again later.")
         length = headers.get("x-linked-size", headers.get("content-length") if target is None else None)
         if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 19):
-            raise HubMisbehaved(f"The Hub gives a length for {self.path} that is no number.")
+            raise HubMisbehaved(f"The Hub gives a length for {self.path} that is not a number; try again later.")
         size = self.said if length is None else int(length)
         if size is None or (self.said is not None and size != self.said):
             raise HubMisbehaved(f"The Hub contradicts itself about the length of {self.path}; try again later.")
@@ -158,7 +158,7 @@ class HubFile:
 
 @dataclass(slots=True)
 class _Read:
-    """One call of `HubFile.read_into`: what is to be filled, and how far it is."""
+    """One call of `HubFile.read_into`: the buffer, and how much of it is filled."""
 
     location: HubLocation
     transfers: Transfers
@@ -168,7 +168,7 @@ class _Read:
     done: int = 0
 
     def attempt(self, address: _Address) -> None:
-        """Ask for the rest and write it to the buffer as it comes. Raises Setback or MantissaError."""
+        """Request the rest and write it to the buffer as it arrives. Raises Setback or MantissaError."""
         start, end = self.offset + self.done, self.offset + len(self.buffer)
         headers = {**address.headers, "range": f"bytes={start}-{end - 1}"}
         path = self.location.path
@@ -177,14 +177,14 @@ class _Read:
             for piece in self.transfers.body(exchange):
                 after = self.done + len(piece)
                 if after > len(self.buffer):
-                    raise HubMisbehaved(f"The Hub sends more of {path} than asked for; try again later.")
+                    raise HubMisbehaved(f"The Hub sends more of {path} than requested; try again later.")
                 self.buffer[self.done : after] = piece
                 self.done = after
         if self.done < len(self.buffer):
             raise Setback(HubMisbehaved(f"The Hub sends less of {path} than it promised; try again later."))
 
     def _check(self, exchange: Exchange, address: _Address, start: int, end: int) -> None:
-        """Refuse, before a byte of its body is read, any reply but the bytes asked for of the file known."""
+        """Refuse, before reading its body, any reply that is not exactly the requested range of the same file."""
         response = exchange.response
         assert response is not None
         headers, status, path = response.headers, response.status_code, self.location.path
@@ -192,14 +192,14 @@ class _Read:
             error = HubMisbehaved(f"The Hub's storage refuses to hand out {path}; try again later.")
             found = refused(response, self.location.refusal, has_token=self.location.hub.has_token)
             raise _Expired(found if address.on_hub and isinstance(found, CheckpointError) else error, wait=0.0)
-        # A server may always ignore a range. Where that is the whole file, the reply is what was asked for all the same.
+        # A server may ignore a range: fine if the range is the whole file.
         whole = status == 200 and start == 0 and end == self.size and headers.get("content-length") == str(end)
         if status == 200 and not whole:
-            raise HubMisbehaved(f"The Hub sends all of {path} where a part was asked for; nothing was read. Try again later.")
+            raise HubMisbehaved(f"The Hub sends all of {path} although a part was asked for; nothing was read. Try again later.")
         if status not in (200, 206):
             raise refused(response, self.location.refusal, has_token=self.location.hub.has_token)
         if status == 206 and headers.get("content-range", "").strip() != f"bytes {start}-{end - 1}/{self.size}":
-            raise HubMisbehaved(f"The Hub sends another part of {path} than asked for, or of another length; try again later.")
+            raise HubMisbehaved(f"The Hub sends another part of {path} than requested, or of another length; try again later.")
         if headers.get("content-encoding", "identity") != "identity":
-            raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not asked for; try again later.")
+            raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not requested; try again later.")
         self.location.unchanged(address.place, headers.get("etag"))

@@ -1,4 +1,4 @@
-"""What a reply of the Hub means: its refusals as our errors, its redirects followed by hand, its JSON bounded."""
+"""Interpreting the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
 
 import json
 import re
@@ -23,10 +23,10 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
 
 
 class Hub:
-    """Where the Hub is and who asks. Knows which requests may carry the token.
+    """The address of the Hub and the caller's token. Decides which requests may carry the token.
 
     token: as in `repository.Access`: None for none at all, True for what huggingface_hub finds, or the token.
-    Raises AccessDenied for a text that cannot be a token.
+    Raises AccessDenied for an invalid token.
     """
 
     def __init__(self, token: str | bool | None) -> None:
@@ -54,7 +54,7 @@ class Hub:
         return self._authorized if self.owns(url) else self._anonymous
 
     def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """Where a reply redirects to; None if it does not. Raises HubMisbehaved for an address nobody should follow."""
+        """The target of a redirect; None if the reply is none. Raises HubMisbehaved for an unsafe address."""
         if response.status_code not in (301, 302, 303, 307, 308):
             return None
         try:
@@ -76,7 +76,7 @@ class Hub:
     def page(
         self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True
     ) -> tuple[Any, str | None]:
-        """The same of a list that comes in pages, with the address of the next one, None where this is the last."""
+        """One page of a list, with the address of the next page, None after the last."""
         patience = Patience(transfers)
         while True:
             try:
@@ -108,11 +108,11 @@ class Hub:
                 try:
                     return json.loads(content), self._next(url, response)
                 except (ValueError, RecursionError):
-                    raise HubMisbehaved("The Hub answers with what is not JSON; try again later.") from None
+                    raise HubMisbehaved("The Hub's answer is not JSON; try again later.") from None
         raise HubMisbehaved("The Hub redirects in circles.")
 
     def _next(self, url: httpx2.URL, response: httpx2.Response) -> str | None:
-        """What the Link header of a reply calls the next page, where that is an address of the Hub itself."""
+        """The address of the next page in a reply's Link header, if it is on the Hub itself."""
         match = _NEXT.search(response.headers.get("link", "")[:4000])
         try:
             found = url.join(match[1]) if match else None
@@ -122,10 +122,10 @@ class Hub:
 
 
 def _logged_in() -> str | None:
-    """The token of this machine, by huggingface_hub's own rules; None where nobody is logged in."""
+    """The token of this machine, by huggingface_hub's own rules; None without a login."""
     try:
         found = get_token()
-    except Exception:  # it may exchange or refresh tokens over the network, and says nothing of how that fails
+    except Exception:  # it may exchange or refresh tokens over the network, and documents no errors of that
         raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None
     return str(found) if found else None
 
@@ -135,7 +135,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
-    """What a status other than the wanted one means: an error to raise, or a setback where another try may do.
+    """The meaning of an unexpected status: an error to raise, or a setback if another try may succeed.
 
     refusal: ``missing``, ``revision`` and ``gated`` are the sentences for a repository or file that is not there (or not
     for us), a revision that is not there, and one that must be asked for.
@@ -146,7 +146,7 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if status == 429 or (status == 503 and "retry-after" in response.headers):
         wait = retry_after(response.headers)
         asked = "" if wait is None else f" for {plural(round(wait), 'second')}"
-        throttled = HubThrottled(f"The Hub gets too many requests and asks to wait{asked}; try again then.")
+        throttled = HubThrottled(f"The Hub receives too many requests and asks to wait{asked}; try again then.")
         return Setback(throttled, wait=wait)
     if status >= 500 or status == 408:
         return Setback(HubUnreachable(f"The Hub is failing (status {status}); try again later."))
@@ -161,8 +161,8 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if status in (401, 404, 410):
         return CheckpointNotFound(refusal["missing"])
     if status == 416:
-        return HubMisbehaved("The Hub says that the file is shorter than it said before; try again later.")
-    return HubMisbehaved(f"The Hub answers with status {status}, which makes no sense here; try again later.")
+        return HubMisbehaved("The Hub says that the file is shorter than before; try again later.")
+    return HubMisbehaved(f"The Hub answers with an unexpected status {status}; try again later.")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -180,5 +180,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def as_unreachable(error: MantissaError) -> HubUnreachable:
-    """The same sentence as HubUnreachable, for callers to whom every failure of the Hub is the same."""
+    """The same sentence as HubUnreachable, for callers that treat all failures of the Hub alike."""
     return error if isinstance(error, HubUnreachable) else HubUnreachable(str(error))

@@ -1,39 +1,30 @@
 """One exchange with the Hub in bounded time: request, reply, and what may go wrong between them, as our errors.
 
-A read timeout bounds the silence between two bytes, not a reply that trickles. So every exchange has a deadline, and
-a watching thread hangs up on the connection of an exchange that is past it. The same hanging up makes
-`Transfers.close` prompt, whatever the other threads are waiting for.
+A read timeout bounds the silence between two bytes, not a reply that trickles, and cannot be cut short from another thread. So every
+exchange has an HTTP client to itself, whose connections are known: a timer closes them at the deadline, `Transfers.close` at any time.
+Clients are reused, with their open connections.
 """
 
-import itertools
+import os
 import socket
+import ssl
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import httpx2
-from huggingface_hub import get_session
-from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub import is_offline_mode
 
 from .. import limits
 from ..errors import HubError, HubMisbehaved, HubUnreachable, MantissaError
 
-_TICK_SECONDS = 0.1  # how late a deadline may be noticed
 _BACKOFF_SECONDS = 0.25  # before the second try; doubled before each further one
-
-
-@dataclass(eq=False, slots=True)
-class Exchange:
-    """One request and its reply. ``seconds`` is its socket timeout, different from that of any other exchange in flight."""
-
-    seconds: float
-    deadline: float
-    response: httpx2.Response | None = None
-    overdue: bool = False
+_IDLE_CLIENTS = 16  # kept with their open connections
 
 
 class Setback(Exception):
@@ -46,73 +37,67 @@ class Setback(Exception):
         self.slow = slow
 
 
-class _Watch:
-    """Hangs up on exchanges that are past their deadline.
+@cache
+def _tls() -> ssl.SSLContext:
+    """Shared by all clients: reading the certificates takes a while."""
+    return httpx2.create_ssl_context()
 
-    The client's pool does not tell which connection an exchange was given. But it sets the timeout of an exchange on the
-    socket before each read, and no two exchanges in flight have the same: that is how the right socket is found.
-    """
+
+class _Client:
+    """An HTTP client for one exchange at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Condition()
-        self._serial = itertools.count()
+        self._http = httpx2.Client(verify=_tls(), timeout=None, follow_redirects=False)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._exchanges: set[Exchange] = set()
-        self._thread: threading.Thread | None = None
+        self._hung_up = False
 
-    def start(self, seconds: float, deadline: float) -> Exchange:
-        exchange = Exchange(seconds + next(self._serial) % 500_000 * 1e-6, deadline)
-        with self._lock:
-            self._exchanges.add(exchange)
-            if self._thread is None or not self._thread.is_alive():  # not alive: after a fork
-                self._thread = threading.Thread(target=self._run, name="hub-deadlines", daemon=True)
-                self._thread.start()
-            if len(self._exchanges) == 1:
-                self._lock.notify()
-        return exchange
+    def send(self, request: httpx2.Request) -> httpx2.Response:
+        request.extensions = {**request.extensions, "trace": self._trace}
+        return self._http.send(request, stream=True)
 
-    def end(self, exchange: Exchange) -> None:
-        with self._lock:
-            self._exchanges.discard(exchange)
+    def hang_up(self) -> None:
+        """End the exchange from any thread: its reader sees the end of the connection. The client is of no use afterwards."""
+        self._hung_up = True
+        for opened in list(self._sockets):
+            with suppress(OSError):  # closed already
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which would drop to plain reads
 
-    def saw(self, stream: Any) -> None:
-        """Remember a connection's socket."""
-        found = stream.get_extra_info("socket")
-        if found is not None:
-            with self._lock:
-                self._sockets.add(found)
+    def release(self) -> None:
+        """Keep the client for another exchange."""
+        if self._hung_up or len(_idle) >= _IDLE_CLIENTS:
+            self._http.close()
+        else:
+            _idle.append(self)
 
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """The client's trace hook: remembers the sockets it opens."""
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self.saw(info["return_value"])
-
-    def hang_up(self, exchange: Exchange) -> None:
-        """Shut the connection of an exchange, if it has one by now; its reader then sees the end of the reply."""
-        with self._lock:
-            for sock in list(self._sockets):
-                timeout = sock.gettimeout()
-                if timeout is not None and abs(timeout - exchange.seconds) < 4e-7:
-                    try:
-                        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not SSLSocket's, which would drop to plain reads
-                    except OSError:
-                        continue  # closed already
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                while not self._exchanges:
-                    self._lock.wait()
-                now = time.monotonic()
-                late = [exchange for exchange in self._exchanges if exchange.deadline < now]
-                for exchange in late:
-                    exchange.overdue = True
-            for exchange in late:
-                self.hang_up(exchange)
-            time.sleep(_TICK_SECONDS)
+            self._sockets.add(info["return_value"].get_extra_info("socket"))
+            if self._hung_up:
+                self.hang_up()
 
 
-_watch = _Watch()
+_idle: list[_Client] = []
+os.register_at_fork(after_in_child=_idle.clear)  # a connection serves one process
+
+
+def _client() -> _Client:
+    with suppress(IndexError):
+        return _idle.pop()
+    return _Client()
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """One request and its reply, whose body is unread. overdue: its time was over."""
+
+    client: _Client
+    response: httpx2.Response | None = None
+    overdue: bool = False
+
+    def end(self) -> None:
+        """Hang up because the time is over."""
+        self.overdue = True
+        self.client.hang_up()
 
 
 @dataclass(eq=False)
@@ -124,11 +109,11 @@ class Transfers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """End waits and exchanges, here and now; everything after raises HubError. Idempotent."""
+        """End waits and exchanges at once; everything after raises HubError. Idempotent."""
         self._closed.set()
         with self._lock:
             for exchange in self._exchanges:
-                exchange.deadline = 0.0  # one not connected yet is caught by the watch as soon as it is
+                exchange.client.hang_up()
 
     def check(self) -> None:
         """Raise HubError if closed."""
@@ -148,34 +133,36 @@ class Transfers:
 
         seconds: longest silence, and longest wait for the complete headers; by default HUB_TIMEOUT_SECONDS.
         whole: longest time for the reply with its body; by default the body is bounded by `body` alone.
-        Raises Setback for what happens on the way, inside the ``with`` block too; HubError once closed.
+        Raises Setback for failures, inside the ``with`` block too; HubError once closed.
         """
         self.check()
         seconds = limits.HUB_TIMEOUT_SECONDS if seconds is None else seconds
-        now = time.monotonic()
-        exchange = _watch.start(seconds, now + min(seconds, whole or seconds))
+        if is_offline_mode():
+            raise Setback(HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE to read from it."), slow=True)
+        exchange = Exchange(_client())
+        timers = [_timer(seconds if whole is None else min(seconds, whole), exchange)]
+        if whole is not None:
+            timers.append(_timer(whole, exchange))
         with self._lock:
             self._exchanges.add(exchange)
         try:
             self.check()  # close() may have come before the exchange was listed
-            request = httpx2.Request(method, url, headers=dict(headers), extensions=_extensions(exchange))
-            response = get_session().send(request, stream=True, auth=None, follow_redirects=False)
-            exchange.response = response
-            _watch.saw(response.extensions["network_stream"])
-            with self._lock:  # the headers are here: only `whole` counts now
-                if not self._closed.is_set():
-                    exchange.deadline = now + whole if whole is not None else float("inf")
+            timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+            exchange.response = exchange.client.send(httpx2.Request(method, url, headers=dict(headers), extensions={"timeout": timeout}))
+            timers[0].cancel()
             self.check()
             yield exchange
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OfflineModeIsEnabled, UnicodeError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, UnicodeError, OSError) as error:
             self.check()
             raise _setback(error, exchange) from None
         finally:
-            if exchange.response is not None:
-                exchange.response.close()
+            for timer in timers:
+                timer.cancel()
             with self._lock:
                 self._exchanges.discard(exchange)
-            _watch.end(exchange)
+            if exchange.response is not None:
+                exchange.response.close()
+            exchange.client.release()
 
     def body(self, exchange: Exchange) -> Iterator[bytes]:
         """The reply's body, piece by piece. Raises Setback when it is slower than HUB_MIN_BYTES_PER_SECOND."""
@@ -193,7 +180,7 @@ class Transfers:
 
 
 class Patience:
-    """How much failure one read puts up with: HUB_ATTEMPTS tries, HUB_WAIT_SECONDS of waiting, two slow replies."""
+    """How many failures one read tolerates: HUB_ATTEMPTS tries, HUB_WAIT_SECONDS of waiting, two slow replies."""
 
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
@@ -201,7 +188,7 @@ class Patience:
         self.progress()
 
     def progress(self) -> None:
-        """The last try got on: count anew. The waiting is never forgotten."""
+        """The last try read something: restart the count of failures, but not that of the waiting."""
         self._failures = 0
         self._slow = 0
 
@@ -218,25 +205,25 @@ class Patience:
         self._transfers.wait(wait)
 
 
-def _extensions(exchange: Exchange) -> dict[str, Any]:
-    timeout = dict.fromkeys(("connect", "read", "write", "pool"), exchange.seconds)
-    return {"timeout": timeout, "trace": _watch.trace}
+def _timer(seconds: float, exchange: Exchange) -> threading.Timer:
+    timer = threading.Timer(seconds, exchange.end)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _too_slow() -> Setback:
-    return Setback(HubUnreachable("The Hub answers too slowly to be of use; try again later."), slow=True)
+    return Setback(HubUnreachable("The Hub answers too slowly; try again later."), slow=True)
 
 
 def _setback(error: Exception, exchange: Exchange) -> Setback:
     if exchange.overdue or isinstance(error, httpx2.TimeoutException):
         return _too_slow()
-    if isinstance(error, OfflineModeIsEnabled):
-        return Setback(HubUnreachable("The Hub is not asked because offline mode is on; unset HF_HUB_OFFLINE to read from it."), slow=True)
     if isinstance(error, httpx2.InvalidURL | UnicodeError):
         return Setback(HubMisbehaved("The Hub points to an address that cannot be used."))
     cut = exchange.response is not None or "disconnected" in str(error)
     if isinstance(error, httpx2.ProtocolError) and not cut:
-        return Setback(HubMisbehaved("The Hub, or something on the way to it, answers with what is not HTTP; try again later."))
+        return Setback(HubMisbehaved("The Hub, or a proxy in front of it, does not answer in HTTP; try again later."))
     if cut:
         return Setback(HubUnreachable("The Hub breaks off its answers; try again later."))
     return Setback(HubUnreachable("The Hub cannot be reached; check the connection or try again later."))

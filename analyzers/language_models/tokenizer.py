@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, from files alone: no code of the repository, nothing that names other files, run in a bounded process."""
+"""A checkpoint's tokenizer, in a bounded process: from its own files only, without code of the repository."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ _FILES = (
     "tokenizer.json", _SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
     "chat_template.jinja",
 )  # fmt: skip
-# Keys of tokenizer_config.json that would have code run, or other files read.
+# Keys of tokenizer_config.json that would run code or read other files.
 _REMOVED = {"auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template_file", "fast_tokenizer_files"}
-# Of config.json: what transformers chooses the class of a tokenizer by.
+# Keys of config.json that transformers chooses the class of a tokenizer by.
 _CHOICE = ("model_type", "model_name", "tokenizer_class", "_name_or_path")
 _TEMPLATE = "The tokenizer's chat template"
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """token_ids: of a text. starts, stops: the characters that each stands for, where they were asked for."""
+    """The tokens of a text. starts, stops: the range of characters of each token, if requested."""
 
     token_ids: list[int]
     starts: list[int]
@@ -39,11 +39,11 @@ class Tokenized:
 
 
 class Tokenizer:
-    """The tokenizer whose files lie in a folder. Close it when it is done with.
+    """The tokenizer with its files in a folder. Close it after use.
 
-    size: how many tokens it knows. end_of_text: the token that ends a text, None for none. has_template: whether it lays out conversations.
-    tells_offsets: whether it tells which characters a token stands for. Its methods raise InvalidCheckpoint where it fails, and
-    LimitExceeded where it takes more time or memory than `Bounded` has, or makes more tokens of a text than limits.TOKENS_PER_BYTE allows.
+    size: of the vocabulary. end_of_text: the id of that token, or None. has_template: whether it has a chat template. tells_offsets:
+    whether it gives the characters of each token. Methods raise InvalidCheckpoint if it fails, and LimitExceeded if it takes more time or
+    memory than `Bounded` allows, or makes more tokens of a text than limits.TOKENS_PER_BYTE allows.
     """
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
         try:
             with _explained("The tokenizer"):
                 described = self._process.ask("open", folder=str(folder), config=named)
-        except InvalidCheckpoint:  # what is said names our files
+        except InvalidCheckpoint:  # the message has paths of ours
             self._process.close()
             raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code of their repository.") from None
         except BaseException:
@@ -65,7 +65,7 @@ class Tokenizer:
         self.tells_offsets: bool = described["tells_offsets"]
 
     def encode(self, text: str, *, special: bool = True, offsets: bool = False) -> Tokenized:
-        """The tokens of a text, of whatever length. special: with those that the tokenizer adds to a text."""
+        """The tokens of a text of any length. special: add the tokenizer's special tokens."""
         most = limits.TOKENS_PER_BYTE * (len(text) * 4 + 100)
         with _explained("The tokenizer", text):
             return Tokenized(*self._process.ask("encode", text=text, special=special, offsets=offsets, most=most))
@@ -79,7 +79,7 @@ class Tokenizer:
     def lay_out(self, conversations: Sequence[Conversation]) -> list[str]:
         """Each conversation (messages with ``role`` and ``content``) as text, by the chat template.
 
-        Raises LimitExceeded also for one that adds more than limits.TEMPLATE_CHARACTERS to a conversation.
+        Raises LimitExceeded also if it adds more than limits.TEMPLATE_CHARACTERS to a conversation.
         """
         with _explained(_TEMPLATE):
             texts: list[str] = self._process.ask("lay_out", conversations=conversations, most=limits.TEMPLATE_CHARACTERS)
@@ -93,7 +93,7 @@ class Tokenizer:
 def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: Path) -> Tokenizer:
     """The tokenizer, its files copied into ``folder``.
 
-    Raises InvalidCheckpoint where there is none, or none that can be used without code or sentencepiece models; LimitExceeded.
+    Raises InvalidCheckpoint if there is none, or it needs code or a sentencepiece model; LimitExceeded.
     """
     if "tokenizer.json" not in repository.files and not {"vocab.json", "merges.txt"} <= set(repository.files):
         found = "" if "tokenizer.model" not in repository.files else ", only a tokenizer.model, which is not read"
@@ -106,7 +106,7 @@ def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: P
 
 @contextmanager
 def _explained(what: str, text: str = "") -> Iterator[None]:
-    """A program that failed as an error that says so. text: what it was given."""
+    """Raise ProgramFailed as one of our errors. text: the input."""
     try:
         yield
     except ProgramFailed as failed:
@@ -149,5 +149,5 @@ def _cleaned(content: bytes) -> bytes:
     except (ValueError, RecursionError):
         settings = None
     if not isinstance(settings, dict):
-        raise InvalidCheckpoint(f"{_SETTINGS} is no JSON object.")
+        raise InvalidCheckpoint(f"{_SETTINGS} is not a JSON object.")
     return json.dumps({name: value for name, value in settings.items() if name not in _REMOVED}).encode()

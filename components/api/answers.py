@@ -1,51 +1,65 @@
-"""What programs are answered: one sentence where something goes wrong, and over MCP JSON."""
+"""Answers for programs: an error is one sentence, and MCP tools answer in JSON."""
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import gradio as gr
-from gradio.mcp import GradioMCPServer
 
 from components.running.jobs import sentence
-from components.text import numbers
+
+# Added to the headers of a request of an MCP client, which Gradio passes on to the endpoint that is called.
+FROM_MCP = (b"x-mantissa-answer", b"json")
+_MCP = "/gradio_api/mcp"
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """What goes wrong within it is said in one sentence. Raises gr.Error."""
+    """Raise any error inside it as gr.Error with one sentence."""
     try:
         yield
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
 
 
-class Pages(gr.Blocks):
-    """Gradio's, which by itself answers a call with too few values, or with what is meant to be a file, by an error that says nothing."""
-
-    async def preprocess_data(self, *arguments: Any, **named: Any) -> Any:
-        """What came, as it is handed on. Raises gr.Error where that cannot be done."""
-        try:
-            return await super().preprocess_data(*arguments, **named)
-        except gr.Error:
-            raise
-        except Exception:
-            raise gr.Error("One of the values that came is none that can be taken here.", print_exception=False) from None
-
-    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
-        """Raise gr.Error unless there is a value for each parameter."""
-        if len(inputs) < len(block_fn.inputs):
-            needed, given = numbers.plural(len(block_fn.inputs), "value"), len(inputs)
-            are = "is" if len(block_fn.inputs) == 1 else "are"
-            raise gr.Error(f"{needed} {are} needed here, one for each parameter, and {given} came.", print_exception=False)
+def is_mcp(path: str) -> bool:
+    """Whether a request comes from an MCP client."""
+    return path == _MCP or path.startswith(f"{_MCP}/")
 
 
-def answer_in_json() -> None:
-    """From now on every tool answers in JSON, and a text as it is. Gradio by itself writes an object as Python does, which is no format."""
-    written = GradioMCPServer.postprocess_output_data
+def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as an endpoint that answers MCP clients with JSON text; Gradio would write an object as Python's repr.
 
-    def in_json(server: GradioMCPServer, data: Any, root_url: str) -> Any:
-        return written(server, [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in data], root_url)
+    The endpoint has the same parameters, and takes the request first if ``function`` does not.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    takes_request = next(iter(signature.parameters)) == "request"
 
-    GradioMCPServer.postprocess_output_data = in_json  # type: ignore[method-assign, assignment]
+    def given(request: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (request, *values) if takes_request else values
+
+    @wraps(function)
+    def answer(request: Any, *values: Any) -> Any:
+        return _written(function(*given(request, values)), request)
+
+    @wraps(function)
+    def answers(request: Any, *values: Any) -> Iterator[Any]:
+        for item in function(*given(request, values)):
+            yield _written(item, request)
+
+    endpoint: Any = answers if inspect.isgeneratorfunction(function) else answer
+    if not takes_request:
+        request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+        endpoint.__signature__ = signature.replace(parameters=[request, *signature.parameters.values()])
+        endpoint.__annotations__ = {"request": gr.Request} | function.__annotations__
+    made: Callable[..., Any] = endpoint
+    return made
+
+
+def _written(answer: Any, request: Any) -> Any:
+    name, value = (part.decode() for part in FROM_MCP)
+    over_mcp = (getattr(request, "headers", None) or {}).get(name) == value
+    return json.dumps(answer, ensure_ascii=False) if over_mcp and not isinstance(answer, str) else answer

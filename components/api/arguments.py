@@ -1,4 +1,4 @@
-"""What programs send, as the fields of a form: each of the kind it has to be, or one sentence that says which it is not."""
+"""Arguments of programs as fields of a form: checks of their types, with one sentence for a wrong one."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from analyzers.errors import InvalidRequest
 
 
 def text_of(name: str, value: Any) -> str:
-    """A text; null is empty. Raises InvalidRequest."""
+    """A string; null is empty. Raises InvalidRequest."""
     if value is not None and not isinstance(value, str):
         raise InvalidRequest(f"{name} must be a text, not {kind_of(value)}.")
     return value or ""
 
 
 def number_of(name: str, value: Any, fractions: bool = False) -> str:
-    """A number, or a text that says one, as text. JSON has no integers: a whole fraction is one. Raises InvalidRequest."""
+    """A number, or a string with one, as a string. JSON has no integers: 1.0 is 1. Raises InvalidRequest."""
     if isinstance(value, float) and (value.is_integer() or fractions):
         value = int(value) if value.is_integer() else repr(value)
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
@@ -36,6 +36,6 @@ def list_of(name: str, value: Any) -> list[Any]:
 
 
 def kind_of(value: Any) -> str:
-    """What something is called in a sentence."""
+    """The JSON type of ``value``, for a sentence."""
     kinds = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "an object"}
     return kinds.get(type(value), "this")

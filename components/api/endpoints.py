@@ -12,7 +12,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA
-from components.api.answers import one_sentence
+from components.api.answers import json_over_mcp, one_sentence
 from components.api.arguments import flag_of, list_of, number_of, text_of
 from components.conflict import form as gradients
 from components.conflict.pairs import lines
@@ -222,7 +222,7 @@ def exit(
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:
-    """``items`` without the progress that comes within a quarter of a second of the last; everything else passes."""
+    """``items`` without progress less than a quarter of a second after the last; everything else passes."""
     last = float("-inf")
     for item in items:
         now = time.monotonic()
@@ -243,13 +243,13 @@ def add_endpoints() -> None:
         (precision, VARIANTS, MODELS),
         (exit, SIGNALS, MODELS),
     )
-    for function, description, lane in endpoints:
+    for function, description, kind in endpoints:
         api(
-            function,
+            json_over_mcp(function),
             api_name=function.__name__,
             api_description=description,
-            concurrency_limit=lane.limit,
-            concurrency_id=lane.name,
+            concurrency_limit=kind.limit,
+            concurrency_id=kind.name,
             api_visibility="public",
         )
 

@@ -1,4 +1,4 @@
-"""The library for programs and agents: what is known about models, who says so, and a way to add to it. Nothing here reads weights."""
+"""The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import gradio as gr
 from gradio.events import api
 
 from analyzers.errors import InvalidRequest
-from components.api.answers import one_sentence
+from components.api.answers import json_over_mcp, one_sentence
 from components.api.arguments import flag_of, number_of, text_of
 from components.api.filters import check_filters
 from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
@@ -17,9 +17,9 @@ from components.site.identity import identity, our_library
 
 _PAGED = 'Answers {"rows", "total", "page", "pages"}, 50 rows a page.'
 FIND_MODELS = (
-    "Search the models that are labelled or have stored results, one row each: what each was trained in by its labels (precision, "
-    "contributors, disputed), what it is stored as, what its values provably passed through, whether its weights fit fp16, and the id of "
-    f"its stored passport. Reads what is stored; computes nothing. {_PAGED}"
+    "Search the models with labels or stored results, one row each: the training precision by its labels (precision, contributors, "
+    "disputed), the storage dtype, the formats its values provably passed through, whether its weights fit fp16, and the id of its "
+    f"stored passport. Reads stored facts; computes nothing. {_PAGED}"
 )
 FIND_LABELS = (
     "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). "
@@ -29,14 +29,14 @@ FIND_RESULTS = (
     f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
 )
 CONSENSUS = (
-    "What the labels of one model (org/name) say together: the precision most contributors name (null for none, or a tie), whether they "
-    "disagree, every current label with its evidence, contributor and state, and those replaced since."
+    "The consensus of the labels of one model (org/name): the precision that most contributors name (null for none, or a tie), whether "
+    "they disagree, every current label with its evidence, contributor and state, and the replaced ones."
 )
-STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis that made it."
+STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
-    "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; one is required. "
-    f"precision: one of {', '.join(PRECISIONS)}. Stands under the caller's login where the app has one; elsewhere all callers are one "
-    "contributor, but for those who send a cookie, mantissa=SECRET, with a secret of their own. The answer says whether it is "
+    "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; required. "
+    f"precision: one of {', '.join(PRECISIONS)}. Attributed to the caller's login if the app has logins; otherwise all callers are "
+    "one contributor, except those who send a cookie, mantissa=SECRET, with their own secret. The answer says whether it is "
     '"saved here" or "published".'
 )
 FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
@@ -109,7 +109,7 @@ def stored_result(id: str = "") -> dict[str, Any]:
     with one_sentence():
         found = our_library().result(text_of("id", id)[:64])
         if found is None:
-            raise InvalidRequest("There is no stored result of this id here.")
+            raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = json.loads(found)
         return answer
 
@@ -141,7 +141,7 @@ def flag_label(
 
 
 def add_endpoints() -> None:
-    """Register them. Call inside the Blocks."""
+    """Register the endpoints. Call inside the Blocks."""
     endpoints = (
         (find_models, FIND_MODELS),
         (find_labels, FIND_LABELS),
@@ -152,7 +152,7 @@ def add_endpoints() -> None:
         (flag_label, FLAG),
     )
     for function, description in endpoints:
-        api(function, api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
+        api(json_over_mcp(function), api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
 
 
 def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:

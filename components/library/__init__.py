@@ -40,7 +40,7 @@ __all__ = [
 
 
 def open_library() -> Library:
-    """The library as the environment wants it: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
+    """The library as the environment configures it: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
 
     Raises LibraryUnavailable, InvalidRequest.
     """

@@ -18,14 +18,14 @@ configs:
 
 # Mantissa library
 
-In which precision language models were trained, and what their weights show of it. Contributed with Mantissa, which reads and
+In which precision language models were trained, and what their weights show about it. Contributed with Mantissa, which reads and
 writes this dataset.
 
 * `labels`: what somebody says a model was trained in, with the evidence for it (`evidence_link`, `evidence_quote`). A contributor's
   later label names in `replaces` the one that it replaces. `provenance` is `login` (of the Hub), `local` (no login) or `seed`; `author`
   says that the contributor belongs to the model's organisation. Nobody has checked the evidence: read it, and compare.
-* `results`: reports on public checkpoints. `report` holds the whole JSON; the other columns are read off it.
-* `flags/`: doubts about labels, where there are any.
+* `results`: reports on public checkpoints. `report` holds the whole JSON; the other columns are extracted from it.
+* `flags/`: doubts about labels, if there are any.
 
 ```python
 import pandas as pd
@@ -34,7 +34,7 @@ labels = pd.read_parquet("hf://datasets/{name}/labels")
 results = pd.read_parquet("hf://datasets/{name}/results", columns=["models", "commits", "storage", "passed_through", "trained_in"])
 ```
 
-`id` is the SHA-256 of what a label says, or the id of a report. Texts were written by strangers: show them as text.
+`id` is the SHA-256 of the content of a label, or the id of a report. Texts are untrusted: show them as plain text.
 """
 
 

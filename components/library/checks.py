@@ -1,4 +1,4 @@
-"""What is asked of texts, addresses and times from outside before the library keeps them."""
+"""Checks of untrusted texts, addresses and times before the library stores them."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import printable
 
-# What `printable` writes for what cannot be seen; and letters and symbols that are blank.
+# What `printable` writes for invisible characters; and letters and symbols that look blank.
 _CODES = re.compile(r"<U\+[0-9A-F]{4,6}>")
 _BLANK = "\u115f\u1160\u2800"
 SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}")
@@ -29,35 +29,35 @@ def address(kind: str, content: dict[str, Any]) -> str:
 
 
 def now() -> str:
-    """The time, UTC, in the one form of the library, which sorts as text."""
+    """The current time, UTC, in the library's one format, which sorts as text."""
     return stamp(datetime.now(UTC))
 
 
 def stamp(time: datetime) -> str:
-    """A time in the library's form."""
+    """A time in the library's format."""
     return time.strftime(_FORM)
 
 
 def after(created: str, earlier: str) -> str:
-    """``created``, or the instant after ``earlier`` where a clock went back: a label is never older than the one it replaces."""
+    """``created``, or just after ``earlier`` if a clock went back: a label is never older than the one it replaces."""
     if created > earlier:
         return created
     return stamp(datetime.strptime(earlier, _FORM).replace(tzinfo=UTC) + timedelta(microseconds=1))
 
 
 def hub_id(model: str) -> str:
-    """``model`` as an id on the Hub. Raises InvalidRequest for samples, paths, revisions and what is no id."""
+    """``model`` as an id on the Hub. Raises InvalidRequest for samples, paths, revisions and invalid ids."""
     reference = parse_reference(model, local=False)
     if reference.kind != "hub" or reference.revision is not None or model != reference.name:
-        raise InvalidRequest(f"{quoted(model)} is no repository of the Hub: give org/name, without a revision.")
+        raise InvalidRequest(f"{quoted(model)} is not a repository of the Hub: give org/name, without a revision.")
     return model
 
 
 def model_id(text: str) -> str:
-    """What a model is called in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for anything else."""
+    """The name of a model in the library: org/name, or sample:NAME for a built-in sample. Raises InvalidRequest for anything else."""
     reference = parse_reference(text, local=False)
     if reference.revision is not None:
-        raise InvalidRequest("A label is of a model as a whole: leave out the revision, '@' and what follows.")
+        raise InvalidRequest("A label describes a model as a whole: leave out the revision, '@' and what follows.")
     return f"sample:{reference.name}" if reference.kind == "sample" else reference.name
 
 
@@ -67,7 +67,7 @@ def checked_link(link: str) -> str:
     if len(link) > limits.EVIDENCE_LINK_LENGTH:
         problem = f"has {len(link):,} characters, more than {limits.EVIDENCE_LINK_LENGTH:,} (MANTISSA_EVIDENCE_LINK_LENGTH)"
     elif not link.isascii() or not re.fullmatch(r"https?://[^\s\x00-\x20\"'<>\\^`{|}\x7f]+", link):
-        problem = "is no address: write it as http(s)://... with letters of ASCII only, others as %XX"
+        problem = "is not a valid address: write it as http(s)://... in ASCII, other characters as %XX"
     else:
         try:
             parts = urlsplit(link)
@@ -75,33 +75,33 @@ def checked_link(link: str) -> str:
         except ValueError:
             host, user = None, None
         if not host or user is not None:
-            problem = "names no host, or a user: give the address of a page that anybody can open"
+            problem = "has no host, or has a user name: give the address of a page that anybody can open"
     if SECRET.search(link):
-        raise InvalidRequest("The evidence holds an access token, which is a secret: revoke it, and give evidence without it.")
+        raise InvalidRequest("The evidence contains an access token, which is a secret: revoke it, and give evidence without it.")
     if problem:
         raise InvalidRequest(f"The link {quoted(link)} {problem}.")
     return link
 
 
 def visible(text: str) -> str:
-    """``text`` if it is one line of what can be seen, without an access token. Raises InvalidRequest."""
+    """``text`` if it is one line of visible characters without an access token. Raises InvalidRequest."""
     if not text.isprintable():
-        raise InvalidRequest("A text holds control characters, or ones that reorder a line.")
+        raise InvalidRequest("A text contains control characters, or characters that reorder a line: remove them.")
     if SECRET.search(text):
-        raise InvalidRequest("The text holds an access token, which is a secret: revoke it, and leave it out.")
+        raise InvalidRequest("The text contains an access token, which is a secret: revoke it, and leave it out.")
     return text
 
 
 def readable(text: str) -> str:
-    """`visible`, if anything in it can be seen. Raises InvalidRequest."""
+    """`visible`, if not everything in it is blank. Raises InvalidRequest."""
     seen = unicodedata.normalize("NFKC", _CODES.sub("", visible(text)))
     if not any(unicodedata.category(c)[0] in "LNPS" and c not in _BLANK for c in seen):
-        raise InvalidRequest("In the evidence nothing can be seen: give a link, or a quote with its source.")
+        raise InvalidRequest("The evidence is blank: give a link, or a quote with its source.")
     return text
 
 
 def one_line(text: str, longest: int, name: str) -> str:
-    """``text`` as the library keeps it: white space as single spaces, what cannot be seen as its code (``<U+202E>``).
+    """``text`` as the library stores it: white space as single spaces, invisible characters as their code (``<U+202E>``).
 
     Raises InvalidRequest for more than ``longest`` characters, before or after.
     """
@@ -112,9 +112,9 @@ def one_line(text: str, longest: int, name: str) -> str:
 
 
 def checked_time(created: str) -> str:
-    """A time in the library's form that is not in the future. Raises ValueError."""
+    """A time in the library's format that is not in the future. Raises ValueError."""
     if not _CREATED.fullmatch(created):
         raise ValueError("a time must look like 2026-11-21T23:58:43.123456Z")
     if datetime.fromisoformat(created) > datetime.now(UTC) + _TOMORROW:
-        raise ValueError("a time lies in the future")
+        raise ValueError("a time is in the future")
     return created

@@ -1,4 +1,4 @@
-"""What the labels of one model say together. Disagreement is shown, never settled in silence."""
+"""The consensus of the labels of one model. Disagreement is shown, never resolved silently."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from components.library.schema import Label
 
 
 class LabelRow(Data):
-    """A label as it stands here. current: its contributor has not replaced it; flags: contributors with a login who doubt it.
+    """A label with its state. current: its contributor has not replaced it; flags: number of contributors with a login who flagged it.
 
     state: "saved here", or "published" in ``commit`` of the dataset.
     """
@@ -32,7 +32,7 @@ class Vote(Data):
 
 
 class Consensus(Data):
-    """Of one model. precision: what most contributors say, None where there are no labels, or a tie.
+    """The consensus for one model. precision: what most contributors say, None if there are no labels, or a tie.
 
     disputed: labels that count name different precisions; "bf16" and "bf16-mixed" do not differ. contributors: who agree with
     ``precision``. votes: most first. labels: the current ones. sentence: for people, empty without labels. evidence: of one that
@@ -50,7 +50,7 @@ class Consensus(Data):
 
 
 class Opinion(NamedTuple):
-    """Of a current label, what the consensus asks about."""
+    """The facts of a current label that the consensus depends on."""
 
     precision: str
     provenance: str
@@ -68,13 +68,13 @@ class Verdict(NamedTuple):
 
 
 def counting(opinions: Sequence[Opinion]) -> list[Opinion]:
-    """Those that count: not flagged by FLAGS contributors; without a login only where nobody with one (and no seed) says anything."""
+    """The opinions that count: not flagged by FLAGS contributors; those without a login only if there are no others."""
     standing = [each for each in opinions if each.flags < limits.FLAGS]
     return [each for each in standing if each.provenance != "local"] or standing
 
 
 def verdict(opinions: Sequence[Opinion]) -> Verdict:
-    """What most contributors say. Precisions of one kind count together; in a tie the kind with more authors wins, or nothing does."""
+    """The majority. Precisions of one kind count together; a tie goes to the kind with more authors, or to none."""
     counted = counting(opinions)
     if len(counted) == 1:  # of nearly all models
         only = counted[0]
@@ -104,7 +104,7 @@ def verdict(opinions: Sequence[Opinion]) -> Verdict:
 
 
 def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
-    """Of the current labels of ``model``."""
+    """The consensus of ``rows``, the current labels of ``model``."""
     found = verdict([Opinion(row.label.precision, row.label.provenance, row.label.author, row.flags) for row in rows])
     agreeing = [row.label for row in rows if found.precision and kind_of(row.label.precision) == kind_of(found.precision)]
     agreeing.sort(key=lambda label: (not label.author, label.provenance == "local", not label.evidence_link, label.created))
@@ -122,7 +122,7 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
 
 
 def kind_of(precision: str) -> str:
-    """What training is told apart into: "bf16" of "bf16-mixed"; any other precision is its own kind."""
+    """The kind of training that a precision belongs to: "bf16" for "bf16-mixed"; any other precision is its own kind."""
     return precision_of(precision) or precision
 
 

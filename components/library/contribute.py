@@ -17,14 +17,14 @@ from components.library.schema import Result
 def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = None, keys: Sequence[str] = ()) -> str:
     """Open a pull request on ``dataset`` with the reports; returns its address.
 
-    token: None for the one that this machine is logged in with. keys: of the reports, for `Library.find`, or none.
-    Raises InvalidRequest for reports that are not of public checkpoints, or of text or data that is not built in (with a token more can be
-    read than everybody may), and AccessDenied, CheckpointNotFound, HubError.
+    token: None for the token of this machine's login. keys: of the reports, for `Library.find`, or none.
+    Raises InvalidRequest for reports on checkpoints that are not public or on data that is not built in (a token may read what others may
+    not), and AccessDenied, CheckpointNotFound, HubError.
     """
     hub_id(dataset)
     rows = {result.id: result_row(result, text) for result, text in map(_public, reports, keys or [""] * len(reports))}
     if not rows:
-        raise InvalidRequest("There is nothing to contribute: no report was made.")
+        raise InvalidRequest("There is nothing to contribute: no report was computed.")
     token = token or _logged_in()
     if not token:
         raise AccessDenied("Contributing needs a login to the Hub: run hf auth login, or set HF_TOKEN.")
@@ -51,5 +51,5 @@ def _logged_in() -> str | None:
 
     try:
         return get_token()
-    except Exception:  # it may exchange or refresh tokens over the network, and says nothing of how that fails
+    except Exception:  # it may exchange or refresh tokens over the network, and documents no errors of that
         raise AccessDenied("This machine's login to the Hub cannot be used; log in again.") from None

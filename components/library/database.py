@@ -1,4 +1,4 @@
-"""The file of the library: SQLite, many processes at once, nothing acknowledged that a kill or a power cut can take back."""
+"""The SQLite file of the library: for many processes at once, and durable: what was acknowledged survives a kill or a power cut."""
 
 import errno
 import sqlite3
@@ -14,7 +14,7 @@ from analyzers.errors import LibraryUnavailable
 
 _FILE = "library.sqlite3"
 _SCHEMA_VERSION = 1
-# WAL keeps its index in shared memory, which only processes on one kernel with a local file system share. Elsewhere: a rollback journal.
+# WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
     (
         "apfs",
@@ -76,7 +76,7 @@ CREATE TABLE dataset_files (path TEXT PRIMARY KEY, items INTEGER NOT NULL, refus
 """
 
 
-# An index for each order that a list can have: a page of it is found without a look at the rows, which are wide.
+# An index for each sort order of a list: a page is found without reading the rows, which are wide.
 ORDERS: dict[str, tuple[str, ...]] = {
     "labels": ("created", "model", "precision", "contributor", "flags"),
     "results": ("created", "model", "analyzer", "storage", "passed_through", "trained_in", "fp16_risk", "size"),
@@ -88,7 +88,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
 
 
 def _statements() -> list[str]:
-    """The SQL that makes an empty library."""
+    """The SQL that creates an empty library."""
     indices = [
         f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
         for table, orders in ORDERS.items()
@@ -98,9 +98,9 @@ def _statements() -> list[str]:
 
 
 class Database:
-    """The library's file in ``folder``, which is made if need be. Safe to use from several threads and processes; not across a fork.
+    """The library's file in ``folder``, created if necessary. Safe to use from several threads and processes; not across a fork.
 
-    Raises LibraryUnavailable wherever the disk or the file does not do.
+    Methods raise LibraryUnavailable if the disk or the file cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,12 +126,12 @@ class Database:
             if version not in (0, _SCHEMA_VERSION):
                 self.close()
                 raise LibraryUnavailable(
-                    "The library was written by a later version of Mantissa: update Mantissa, or name another MANTISSA_DATA."
+                    "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."
                 )
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection for queries, all of which see one state."""
+        """A connection for queries that all see the same state."""
         with _advice(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
@@ -141,7 +141,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that holds the write lock from its beginning. On the disk when this returns, or not at all."""
+        """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
         with _advice(), self._connection() as connection:
             _begin(connection)
             try:
@@ -209,7 +209,7 @@ def journal_mode(folder: Path) -> str:
 
 
 def mount_kind(folder: Path, mounts: str) -> str:
-    """The kind of the file system that ``folder`` is on, by the lines of /proc/self/mounts; "" where it is not among them."""
+    """The type of the file system of ``folder``, from the lines of /proc/self/mounts; "" if unknown."""
     place, kind, depth = folder.resolve(), "", -1
     for line in mounts.splitlines():
         words = line.split(" ")
@@ -221,16 +221,16 @@ def mount_kind(folder: Path, mounts: str) -> str:
 
 
 def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
-    """Switching needs the file for itself for an instant, for which SQLite does not wait by itself."""
+    """Switching needs the file exclusively for a moment; SQLite does not wait for that by itself."""
     end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
     while True:
         with suppress(sqlite3.OperationalError):
             if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() == journal:
                 return
             connection.execute(f"PRAGMA journal_mode = {journal}")
-            return  # whatever mode it has now: where the file system refuses WAL, SQLite stays with what it has
+            return  # whatever the mode is now: if the file system refuses WAL, SQLite keeps its mode
         if time.monotonic() > end:
-            raise LibraryUnavailable("The library is busy: another process holds its file. Try again in a moment.")
+            raise LibraryUnavailable("The library is busy: another process has locked its file. Try again in a moment.")
         time.sleep(_RETRY_SECONDS)
 
 
@@ -240,7 +240,7 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _advice() -> Iterator[None]:
-    """What SQLite and the disk say, as LibraryUnavailable."""
+    """Raise errors of SQLite and the disk as LibraryUnavailable, with advice."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -250,11 +250,11 @@ def _advice() -> Iterator[None]:
 def _sentence(error: sqlite3.Error | OSError) -> str:
     name = getattr(error, "sqlite_errorname", "") or errno.errorcode.get(getattr(error, "errno", 0) or 0, "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "The library is busy: another process holds its file. Try again in a moment."
+        return "The library is busy: another process has locked its file. Try again in a moment."
     if name.startswith(("SQLITE_FULL", "ENOSPC", "EDQUOT")):
-        return "The library's disk is full: make room, or name another folder (MANTISSA_DATA)."
+        return "The library's disk is full: free some space, or set MANTISSA_DATA to another folder."
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"The library's file is damaged: move {_FILE} out of its folder (MANTISSA_DATA), and a new one is begun."
+        return f"The library's file is damaged: move {_FILE} out of its folder (MANTISSA_DATA), and a new one is created."
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST")):
-        return "The library's folder cannot be written: name another one (MANTISSA_DATA)."
+        return "The library's folder cannot be written: set MANTISSA_DATA to another one."
     return f"The library's file cannot be used ({name or type(error).__name__}): check the disk of its folder (MANTISSA_DATA)."

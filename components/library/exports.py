@@ -1,4 +1,4 @@
-"""The library as files: Parquet, CSV that no spreadsheet takes for formulas, JSON lines; and the classifier's training set."""
+"""The library as files: Parquet, CSV without formulas, JSON lines; and the classifier's training set."""
 
 import csv
 import json
@@ -29,9 +29,9 @@ _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 def export(database: Database, folder: Path, kind: Kind, form: Form) -> Path:
-    """Write ``mantissa-KIND.FORM`` into ``folder``; a few thousand rows at a time are in memory. See `Library.export`."""
+    """Write ``mantissa-KIND.FORM`` into ``folder``, with a few thousand rows in memory at a time. See `Library.export`."""
     if kind not in _FIELDS or form not in ("parquet", "csv", "jsonl"):
-        raise InvalidRequest("The library is exported as labels, results or models, in the form parquet, csv or jsonl.")
+        raise InvalidRequest("The library is exported as labels, results or models, in the format parquet, csv or jsonl.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"mantissa-{kind}.{form}"
     {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](path, kind, _batches(database, kind))
@@ -39,9 +39,9 @@ def export(database: Database, folder: Path, kind: Kind, form: Form) -> Path:
 
 
 def training_set(database: Database, path: Path) -> int:
-    """Write the labels that the classifier can be fitted on: one row for each model that has a consensus and extremes.
+    """Write the labels that the classifier can be fitted on: one row per model with a consensus and extremes.
 
-    Extremes are those of the reference table, or of the newest exact report with a row for every tensor. Returns how many rows.
+    Extremes are those of the reference table, or of the newest exact report with a row for every tensor. Returns the number of rows.
     """
     known = {each.model.lower() for each in labelled_extremes()}
     count = 0
@@ -81,7 +81,7 @@ def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _batches(database: Database, kind: Kind) -> Iterator[list[dict[str, Any]]]:
-    """All rows in the order in which they came, some thousands at a time, so that nobody waits for an export."""
+    """All rows in the order of insertion, a few thousand per transaction, so that an export blocks nobody."""
     last = -1
     while True:
         asked = f"SELECT number, {_COLUMNS[kind]} FROM {kind} WHERE number > ? ORDER BY number LIMIT ?"  # noqa: S608 - our own names
@@ -124,7 +124,7 @@ def _write_csv(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) 
 
 
 def _cells(values: list[Any], kind: Any) -> list[Any]:
-    """A column of a CSV file, where no text is a formula."""
+    """A column of a CSV file; no text can be taken for a formula."""
     if kind not in (str, list):
         return values
     texts = values if kind is str else [" ".join(each) for each in values]

@@ -1,4 +1,4 @@
-"""Labels and flags in the database: added once, replaced but never deleted, taken in from the dataset."""
+"""Labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
 
 import json
 import sqlite3
@@ -28,9 +28,9 @@ _HOUR = timedelta(hours=1)
 
 
 def add_label(connection: sqlite3.Connection, who: Identity, model: str, precision: str, link: str, quote: str) -> Label:
-    """Add a label in a transaction that writes; the same again is the one that is there.
+    """Add a label in a write transaction; a label that exists already is returned.
 
-    Raises InvalidRequest and pydantic's ValidationError for what cannot be kept, LimitExceeded.
+    Raises InvalidRequest and pydantic's ValidationError for invalid labels, LimitExceeded.
     """
     before = _current(connection, model.lower(), who)
     if before is not None and (before.precision, before.evidence_link, before.evidence_quote) == (precision, link, quote):
@@ -43,9 +43,9 @@ def add_label(connection: sqlite3.Connection, who: Identity, model: str, precisi
 
 
 def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], published: str) -> int:
-    """Insert labels that are not there, and say of those that are that they are published; returns how many are new.
+    """Insert new labels and mark known ones as published; returns how many are new.
 
-    published: the dataset's commit that has them, or "".
+    published: the dataset's commit with them, or "".
     """
     changed = set[str]()
     new = 0
@@ -60,7 +60,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
         ).rowcount
         if inserted:
             new += 1
-            # The newest of a contributor stands; of two at one instant the one with the greater id, wherever they meet.
+            # The newest label of a contributor is current; of two at the same time the one with the greater id, on every machine.
             connection.execute(
                 "UPDATE labels SET current = (id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = ?1 "
                 "AND contributor = ?2 AND provenance = ?3 ORDER BY created DESC, id DESC LIMIT 1)) "
@@ -77,9 +77,9 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 
 
 def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
-    """Add a flag in a transaction that writes; a second one of the same contributor is the first. Raises as `add_label`."""
+    """Add a flag in a write transaction; a contributor's second flag returns the first. Raises as `add_label`."""
     if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
-        raise InvalidRequest("There is no such label any more: reload the page.")
+        raise InvalidRequest("This label does not exist any more: reload the page.")
     flag = Flag.of(who, label_id, reason, text, created=now())
     row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
     if row is not None:
@@ -90,7 +90,7 @@ def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reaso
 
 
 def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published: str) -> int:
-    """As `take_labels`. A flag may come before its label."""
+    """As `take_labels`. A flag may arrive before its label."""
     new = 0
     for flag in flags:
         inserted = connection.execute(
@@ -121,7 +121,7 @@ def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
         added += connection.execute(asked, values).fetchone()[0]
     if who.provenance != "seed" and added >= limits.LABELS_PER_HOUR:
         raise LimitExceeded(
-            f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): go on later, or log in."
+            f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): continue later, or log in."
         )
 
 
@@ -129,7 +129,7 @@ def label_row(row: Any) -> LabelRow:
     """A row of `COLUMNS`."""
     record, current, flags, published = row
     state = "published" if published else "saved here"
-    # What was validated when it was written is only put together again.
+    # Validated when it was written.
     label = Label.model_construct(**json.loads(record))
     return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 

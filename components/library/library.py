@@ -1,4 +1,4 @@
-"""The library: what pages, badges, links and commands ask, over the database and, where there is one, its dataset on the Hub."""
+"""The library: the interface of pages, badges, links and commands to the database and, if one is configured, its dataset on the Hub."""
 
 import secrets
 import sqlite3
@@ -38,7 +38,7 @@ _CHOICES = (
 
 
 class Saved(Data, Generic[Item]):
-    """A contribution, on the disk. commit: of the dataset, where it is published; note: a sentence where it should be and is not."""
+    """A saved contribution. commit: of the dataset, if published; note: why it is not published, if it should be."""
 
     item: Item
     state: State
@@ -47,9 +47,9 @@ class Saved(Data, Generic[Item]):
 
 
 class Counts(Data):
-    """How much there is.
+    """Numbers of items.
 
-    current: labels not replaced; unpublished: items that wait for the dataset, where there is one; quarantined: its rows put aside.
+    current: labels not replaced; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that were refused.
     """
 
     labels: int
@@ -64,10 +64,10 @@ class Counts(Data):
 
 
 class LibraryState(Data):
-    """How the library stands with its dataset.
+    """The state of the library and its dataset.
 
-    dataset: "" for none. restored: what the dataset had at the start is here. ephemeral: the disk does not survive a restart.
-    head: the dataset's commit seen last. problem: why nothing can be published, as a sentence. quarantined: rows and files put aside.
+    dataset: "" for none. restored: everything that the dataset held at the start was read. ephemeral: the disk does not survive a restart.
+    head: the dataset's commit read last. problem: why nothing can be published, as a sentence. quarantined: refused rows and files.
     """
 
     dataset: str
@@ -92,11 +92,11 @@ class Library:
     def open(
         cls, folder: Path, dataset: str = "", *, token: str | None = None, ephemeral: bool | None = None, background: bool = True
     ) -> Self:
-        """The library in ``folder``, which is made and seeded if need be.
+        """The library in ``folder``, created and seeded if necessary.
 
         dataset: the id of its dataset repository, "" for none; token: with the right to write it. ephemeral: the disk does not survive a
         restart, so that a label is published before it is acknowledged. background: restore and publish in a thread, until `close`.
-        Raises LibraryUnavailable, and InvalidRequest for what is no id.
+        Raises LibraryUnavailable, and InvalidRequest for an invalid id.
         """
         if dataset:
             hub_id(dataset)
@@ -116,7 +116,7 @@ class Library:
         return cls(folder, database, publisher, bool(ephemeral))
 
     def close(self) -> None:
-        """Stop publishing and fitting, and close the file. Idempotent. What is not published yet is when the library is next opened."""
+        """Stop publishing and fitting, and close the file. Idempotent. Unpublished items are published when the library is next opened."""
         if self._publisher is not None:
             self._publisher.close()
         self._refit.close()
@@ -129,16 +129,16 @@ class Library:
         self.close()
 
     def wait_restored(self, timeout: float) -> bool:
-        """Whether what the dataset had at the start is here, after waiting for it for at most ``timeout`` seconds."""
+        """Wait for at most ``timeout`` seconds until the dataset was read; returns whether it was."""
         return self._publisher is None or self._publisher.restored.wait(timeout)
 
     def publish(self) -> None:
-        """Restore what is new in the dataset, and publish what is new here, now. Raises HubError, AccessDenied, CheckpointNotFound."""
+        """Read new items of the dataset and publish new local ones, now. Raises HubError, AccessDenied, CheckpointNotFound."""
         if self._publisher is not None:
             self._publisher.turn()
 
     def local_identity(self, session: str = "") -> Identity:
-        """Of a visitor without a login: the same for all, or told apart by a secret of their browser, of which a salted hash is kept."""
+        """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored."""
         with self._database.read() as connection:
             (salt,) = connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()
         return Identity.local(f"{salt} {session}")
@@ -146,10 +146,10 @@ class Library:
     # Contributions
 
     def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
-        """Add what ``who`` says ``model`` was trained in; the same again is the label that is there.
+        """Add the label of ``who`` that ``model`` was trained in ``precision``; a label that exists already is returned.
 
-        model: the canonical id of a public repository: the caller has seen to that. evidence: a link (http, https), never fetched, or else
-        a quote with its source; quote: beside a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        model: the canonical id of a public repository, checked by the caller. evidence: a link (http, https), never fetched, or a quote
+        with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         link, said = _evidence(evidence, quote)
         label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))
@@ -159,7 +159,7 @@ class Library:
         return Saved[Label](item=row.label, state=_state(row.commit), commit=row.commit, note="" if row.commit else note)
 
     def check_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> None:
-        """Raise InvalidRequest for what `add_label` would not take, whether or not there is such a model."""
+        """Raise InvalidRequest for what `add_label` would refuse, whether or not the model exists."""
         link, said = _evidence(evidence, quote)
         try:
             Label.of(who, hub_id(model.strip()), precision, link, said, created=now())
@@ -167,7 +167,7 @@ class Library:
             raise request_error(error) from None
 
     def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
-        """Doubt a label; once for each contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
+        """Flag a label, once per contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
         flag = self._write(lambda connection: labels.add_flag(connection, who, label_id, reason, said))
         note = self._publish_at_once()
@@ -176,10 +176,10 @@ class Library:
         return Saved[Flag](item=flag, state=_state(commit), commit=commit, note="" if commit else note)
 
     def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "") -> Saved[Result] | None:
-        """Keep a report, if it is of public checkpoints and nothing else; None where it is not, and nothing of it is kept then.
+        """Store a report on public checkpoints and public data only; any other is not stored, and the result is None.
 
-        key: 64 hex digits, for `find`. public: what the caller knows besides the report; both must say so. Where there is a result of this
-        id already, that one stays. Raises LibraryUnavailable.
+        key: 64 hex digits, for `find`. public: according to the caller; the report must say so too. An existing result with this id is not
+        replaced. Raises LibraryUnavailable.
         """
         if not public:
             return None
@@ -203,25 +203,25 @@ class Library:
     # Questions
 
     def result(self, result_id: str) -> bytes | None:
-        """The JSON of a result, exactly as it was kept; None where there is none."""
+        """The JSON of a result, exactly as it was stored; None if there is none."""
         with self._database.read() as connection:
             return results.report(connection, result_id)
 
     def result_row(self, result_id: str) -> ResultRow | None:
-        """What lists say of a result."""
+        """The row of a result in lists."""
         with self._database.read() as connection:
             return next(iter(results.find(connection, "id", result_id)), None)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
         """The results that were added with this key, the newest first; `results.SAME_KEY` at most.
 
-        A key that came with the dataset is what its row says: whoever asks compares it with that of the report.
+        A key read from the dataset is what its row claims: compare it with that of the report.
         """
         with self._database.read() as connection:
             return results.find(connection, "key", key)
 
     def label(self, label_id: str) -> LabelRow | None:
-        """A label and how it stands."""
+        """A label with its state."""
         with self._database.read() as connection:
             return labels.find(connection, label_id)
 
@@ -236,12 +236,12 @@ class Library:
             return tuple(labels.labels_of(connection, model.lower(), current=False))
 
     def consensus(self, model: str) -> Consensus:
-        """What the labels of a model (in any case) say together."""
+        """The consensus of the labels of a model (case-insensitive)."""
         with self._database.read() as connection:
             return consensus(model, labels.labels_of(connection, model.lower(), current=True))
 
     def model(self, ref: str) -> ModelRow | None:
-        """What is known of a model (in any case); None where it has neither label nor result."""
+        """What is known about a model (case-insensitive); None if it has neither label nor result."""
         with self._database.read() as connection:
             return models.find(connection, ref.lower())
 
@@ -261,11 +261,11 @@ class Library:
         return page
 
     def choices(self) -> dict[str, tuple[str, ...]]:
-        """The values that occur, sorted, for each filter that has few."""
+        """The values that occur, sorted, for each filter with few values."""
         found = {}
         with self._database.read() as connection:
             for table, column in _CHOICES:
-                # From one value to the next in the column's index: SQLite's own DISTINCT looks at every row.
+                # Jumps from one value to the next in the column's index: SQLite's own DISTINCT reads every row.
                 asked = (
                     f"WITH RECURSIVE found (value) AS (SELECT MIN({column}) FROM {table} UNION ALL "  # noqa: S608 - our own names
                     f"SELECT (SELECT MIN({column}) FROM {table} WHERE {column} > value) FROM found WHERE value IS NOT NULL) "
@@ -275,7 +275,7 @@ class Library:
         return found
 
     def counts(self) -> Counts:
-        """How much there is."""
+        """Numbers of items."""
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models), "
@@ -288,7 +288,7 @@ class Library:
         return found if self._publisher else found.model_copy(update={"unpublished": 0})
 
     def state(self) -> LibraryState:
-        """How the library stands with its dataset."""
+        """The state of the library and its dataset."""
         publisher = self._publisher
         with self._database.read() as connection:
             (put_aside,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
@@ -302,7 +302,7 @@ class Library:
         )
 
     def version(self) -> str:
-        """A text that changes when something is added: for whoever keeps what was made of it."""
+        """A text that changes when something is added, as a key for caches."""
         return self._database.version()
 
     def export(self, folder: Path, kind: Kind, form: Form) -> Path:
@@ -325,11 +325,11 @@ class Library:
         return self._refit.fit()
 
     def fitting(self) -> Fitting:
-        """What `refit` found last, and whether it still holds, at once."""
+        """The last result of `refit`, and whether it is outdated. Does not wait."""
         return self._refit.standing()
 
     def refit_soon(self) -> None:
-        """Let `refit` run in the background where something was added since, at most once in REFIT_SECONDS."""
+        """Run `refit` in the background if something was added since, at most once in REFIT_SECONDS."""
         self._refit.start()
 
     def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Any]) -> Any:
@@ -347,7 +347,7 @@ class Library:
             raise request_error(error) from None
 
     def _publish_at_once(self) -> str:
-        """Let the publisher know; where the disk does not survive a restart, wait for it. Returns why it could not be waited for."""
+        """On a disk that does not survive a restart, publish and wait for it. Returns why it is not published, or ""."""
         if self._publisher is None:
             return "It is lost with the next restart: no dataset is configured (MANTISSA_DATASET)." if self._ephemeral else ""
         return self._publisher.at_once(limits.PUBLISH_WAIT_SECONDS) if self._ephemeral else ""
@@ -358,7 +358,7 @@ def _state(commit: str) -> State:
 
 
 def _evidence(evidence: str, quote: str) -> tuple[str, str]:
-    """A link, and a text beside it. Raises InvalidRequest."""
+    """The evidence as a link and a text. Raises InvalidRequest."""
     given = evidence.strip() if len(evidence) <= 2 * limits.EVIDENCE_QUOTE_LENGTH else evidence
     said = one_line(quote, limits.EVIDENCE_QUOTE_LENGTH, "quote")
     if given.lower().startswith(("http://", "https://")):

@@ -1,4 +1,4 @@
-"""A lock among the processes of one machine, which the kernel gives back however its holder ends."""
+"""A lock between the processes of one machine, which the kernel releases however its holder ends."""
 
 import errno
 import os
@@ -10,20 +10,20 @@ from analyzers.errors import LibraryUnavailable
 
 
 class FolderLock:
-    """The lock of a file. Where the mount or the system has no locks, everybody gets it: what it guards is only done twice then.
+    """A lock file. If the mount or the system has no locks, everybody gets it: the guarded work is then merely done twice.
 
-    Raises LibraryUnavailable where the file cannot be made.
+    Raises LibraryUnavailable if the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
-            raise LibraryUnavailable("The library's folder cannot be written: name another one (MANTISSA_DATA).") from None
+            raise LibraryUnavailable("The library's folder cannot be written: set MANTISSA_DATA to another one.") from None
         self._open = True
 
     def take(self) -> bool:
-        """Try to take it, without waiting."""
+        """Try to acquire it, without waiting."""
         try:
             import fcntl
 
@@ -35,7 +35,7 @@ class FolderLock:
         return True
 
     def close(self) -> None:
-        """Give it back. Idempotent."""
+        """Release it. Idempotent."""
         if self._open:
             self._open = False
             os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""Merging the small files of the dataset, so that a hundred thousand contributions are some files and not a hundred thousand."""
+"""Merging the small files of the dataset: a hundred thousand contributions must not be a hundred thousand files."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Merged(NamedTuple):
-    """One file in place of ``old`` ones."""
+    """One file that replaces the ``old`` ones."""
 
     path: str
     content: bytes
@@ -20,9 +20,9 @@ class Merged(NamedTuple):
 
 
 def plan(database: Database, repository: "HubRepository") -> Merged | None:
-    """What to merge in one commit; None where no table has more than LIBRARY_FILES small files.
+    """The next merge, one commit; None if no table has more than LIBRARY_FILES small files.
 
-    Files with rows that were refused are left as they are: they are not ours to rewrite. Raises HubError.
+    Files with refused rows are left unchanged: they are not ours to rewrite. Raises HubError.
     """
     with database.read() as connection:
         whole = {path for (path,) in connection.execute("SELECT path FROM dataset_files WHERE refused = 0")}
@@ -37,7 +37,7 @@ def plan(database: Database, repository: "HubRepository") -> Merged | None:
 
 
 def _up_to(small: list[tuple[int, str]], most: int) -> tuple[str, ...]:
-    """The smallest ones, of ``most`` bytes together."""
+    """The smallest ones, ``most`` bytes in total."""
     chosen, total = list[str](), 0
     for size, path in small:
         if total + size > most and len(chosen) > 1:

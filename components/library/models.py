@@ -1,4 +1,4 @@
-"""One row for each model that has a label or a result: what badges and lists show. Kept up to date by whatever writes."""
+"""One row per model with a label or a result, for badges and lists. Every write keeps it up to date."""
 
 import sqlite3
 from typing import Any
@@ -60,7 +60,7 @@ def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
 
 
 def refresh(connection: sqlite3.Connection, key: str) -> None:
-    """Make the row of a model anew, from its labels and results."""
+    """Recompute the row of a model from its labels and results."""
     rows = connection.execute(
         "SELECT precision, provenance, json_extract(record, '$.author'), flags, model, created FROM labels WHERE model_key = ? AND current",
         (key,),
@@ -76,7 +76,7 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
     if not rows and not results:
         connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
         return
-    # The report's spelling is the Hub's own; a label's is somebody's.
+    # A report has the Hub's own spelling, a label the contributor's.
     model = (shown or other or (rows[0][4],))[0]
     facts = shown[1:] if shown else ("",) * 6
     updated = max([newest or "", *(row[5] for row in rows)])

@@ -1,4 +1,4 @@
-"""What waits to be published, in the database. A batch is settled before it is sent, so that it is the same when it is sent again."""
+"""Items waiting to be published. A batch is fixed before it is sent, so that a second try sends the same."""
 
 import json
 import sqlite3
@@ -14,14 +14,14 @@ _PUBLIC = {"labels": "", "flags": "", "results": " AND public"}
 
 
 class Batch(NamedTuple):
-    """Items of one table that make one file of the dataset."""
+    """Items of one table that become one file of the dataset."""
 
     table: Table
     path: str
 
 
 def settle(connection: sqlite3.Connection) -> list[Batch]:
-    """The batches to send: those begun earlier and not known to be published, or new ones of what waits, one for each table at most."""
+    """The batches to send: earlier ones not known to be published, otherwise at most one new one per table."""
     begun = [
         Batch(table, path)
         for table in TABLES
@@ -33,19 +33,19 @@ def settle(connection: sqlite3.Connection) -> list[Batch]:
 
 
 def content(connection: sqlite3.Connection, batch: Batch) -> bytes:
-    """The file of a batch, of what is still here of it."""
+    """The file of a batch, with the items of it that still exist here."""
     rows = connection.execute(f"SELECT record, id FROM {batch.table} WHERE batch = ? ORDER BY id", (batch.path,)).fetchall()  # noqa: S608
     return to_parquet(batch.table, [_row(connection, batch.table, *row) for row in rows])
 
 
 def is_own(connection: sqlite3.Connection, batch: Batch) -> bool:
-    """Whether a file of the dataset is a batch that was sent from here."""
+    """Whether a file of the dataset is a batch sent from here."""
     asked = f"SELECT 1 FROM {batch.table} WHERE batch = ? LIMIT 1"  # noqa: S608
     return connection.execute(asked, (batch.path,)).fetchone() is not None
 
 
 def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
-    """A batch is in the dataset, as of ``commit``."""
+    """Record that a batch is in the dataset as of ``commit``."""
     updated = connection.execute(
         f"UPDATE {batch.table} SET published = ? WHERE batch = ? AND published = ''",  # noqa: S608
         (commit, batch.path),
@@ -54,18 +54,18 @@ def mark(connection: sqlite3.Connection, batch: Batch, commit: str) -> None:
 
 
 def known_file(connection: sqlite3.Connection, path: str, items: int, refused: int, reason: str) -> None:
-    """A file of the dataset was taken in, or is our own."""
+    """Record that a file of the dataset was imported, or is our own."""
     connection.execute("INSERT OR REPLACE INTO dataset_files VALUES (?, ?, ?, ?)", (path, items, refused, reason))
 
 
 def forget_files(connection: sqlite3.Connection, there: Collection[str]) -> None:
-    """Files that were merged into others, or removed, are no files of the dataset any more."""
+    """Forget files that are no longer in the dataset, merged or removed."""
     known = [path for (path,) in connection.execute("SELECT path FROM dataset_files")]
     connection.executemany("DELETE FROM dataset_files WHERE path = ?", [(path,) for path in known if path not in there])
 
 
 def take_in(connection: sqlite3.Connection, part: Taken, commit: str) -> int:
-    """Items of the dataset: new ones are inserted, those that are here are published. Returns how many items there were."""
+    """Import items of the dataset: insert new ones, mark known ones as published. Returns the number of items."""
     labels.take_labels(connection, part.labels, commit)
     labels.take_flags(connection, part.flags, commit)
     results.take_results(connection, part.results, commit)
@@ -73,7 +73,7 @@ def take_in(connection: sqlite3.Connection, part: Taken, commit: str) -> int:
 
 
 def _begin(connection: sqlite3.Connection, table: Table) -> str:
-    """Make a batch of the oldest that wait; returns its path, "" where nothing waits."""
+    """Make a batch of the oldest waiting items; returns its path, "" if nothing waits."""
     size = "size" if table == "results" else "0"
     rows = connection.execute(
         f"SELECT id, {size} FROM {table} WHERE published = '' AND batch IS NULL{_PUBLIC[table]} ORDER BY created, id LIMIT ?",  # noqa: S608

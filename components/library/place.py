@@ -1,11 +1,11 @@
-"""Where the library lies, and whether it survives a restart there."""
+"""The folder of the library, and whether it survives a restart."""
 
 import os
 from pathlib import Path
 
 
 def data_folder() -> Path:
-    """Where the library is: MANTISSA_DATA; else /data of a Space with a disk that stays; else a folder of the user's."""
+    """The folder of the library: MANTISSA_DATA; else /data on a Space with a mounted disk; else the user's data folder."""
     if named := os.environ.get("MANTISSA_DATA"):
         return Path(named).expanduser()
     if os.environ.get("SPACE_ID") and os.path.ismount("/data"):
@@ -15,7 +15,7 @@ def data_folder() -> Path:
 
 
 def is_ephemeral() -> bool:
-    """Whether the disk is lost with a restart: on a Space, unless /data is a mount. MANTISSA_EPHEMERAL=0 or 1 says otherwise."""
+    """Whether a restart erases the disk: on a Space, unless /data is a mount. MANTISSA_EPHEMERAL=0 or 1 overrides this."""
     if said := os.environ.get("MANTISSA_EPHEMERAL"):
         return said != "0"
     return bool(os.environ.get("SPACE_ID")) and not os.path.ismount("/data")

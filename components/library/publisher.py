@@ -1,7 +1,7 @@
-"""Restoring from the dataset and publishing to it, in a thread of its own and one process at a time.
+"""Restoring from the dataset and publishing to it, in a background thread and one process at a time.
 
-A turn reads the newest commit, takes in what is new there, and commits what waits here on that parent. Whatever goes wrong on the way,
-the next turn begins by reading again: what was committed is found there under its name, and is not sent twice.
+A turn reads the newest commit, imports new items, and commits the waiting ones with that commit as parent. After any failure the next
+turn starts by reading again: what was committed is found under its name, and is not sent twice.
 """
 
 import logging
@@ -33,9 +33,9 @@ _log = logging.getLogger("mantissa")
 
 
 class Publisher:
-    """Keeps a database and a dataset repository alike.
+    """Synchronizes a database with a dataset repository.
 
-    restored: set once everything was taken in for the first time. head: the commit seen last. problem: why the last turn failed, "".
+    restored: set once everything was imported for the first time. head: the commit read last. problem: why the last turn failed, or "".
     """
 
     def __init__(self, database: Database, folder: Path, dataset: str, token: str | None) -> None:
@@ -61,14 +61,14 @@ class Publisher:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, after the request under way. Idempotent."""
+        """Stop after the current request. Idempotent."""
         self._stop.set()
         self._urgent.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
     def at_once(self, seconds: float) -> str:
-        """Publish now what waits, in at most ``seconds``. Returns "" or, where it was not possible, why, as a sentence."""
+        """Publish now, in at most ``seconds``. Returns "", or the sentence that says why that was not possible."""
         if self._thread is None:
             try:
                 self.turn()
@@ -84,9 +84,9 @@ class Publisher:
         return self.problem and _not_yet(self.problem)
 
     def turn(self) -> None:
-        """Take in what is new in the dataset, publish what waits here, and merge small files. Raises MantissaError.
+        """Import new items of the dataset, publish waiting ones, and merge small files. Raises MantissaError.
 
-        Conflicts, and failures that pass, are tried again, LIBRARY_ATTEMPTS times in a row at most.
+        Conflicts and temporary failures are tried again, at most LIBRARY_ATTEMPTS times in a row.
         """
         failures = 0
         with self._turning, self._alone():
@@ -102,7 +102,7 @@ class Publisher:
                     self._wait(error, failures)
 
     def _step(self) -> bool:
-        """Read, then one commit at most; whether there may be more to do."""
+        """Read, then make at most one commit; returns whether there may be more to do."""
         try:
             with self._hub.head() as repository:
                 self._take_in(repository)
@@ -116,7 +116,7 @@ class Publisher:
                 return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
-        """Read the files that are not known here. A file counts as known once all of it was read."""
+        """Import the files that are not known yet. A file becomes known once all of it was read."""
         sizes, commit = repository.files, repository.commit
         with self._database.read() as connection:
             seen = {path for (path,) in connection.execute("SELECT path FROM dataset_files")}
@@ -149,7 +149,7 @@ class Publisher:
         if self._stop.is_set():
             return False
         if not self._may_write:
-            self.problem = "Nothing is published: there is no token that may write the dataset (MANTISSA_TOKEN)."
+            self.problem = "Nothing is published: set MANTISSA_TOKEN to a token that may write the dataset."
             return False
         if not self._may_commit():
             self.problem = (
@@ -189,7 +189,7 @@ class Publisher:
         return len(self._commits) < limits.COMMITS_PER_HOUR
 
     def _wait(self, error: HubError, failures: int) -> None:
-        """As long as the Hub asks, up to LIBRARY_WAIT_SECONDS; else longer from time to time, by chance, so that two do not meet again."""
+        """Wait as long as the Hub asks, up to LIBRARY_WAIT_SECONDS; otherwise with exponential backoff and jitter."""
         asked = error.wait if isinstance(error, Retry) else None
         if asked is None:
             first = _FIRST_WAIT / 4 if isinstance(error, Conflict) else _FIRST_WAIT
@@ -198,13 +198,13 @@ class Publisher:
         self._stop.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
 
     def _alone(self) -> FolderLock:
-        """The lock of the folder's publishers, after waiting for it. Raises LibraryUnavailable."""
+        """Wait for the lock of the folder's publishers. Raises LibraryUnavailable."""
         lock = FolderLock(self._folder / "publisher.lock")
         end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
         while not lock.take():
             if self._stop.wait(_LOOK_SECONDS) or time.monotonic() > end:
                 lock.close()
-                raise LibraryUnavailable("Another process publishes the same library just now.")
+                raise LibraryUnavailable("Another process is publishing the same library: try again in a moment.")
         return lock
 
     def _run(self) -> None:
@@ -227,7 +227,7 @@ class Publisher:
 
 
 def _not_yet(why: str) -> str:
-    return f"Saved here, not published yet, and lost if this server restarts before: {why}"
+    return f"Saved here, but not published yet; it is lost if this server restarts before that. {why}"
 
 
 def _counted(batches: list[pending.Batch]) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of the lists: search, filters, order, page. The values go to SQLite as parameters, names of columns only from here."""
+"""Queries of the lists: search, filters, order, page. Values reach SQLite as parameters; column names come from this file only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -17,7 +17,7 @@ LAST_PAGE = 10**6
 class Query(Data):
     """Search, filters, order and page of a list. A list ignores the fields that it does not know.
 
-    text: searched in model, contributor and evidence; every word must occur, in any case. model: exact, in any case. storage,
+    text: searched in model, contributor and evidence; every word must occur, case-insensitive. model: exact, case-insensitive. storage,
     passed_through: one word of several is enough. disputed: None for both. current: of labels, leave out those replaced.
     sort: "" for the newest first. page: from 1.
     """
@@ -41,7 +41,7 @@ class Query(Data):
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
-        """What somebody asks for. Raises InvalidRequest for what cannot be asked."""
+        """A validated query. Raises InvalidRequest."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -72,14 +72,14 @@ class List(NamedTuple):
 
 
 def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any], list[Any]]:
-    """SQL of the page, SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
+    """The SQL of the page, the SQL of the count, and the parameters of each. Raises InvalidRequest for an unknown order."""
     if query.sort and query.sort not in wanted.sorts:
         raise InvalidRequest(f"The list of {wanted.table} can be sorted by {', '.join(wanted.sorts)}, not by {query.sort[:40]!r}.")
     clauses, values = _filters(wanted, query)
     where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
     way = "DESC" if query.descending or not query.sort else "ASC"
     order = f"ORDER BY {query.sort or wanted.newest} {way}, number {way}"
-    # The rows are looked up once it is known which they are; until then only indices are read.
+    # The inner query reads indices only; the wide rows are read for one page.
     numbers = f"SELECT number FROM {wanted.table}{where} {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
     page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
     count = f"SELECT COUNT(*) FROM {wanted.table}{where}"  # noqa: S608
@@ -92,7 +92,7 @@ def paged(rows: Sequence[Any], total: int, query: Query) -> Any:
 
 
 def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
-    """Conditions, each on an index of its own. The plus keeps SQLite from beginning with one that most rows meet."""
+    """Conditions, each with its own index. The plus keeps SQLite from starting with one that most rows meet."""
     conditions, values = [], list[Any]()
     for field, column in wanted.same.items():
         if (value := getattr(query, field)) not in ("", None):
@@ -102,7 +102,7 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
         if value := getattr(query, field):
             conditions.append(f"instr(' ' || {column} || ' ', ?)")
             values.append(f" {value} ")
-    if sought := query.text.lower().split()[:10]:  # in one condition: each is a pass over all rows
+    if sought := query.text.lower().split()[:10]:  # one condition for all words: each condition is a pass over all rows
         conditions.append(" AND ".join(f"instr({wanted.search}, ?)" for _ in sought))
         values.extend(sought)
     clauses = [f"+number IN (SELECT number FROM {wanted.table} WHERE {condition})" for condition in conditions]  # noqa: S608

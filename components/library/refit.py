@@ -1,7 +1,7 @@
-"""The classifier of the training precision, fitted again on the labels of the library.
+"""Fitting the classifier of the training precision again, on the labels of the library.
 
-A fit is ten seconds of computing, in which this process would answer nobody: it runs in one of its own, as the command that also fits
-the classifier that ships.
+A fit takes ten seconds of CPU time and would block this process: it runs in a process of its own, by the command that also fits the
+built-in classifier.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ _log = logging.getLogger("mantissa")
 
 
 class Fitting(Data):
-    """How the classifier of the library stands.
+    """The state of the library's classifier.
 
-    fit: the last, None where there was none; fitted: when it was looked whether it still holds, UTC. outdated: something was added to the
-    library since. running: it is looked at, or fitted, just now. problem: why the last fit failed, as a sentence.
+    fit: the last fit, or None; fitted: when it was last checked, UTC. outdated: something was added to the library since. running: a check
+    or a fit is in progress. problem: why the last fit failed, as a sentence.
     """
 
     fit: Fit | None
@@ -47,7 +47,7 @@ class Fitting(Data):
 
 
 class _Kept(Data):
-    """What is on the disk. version: of the library; labels: SHA-256 of its training set."""
+    """The file on the disk. version: of the library; labels: SHA-256 of its training set."""
 
     version: str
     labels: str
@@ -56,7 +56,7 @@ class _Kept(Data):
 
 
 class Refit:
-    """Fits in ``folder``, one at a time over all processes that use it."""
+    """Fits in ``folder``, one at a time across all processes that use it."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
@@ -67,7 +67,7 @@ class Refit:
         self._problem = ""
 
     def standing(self) -> Fitting:
-        """How it stands, at once."""
+        """The current state. Does not wait."""
         kept = self._read()
         with self._lock() as lock:
             running = not lock.take() or (self._thread is not None and self._thread.is_alive())
@@ -80,14 +80,14 @@ class Refit:
         )
 
     def start(self) -> None:
-        """Fit in the background what is outdated, if that was not tried within REFIT_SECONDS and is not going on."""
+        """Fit in the background if the last fit is outdated, unless it runs already or was tried within REFIT_SECONDS."""
         found = self.standing()
         if found.outdated and not found.running and not self._recent():
             self._thread = threading.Thread(target=self._run, name="library-refit", daemon=True)
             self._thread.start()
 
     def fit(self) -> Fit:
-        """Fit on the training set as it is, unless the last fit is of the same. See `Library.refit`."""
+        """Fit on the current training set, unless the last fit is of the same one. See `Library.refit`."""
         with self._lock() as lock:
             if not lock.take():
                 raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
@@ -97,13 +97,13 @@ class Refit:
             kept = self._read()
             if kept is not None and kept.labels == digest:
                 found = kept.fit
-            else:  # the classifier that ships is that of the labels that ship
+            else:  # the built-in classifier is that of the built-in labels
                 found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
             self._write(_Kept(version=seen, labels=digest, fitted=now(), fit=found))
             return found
 
     def close(self) -> None:
-        """End a fit under way. Idempotent."""
+        """Stop a fit in progress. Idempotent."""
         self._closed = True
         if self._process is not None:
             self._process.kill()

@@ -1,4 +1,4 @@
-"""What the library keeps of a report, and whether it may keep it at all: nothing that is not public leaves a trace."""
+"""What the library stores about a report, and whether it may: nothing that is not public leaves a trace."""
 
 import json
 import re
@@ -45,13 +45,13 @@ def _no_number(name: str) -> None:
 
 
 def data_is_built_in(text: str) -> bool:
-    """Whether a report's JSON is of no text or data but what ships with Mantissa."""
+    """Whether a report's JSON is about built-in text and data only."""
     request = json.loads(text).get("request", {})
     return request.get("data", "") in _BUILT_IN and not _given(request)
 
 
 def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
-    """The subject first; of a comparison the last tuned checkpoint is the subject, and the base comes last."""
+    """The checkpoints, the subject first. In a comparison the last tuned checkpoint is the subject, and the base is last."""
     if "checkpoint" in report:
         yield report["checkpoint"]
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
@@ -60,12 +60,12 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
 
 
 def _public(checkpoint: Any) -> bool:
-    """Whether anybody can read it: the report says so. That it is no path is seen to by `Result`."""
+    """Whether anybody can read it, according to the report. `Result` refuses paths."""
     return checkpoint.get("public") is True
 
 
 def _given(request: Any) -> bool:
-    """Whether a visitor's own text or file is in the request; a dataset of the Hub is not."""
+    """Whether the request contains a visitor's own text or file; a dataset of the Hub does not count."""
     if not isinstance(request, dict) or request.get("pairs") or request.get("text"):
         return True
     data = request.get("data", "")
@@ -76,7 +76,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
     whole = not any(report["request"].get(name) for name in ("include", "exclude", "subfolder"))
     facts: dict[str, Any] = {"mode": report["mode"], "whole": whole}
     facts["storage"] = " ".join(each["dtype"] for each in report["storage"])[:200]
-    # Where no ancestor is proven it makes a difference whether there is none or nobody can tell: "native", "undecided".
+    # Without a proven ancestor the verdict tells "native" (there is none) from "undecided".
     facts["passed_through"] = " ".join(report["lineage"]["passed_through"]) or report["lineage"]["verdict"]
     facts["trained_in"] = report["training"]["verdict"]
     facts["fp16_risk"] = report["fp16_risk"]["level"]
@@ -86,7 +86,7 @@ def _dtype_facts(report: Any) -> dict[str, Any]:
 
 
 def _base_magnitudes(tensors: Any) -> dict[str, float]:
-    """The extremes that the classifier compares: over the base model, without the LM head; empty where there are none."""
+    """The extremes that the classifier uses: over the base model, without the LM head; empty if there are none."""
     base = [each for each in tensors if each["role"] != "head" and each["abs_max"] is not None]
     norms = [each["norm"] for each in base if each["norm"]]
     if not norms:

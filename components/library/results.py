@@ -1,4 +1,4 @@
-"""Results in the database: a report's JSON byte for byte, under its content id; the oldest go when there are too many."""
+"""Results in the database: a report's JSON byte for byte, under its content id; the oldest are deleted when there are too many."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ _FAST = 4  # of zlib: JSON shrinks to a sixth either way
 
 
 class ResultRow(Data):
-    """A result as it stands here. state: "saved here", or "published" in ``commit`` of the dataset."""
+    """A result with its state. state: "saved here", or "published" in ``commit`` of the dataset."""
 
     result: Result
     state: str
@@ -38,7 +38,7 @@ class ResultRow(Data):
 
 
 def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result, str]], published: str) -> int:
-    """Insert results (with their JSON) that are not there, and let the oldest go; say of those that are there that they are published.
+    """Insert new results (with their JSON), mark known ones as published, and delete the oldest.
 
     published: the dataset's commit that has them, or "". Returns how many are new.
     """
@@ -76,7 +76,7 @@ def _insert(connection: sqlite3.Connection, result: Result, text: str, published
 
 
 def rename_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
-    """Give a result that has no key one to be looked up by."""
+    """Add the key to a result without one."""
     row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
     if row is not None and key:
         record = Result.model_validate_json(row[0]).model_copy(update={"key": key}).model_dump_json()
@@ -90,7 +90,7 @@ def report(connection: sqlite3.Connection, result_id: str) -> bytes | None:
 
 
 def find(connection: sqlite3.Connection, column: str, value: str) -> tuple[ResultRow, ...]:
-    """The newest results with this "id" or "key", of which there is one of each id."""
+    """The newest results with this "id" (at most one) or "key"."""
     assert column in ("id", "key")
     asked = f"SELECT {COLUMNS} FROM results WHERE {column} = ? ORDER BY created DESC LIMIT ?"  # noqa: S608 - one of two names
     return tuple(result_row(row) for row in connection.execute(asked, (value, SAME_KEY))) if value else ()
@@ -101,7 +101,7 @@ def result_row(row: Any) -> ResultRow:
     record, _, published = row
     fields = json.loads(record)
     fields |= {"models": tuple(fields["models"]), "commits": tuple(fields["commits"])}
-    # What was validated when it was written is only put together again.
+    # Validated when it was written.
     result = Result.model_construct(**fields)
     return ResultRow.model_construct(result=result, state="published" if published else "saved here", commit=published)
 

@@ -1,4 +1,4 @@
-"""Items as rows of Parquet, and back: what the dataset's files hold. Every row read is validated as if a stranger had written it."""
+"""The dataset's files: items as rows of Parquet, and back. Every row read is untrusted and validated."""
 
 import hashlib
 import io
@@ -33,13 +33,13 @@ RESULT_FACTS: dict[str, Any] = {
     **{"trained_in": str, "fp16_risk": str, "abs_min": float, "abs_max": float, "norm_min": float, "norm_max": float},
 }
 FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": FLAG_FIELDS, "results": RESULT_FACTS | {"report": str}}
-# Of one row group, and of what is taken in at once: readers hold it in memory.
+# Per row group and per import step: readers hold it in memory.
 _GROUP_ROWS = 2_000
 _GROUP_BYTES = 32_000_000
 
 
 class Taken(NamedTuple):
-    """Items of a part of a file, and how many of its rows were refused, with the reason of the first."""
+    """Items of a part of a file, and the number of refused rows with the reason of the first."""
 
     labels: list[Label]
     flags: list[Flag]
@@ -97,15 +97,15 @@ def _groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def path_of(table: Table, ids: Sequence[str]) -> str:
-    """Where a file of these items lies in the dataset: its name is made of their ids, so that the same file has the same name."""
+    """The path of a file with these items in the dataset. The name is derived from their ids, so the same file has the same name."""
     digest = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
     return f"{table}/{table}-{digest[:32]}.parquet"
 
 
 def take(table: Table, file: RangeFile) -> Iterator[Taken]:
-    """The items of a file of the dataset, a part at a time. Rows that are not valid are counted, as is an end that cannot be read.
+    """The items of a file of the dataset, part by part. Invalid rows are counted, as is an unreadable rest.
 
-    Raises HubError where the file cannot be had.
+    Raises HubError if the file cannot be read.
     """
     part = Taken([], [], [], 0, "")
     rows = nbytes = 0
@@ -131,7 +131,7 @@ def take(table: Table, file: RangeFile) -> Iterator[Taken]:
 
 
 def _one(table: Table, row: Any, taken: Taken) -> int:
-    """Validate one row and put it where it belongs; returns bytes of its report. What a row says of a report is read off it again."""
+    """Validate one row and add it to ``taken``; returns the bytes of its report. The facts about a report are read from it again."""
     if row.get("version") != VERSION:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
@@ -164,7 +164,7 @@ def _short(error: Exception) -> str:
 
 
 def known(paths: Sequence[str]) -> Iterator[tuple[Table, str]]:
-    """The files of the dataset that hold items, with their table; whatever else lies there is left alone."""
+    """The files of the dataset with items, and their table; other files are ignored."""
     for path in sorted(paths):
         for table in TABLES:
             if path.startswith(f"{table}/") and path.endswith(".parquet"):

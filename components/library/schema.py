@@ -1,6 +1,6 @@
-"""What the library holds: labels, flags, results, and who contributed them. Validated wherever they come from.
+"""The items of the library: labels, flags, results, and who contributed them. Validated wherever they come from.
 
-An item's ``id`` is the content address of what it says, so the same contribution made twice, or read back from the dataset, is one.
+An item's ``id`` is its content address: the same contribution made twice, or read back from the dataset, is one item.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from analyzers.checkpoints.reference import quoted
 from analyzers.errors import InvalidRequest
 from components.library.checks import address, checked_link, checked_time, hub_id, readable, visible
 
-# How a model can have been trained; the first word is what `dtype_detection` tells apart.
+# How a model can have been trained; the first word is the kind that `dtype_detection` distinguishes.
 PRECISIONS = (
     "fp32",
     "tf32",
@@ -29,22 +29,22 @@ PRECISIONS = (
     "mxfp4-post-trained",
 )
 FLAG_REASONS = ("wrong precision", "the evidence does not say so", "another model", "spam or abuse")
-# Raised when a field changes its meaning; rows of a later version are put aside, not guessed at.
+# Raised when a field changes its meaning; rows of a later version are refused.
 VERSION = 1
 
 Provenance = Literal["login", "local", "seed"]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
-# Names without a login have a colon, which no name on the Hub has: nobody can be taken for somebody else.
+# Names without a login have a colon, which names on the Hub cannot have: nobody can impersonate a user.
 _NAMES = {"login": _NAME, "local": re.compile(r"local:[0-9a-f]{12}"), "seed": re.compile(r"seed:[a-z]{1,40}")}
 _HEX = r"[0-9a-f]{64}"
 
 
 class Identity(Data):
-    """Who contributes. Made by the server from a login or from its own secrets, never from what a visitor typed.
+    """Who contributes. Made by the server from a login or from its own secrets, never from a visitor's input.
 
-    provenance: "login" of the Hub; "local" where there is no login; "seed" for what the library began with.
-    organisations: those of a login that are known; they, and the name itself, make the mark of an author.
+    provenance: "login" of the Hub; "local" without a login; "seed" for the initial labels.
+    organisations: the known ones of a login; a model of one of them, or of the user, is marked as labelled by its author.
     """
 
     name: str
@@ -58,19 +58,19 @@ class Identity(Data):
 
     @classmethod
     def login(cls, name: str, organisations: tuple[str, ...] = ()) -> Self:
-        """Of a user of the Hub. Raises InvalidRequest for what cannot be a user's name."""
+        """A user of the Hub. Raises InvalidRequest for an invalid user name."""
         if not _NAME.fullmatch(name):
-            raise InvalidRequest(f"{quoted(name)} is no name of a user of the Hub.")
+            raise InvalidRequest(f"{quoted(name)} is not a valid user name on the Hub.")
         return cls(name=name, provenance="login", organisations=organisations)
 
     @classmethod
     def local(cls, secret: str) -> Self:
-        """Of somebody without a login, told apart by a secret that is not kept: ``local:`` and 12 hex digits of its hash."""
+        """A visitor without a login, identified by a secret that is not stored: ``local:`` and 12 hex digits of its hash."""
         return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local")
 
     @property
     def shown(self) -> str:
-        """The name for people, which says where there is no login behind it."""
+        """The name as displayed, marked if there is no login behind it."""
         return f"{self.name} (no login)" if self.provenance == "local" else self.name
 
     def wrote(self, model: str) -> bool:
@@ -81,10 +81,10 @@ class Identity(Data):
 
 
 class Label(Data):
-    """What somebody says a model was trained in, and where that is said.
+    """A contributor's statement about the precision a model was trained in, with evidence.
 
     model: canonical id. evidence_link: an address, never fetched; evidence_quote: text; at least one of them. author: the contributor
-    is of the model's organisation. created: UTC. replaces: id of the same contributor's label before, empty for the first.
+    belongs to the model's organisation. created: UTC. replaces: id of the contributor's previous label, empty for the first.
     """
 
     id: str = Field(pattern=_HEX)
@@ -132,13 +132,13 @@ class Label(Data):
         if not self.evidence_link and not self.evidence_quote:
             raise ValueError("a label needs evidence: a link, or a quote with its source")
         if self.author and self.provenance != "login":
-            raise ValueError("only a login makes an author")
+            raise ValueError("an author needs a login")
         if self.id != self.address():
-            raise ValueError("the id is not that of the content")
+            raise ValueError("the id does not match the content")
         return self
 
     def address(self) -> str:
-        """SHA-256 of what the label says; when it was said, and the mark of an author, are not part of it."""
+        """SHA-256 of the content, without the time and the author mark."""
         return address("label", self.model_dump(exclude={"id", "author", "created"}))
 
     @classmethod
@@ -182,7 +182,7 @@ class Flag(Data):
     def _whole(self) -> Self:
         _check_contributor(self.contributor, self.provenance)
         if self.id != self.address():
-            raise ValueError("the id is not that of the content")
+            raise ValueError("the id does not match the content")
         return self
 
     def address(self) -> str:
@@ -197,10 +197,10 @@ class Flag(Data):
 
 
 class Result(Data):
-    """A report that is kept: what it is about, and the facts of it that lists show. Its JSON is kept beside it, byte for byte.
+    """A stored report: its subject, and the facts that lists show. Its JSON is stored separately, byte for byte.
 
-    id: that of the report. key: whatever the caller looks requests up by. models: the subject first, a base last; commits: theirs.
-    size: bytes of JSON. whole: of every tensor, without filters. mode to fp16_risk: empty where the analyzer has nothing of the kind;
+    id: that of the report. key: the caller's key for looking requests up. models: the subject first, a base last; commits: theirs.
+    size: bytes of JSON. whole: of every tensor, without filters. mode to fp16_risk: empty if the analyzer has no such fact;
     passed_through: the proven ancestors, else the verdict ("native", "undecided"). abs_min to norm_max: over the base model (see
     `dtype_detection.labels.LabelledExtremes`), of exact reports with a row for every tensor.
     """
@@ -257,11 +257,11 @@ class Result(Data):
 
     @property
     def sample(self) -> bool:
-        """Whether a built-in sample is among the models: such results have no repository, and are kept here only."""
+        """Whether a built-in sample is among the models: such results have no repository and are not published."""
         return any(model.startswith("sample:") for model in self.models)
 
 
 def _check_contributor(name: str, provenance: Provenance) -> None:
     """Raises ValueError."""
     if not _NAMES[provenance].fullmatch(name):
-        raise ValueError("the contributor's name is not one of its kind")
+        raise ValueError("the contributor's name does not match its provenance")

@@ -1,4 +1,4 @@
-"""The labels that the library begins with: those that ship with the classifier, each with its source."""
+"""The initial labels: those of the built-in classifier, each with its source."""
 
 import csv
 
@@ -10,7 +10,7 @@ _GATHERED = "2026-11-20T00:00:00.000000Z"
 
 
 def seed_labels() -> list[Label]:
-    """One for each row of training_precision_labels.csv; the same ids everywhere."""
+    """One label per row of training_precision_labels.csv; the same ids everywhere."""
     with LABELS.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return [Label.of(SEED, row["model_id"], row["training_precision"], "", row["evidence"], created=_GATHERED) for row in rows]

@@ -1,1 +1,1 @@
-"""What happens between the button and the result: the work, its progress, stopping it."""
+"""Running an analysis for a visitor: its progress, its limits, stopping it."""

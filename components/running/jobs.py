@@ -1,4 +1,4 @@
-"""One analysis on behalf of a visitor: what a stranger may read, within the page's limits."""
+"""One analysis for a visitor: public checkpoints only, within the page's limits."""
 
 import re
 import time
@@ -14,8 +14,8 @@ from components.running.log import log_unexpected
 from components.site import archive
 from components.text import numbers
 
-OUR_FAULT = "Something went wrong on our side; nothing you typed caused it. Try again, or try another model."
-# What answers each kind of request that reads weights; whatever runs a model is answered by `model_jobs`.
+OUR_FAULT = "Something went wrong on our side, not because of what you typed. Try again, or try another model."
+# The analyzer of each request that reads weights only; `model_jobs` has those that run a model.
 ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
     dtype_detection.DtypeRequest: dtype_detection.analyze,
     update_sparsity.SparsityRequest: update_sparsity.analyze,
@@ -23,26 +23,26 @@ ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 
 
-class Lane(NamedTuple):
-    """Where analyses wait for each other: Gradio's concurrency id, and how many of it run at once."""
+class Kind(NamedTuple):
+    """A kind of job. name: Gradio's concurrency id; limit: how many run at once."""
 
     name: str
     limit: int
 
 
-READING = Lane("analysis", limits.JOBS)
-MODELS = Lane("model", limits.MODEL_JOBS)
+READING = Kind("analysis", limits.JOBS)
+MODELS = Kind("model", limits.MODEL_JOBS)
 
 
 def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
-    """The analysis of ``request`` with no token and no local files, stopped at the page's limits: progress, then the report.
+    """Analyze ``request`` with no token and no local files, within the page's limits: yields progress, then the report.
 
-    A report that is stored is not computed (again: it is): it comes after one item of progress in the unit `archive.STORED`, whose note
-    says when it was made. What was computed is stored.
+    A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
+    when it was made. A computed report is stored.
 
     Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
-    running a model for more than ``WEB_MODEL_WORK``, and after ``JOB_SECONDS``, counted from ``started`` (`time.monotonic`; by default
-    from now), and whatever the analyzer raises.
+    running a model for more than ``WEB_MODEL_WORK``, and after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default now), and
+    whatever the analyzer raises.
     """
     started = time.monotonic() if started is None else started
     if not again and (found := archive.find(request)) is not None:
@@ -57,7 +57,7 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
                 archive.keep(item)
             if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
                 raise LimitExceeded(
-                    f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the longest an analysis may run here "
+                    f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
                     f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
                 )
             yield item
@@ -80,7 +80,7 @@ def _less(request: Request) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """What a visitor is told about ``error``; one that nobody expected is logged. Options have no dashes here, as they have in a shell."""
+    """The sentence that a visitor reads about ``error``; an unexpected error is logged. Options of the command line lose their dashes."""
     if isinstance(error, MantissaError):
         return _DASHES.sub("", str(error))
     log_unexpected(error)

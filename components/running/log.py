@@ -1,44 +1,36 @@
 """The log: where something went wrong, and never what a visitor sent, which may hold a token."""
 
 import logging
-import sys
 import traceback
-from types import SimpleNamespace
 from typing import Any
 
 _log = logging.getLogger("mantissa")
-# Whatever logs what a visitor's request has raised.
-_OTHERS = ("uvicorn.error", "asyncio", "mcp", "starlette", "fastapi")
+# Packages of the server, which log what a visitor's request has raised; mcp also writes what it was sent into its messages.
+_SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Write where an unexpected error came from to the log; its message stays out, for it may quote what was read."""
-    _log.error("unexpected %s\n%s", type(error).__name__, _where(error))
+    """Log the type of an unexpected error and where it was raised; its message may quote what was read and is left out."""
+    _log.error("unexpected %s\n%s", type(error).__name__, _frames(error))
 
 
-def keep_visitors_out() -> None:
-    """From now on Gradio and the server log errors as `log_unexpected` does. They would quote the inputs of a call that is malformed."""
-    from gradio import queueing, route_utils, routes, utils
+def redact_user_input() -> None:
+    """Log exceptions of the server's packages as `log_unexpected` does, and its other messages only where they cannot quote a request."""
+    plain = logging.getLogRecordFactory()
 
-    quiet: Any = SimpleNamespace(print_exc=_print, format_exc=lambda: "")
-    for module in (queueing, route_utils, routes, utils):
-        vars(module)["traceback"] = quiet
-    vars(queueing)["print"] = lambda *_: None  # it prints what a check of inputs says
-    for name in _OTHERS:
-        logging.getLogger(name).addFilter(_without_message)
+    def redacted(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = plain(*arguments, **named)
+        package = record.name.partition(".")[0]
+        if package in _SERVER:
+            error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+            if error is not None:
+                record.msg, record.args, record.exc_info = f"unexpected {type(error).__name__}\n{_frames(error)}", (), None
+            elif package == "mcp" and record.levelno >= logging.WARNING:
+                record.msg, record.args = f"a message of {record.name}, line {record.lineno}", ()
+        return record
 
-
-def _print(*_: Any) -> None:
-    if (error := sys.exception()) is not None:
-        log_unexpected(error)
-
-
-def _without_message(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-    if error is not None:
-        record.msg, record.args, record.exc_info = f"unexpected {type(error).__name__}\n{_where(error)}", (), None
-    return True
+    logging.setLogRecordFactory(redacted)
 
 
-def _where(error: BaseException) -> str:
+def _frames(error: BaseException) -> str:
     return "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(error.__traceback__))

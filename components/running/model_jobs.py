@@ -1,4 +1,4 @@
-"""Analyses that run a model. The first of them loads torch; on ZeroGPU each is lent a GPU for a time that it asks for beforehand."""
+"""Analyses that run a model. The first one imports torch; on ZeroGPU each requests a GPU for an estimated time."""
 
 import math
 import os
@@ -12,19 +12,19 @@ from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from analyzers.language_models.bounded_process import prepare
 
-# What is asked of ZeroGPU: to begin with, and by how fast weights are loaded and models run. Careful guesses.
+# For the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models. Conservative guesses.
 _START_SECONDS = 15
 _BYTES_PER_SECOND = 1e9
 _FLOPS = 5e13
-# Multiplications and additions for a parameter and a token: forward, backward to the inputs, and what is made of them.
+# Operations per parameter and token: forward pass, backward pass to the inputs, and what is computed from them.
 _FLOPS_PER_PARAMETER = 6
 _STEP_SECONDS = 0.02
-# Of a signal of exit feedback: layers of the logit lens, and settings and seeds of a sweep.
+# Per signal of exit feedback: layers of the logit lens, and points of a sweep (settings times seeds).
 _EXIT_LAYERS, _EXIT_SWEPT = 6, 21
 
 
 def run(request: Request) -> Generator[Any, None, None]:
-    """The analysis of ``request`` within the page's limits: progress, then the report. Raises what the analyzer raises."""
+    """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what the analyzer raises."""
     if _lend is None:
         yield from _analysis(request)
     else:
@@ -32,43 +32,43 @@ def run(request: Request) -> Generator[Any, None, None]:
 
 
 def warm() -> None:
-    """Load what the first of them would have to wait for."""
+    """Import what the first analysis would have to wait for."""
     prepare()
     from analyzers import exit_feedback, gradient_conflict, precision_variants  # noqa: F401
 
 
 def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> int:
-    """How long a GPU is asked for, to load ``nbytes`` of weights, run ``tokens`` through ``parameters`` of them, and train ``steps``."""
+    """Seconds of GPU to request: for loading ``nbytes`` of weights, running ``tokens`` through ``parameters``, and training ``steps``."""
     working = _FLOPS_PER_PARAMETER * parameters * tokens / _FLOPS + _STEP_SECONDS * steps
     return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
 def tokens(request: Any) -> int:
-    """How many tokens a request runs through the model at most, in all passes."""
+    """The most tokens that a request runs through the model, over all passes."""
     from analyzers.exit_feedback import ExitRequest
     from analyzers.precision_variants import PrecisionRequest
 
     if isinstance(request, ExitRequest):
-        # signals are made of products with the head, which is a part of the model, for every layer, setting and seed
+        # each signal is a product with the head, a part of the model, for every layer, setting and seed
         points = len(request.methods) * (_EXIT_LAYERS + request.seeds + (_EXIT_SWEPT if request.sweep else 0))
         return request.samples * request.sequence_length + request.tokens * points
     if isinstance(request, PrecisionRequest):
         variants = len(request.variants)
-        # fp16 may need more than one loss scale, and comparing takes about as long as running
+        # fp16 may need several loss scales, and comparing takes about as long as running
         passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
         return 2 * passes * request.sequences * request.sequence_length
     return int((1 if request.ffn == "original" else 2) * request.samples * request.max_length)
 
 
 def steps(request: Any) -> int:
-    """Training steps of a small model: of the trunk, under each signal and what signals are compared with."""
+    """Training steps of the small transformer body: with each signal and with the three references."""
     from analyzers.exit_feedback import ExitRequest
 
     return request.training_steps * (len(request.methods) + 3) if isinstance(request, ExitRequest) else 0
 
 
 def less(request: Request) -> str:
-    """What else to ask for where a request takes too long."""
+    """How to make a request that takes too long smaller."""
     from analyzers.exit_feedback import ExitRequest
     from analyzers.precision_variants import PrecisionRequest
 
@@ -79,9 +79,9 @@ def less(request: Request) -> str:
 
 
 def borrowed(request: Request, seconds: int) -> Iterator[Any]:
-    """`run` where the GPU is, in a process of its own. What goes wrong is the last item: raised, it would lose its sentence on the way.
+    """`run` in the process that has the GPU. An error is the last item: raised across processes, it would lose its sentence.
 
-    seconds: what was asked for, which is read before this begins.
+    seconds: the time requested; ZeroGPU reads it before this begins.
     """
     try:
         yield from _analysis(request)
@@ -103,7 +103,7 @@ def _analysis(request: Request) -> Generator[Any, None, None]:
 
 
 def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> Iterator[Any]:
-    """`borrowed`, once everything is here that a GPU would have to wait for."""
+    """`borrowed`, after everything that needs no GPU: checks and downloads."""
     from analyzers.language_models.load import open_model
 
     with open_model(request.model, Access(), device="cpu") as opened:
@@ -118,5 +118,5 @@ def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> It
 
 
 _lend: Callable[[Request, int], Iterator[Any]] | None = None
-if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as its own package reads it, which only a Space has
+if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as the package `spaces` reads it, which only a Space has
     _lend = import_module("spaces").GPU(duration=lambda _, seconds: seconds)(borrowed)

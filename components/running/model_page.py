@@ -23,11 +23,12 @@ _Form = TypeVar("_Form", bound=ModelForm)
 
 @dataclass(frozen=True, slots=True)
 class ModelPage(Generic[_Form]):
-    """One such page.
+    """The page of one analyzer.
 
-    name: in the navigation; title: what stands above, HTML. examples: what each one's button says, and what it asks for.
-    kind: of the form; of_query: what a query asks for. fields: lays them out, given what the buttons say. meter: shows the progress.
-    own: the key of the visitor's own text, if there is one, which links leave out where it is too long; missing: what is said then.
+    name: in the navigation; title: heading and introduction, HTML. examples: label of each example's button -> its form.
+    kind: the class of the form; of_query: the form that a query describes. fields: builds them, given the labels of the examples.
+    meter: shows the progress. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it,
+    because it was too long.
     """
 
     name: str
@@ -59,7 +60,7 @@ class ModelPage(Generic[_Form]):
         return self.of_query(revised(query))
 
     def prefill(self, query: Query) -> list[Any]:
-        """The fields and the status; what cannot be asked for leaves all but the model as it is."""
+        """The values of the fields and the status; an invalid request changes the model only."""
         asked = self.asked(query)
         held = values(asked)
         if not asked.model:

@@ -1,4 +1,4 @@
-"""Progress as the page shows it: what is being done, how far, how long still."""
+"""Progress on the page: what is being done, how far it is, how long it still takes."""
 
 import time
 
@@ -7,12 +7,12 @@ from components.text import numbers
 from components.text.plain_text import html
 
 _EVERY_SECONDS = 0.15
-# An estimate from the first moments jumps about; it is shown from here on.
+# Seconds before an estimate is shown: earlier ones are erratic.
 _SETTLED_SECONDS = 1.0
 
 
 class Meter:
-    """Turns progress into HTML, often enough to look alive and seldom enough not to flood a slow connection."""
+    """Renders progress as HTML, at a rate that looks live and does not flood a slow connection."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -21,18 +21,18 @@ class Meter:
 
     @staticmethod
     def waiting() -> str:
-        """What stands there until the first progress arrives: the wait for a free place is part of it."""
+        """The HTML until the first progress arrives, also while the job waits in the queue."""
         return _card("Starting", "", None)
 
     @staticmethod
     def is_progress(html: str | None) -> bool:
-        """Whether ``html`` is a meter's, and not an outcome."""
+        """Whether ``html`` shows progress rather than an outcome."""
         return "<progress" in (html or "")
 
     def show(self, progress: Progress) -> str:
-        """The HTML for ``progress``; empty when the last one is still fresh."""
+        """The HTML for ``progress``; empty shortly after the last one."""
         now = time.monotonic()
-        if progress.unit != self._unit:  # what comes takes as long as it takes, however long what came before took
+        if progress.unit != self._unit:  # the phases of an analysis differ in speed: estimate each on its own
             self._unit, self._started = progress.unit, now
         if now - self._shown < _EVERY_SECONDS:
             return ""
@@ -41,7 +41,7 @@ class Meter:
         return _card(progress.note or "Reading", how_far, _share(progress), self.found(progress))
 
     def found(self, progress: Progress) -> str:
-        """What is known already, in HTML below the bar: nothing, unless an analyzer's own meter has something to say."""
+        """Preliminary findings as HTML below the bar; none unless an analyzer's own meter has some."""
         return ""
 
     def _how_far(self, progress: Progress, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How the parts of a page work together: runs start and stop, an address fills the form, links are whole."""
+"""The events of a page: runs start and stop, the address fills the form, links become absolute."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -8,29 +8,29 @@ import gradio as gr
 
 from components.forms.links import Query
 from components.results.share import Share
-from components.running.jobs import READING, Lane
+from components.running.jobs import READING, Kind
 from components.running.progress import Meter
 from components.running.runs import Form, Runs, Updates
 from components.site.embed import WHOLE_CODE
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# The form is filled from the address first; then the visitor's click is made for them, unless the address was refused.
+# After the form has been filled from the address, press the button for the visitor, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
     "&& !document.querySelector('#m-status :is(.m-error, .m-stored)')) "
     "setTimeout(() => document.querySelector('#m-inspect')?.click(), 0) }}"
 )
 _WHOLE_LINK = "(link) => (link ? new URL(link, location.href).href : link)"
-# A page of another site that holds us in its <gradio-app> says in an attribute what is asked: its own address is not ours.
+# A page of another site that embeds this app as <gradio-app> has the query in an attribute: its own address is not this app's.
 _EMBEDDED_QUERY = "() => document.querySelector('gradio-app[data-query]')?.dataset.query ?? ''"
-# Until the form is filled, its button is not to be pressed: what it would start is not what the address asks for.
+# The button is disabled until the form is filled: earlier it would start another request than the address describes.
 _FILLING = (
     "() => {{ const query = ({query})(); "
     "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
 _QUERY_KEYS = 1_000
-# A form may be longer than the screen: what came of it is shown to whoever is still above. A frame leaves the page around it alone.
+# A form may be longer than the screen: scroll to the outcome. Inside a frame the page around it must not scroll.
 _SHOW = (
     "() => { const status = document.querySelector('#m-status'); "
     "if (window.top === window && status?.getBoundingClientRect().bottom > innerHeight - 100) status.scrollIntoView({block: 'nearest', "
@@ -44,12 +44,12 @@ def wire_runs(
     form: Callable[..., Form],
     examples: Sequence[tuple[gr.Button, list[Any]]],
     filled: Sequence[Any],
-    lane: Lane = READING,
+    kind: Kind = READING,
 ) -> Any:
     """The button and the examples start a run of ``form(*values of fields)``, Stop stops it.
 
-    examples: buttons, each with what it puts into ``filled`` before. lane: what the runs wait in. Returns the event after Stop, for
-    what else is to follow.
+    examples: buttons, each with the values that it first puts into ``filled``. kind: of job, for the queue limit. Returns the event after
+    Stop, for further handlers.
     """
 
     def run(*values: Any) -> Iterator[Updates]:
@@ -61,24 +61,24 @@ def wire_runs(
     def ended_early(shown: str | None, *state: Any) -> Updates:
         if shown == Meter.waiting():
             return runs.refuse()
-        # Stopped. The last progress may have been on its way and have arrived after Stop's own answer.
+        # Stopped: the last progress may have arrived after Stop's own answer.
         return runs.stopped(*state) if Meter.is_progress(shown) else {runs.status: gr.skip()}
 
     everything = runs.outputs()
     starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
     starts.append((runs.controls.again.click(runs.begin, outputs=everything, queue=False, **QUIET), compute))
     for button, values in examples:
-        # by component: a list alone would be the value of a single one
+        # a dict by component: Gradio takes a list for the value of a single one
         updates = dict(zip(filled, values, strict=True))
         named = button.click(lambda updates=updates: updates, outputs=filled, queue=False, **QUIET)
         starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
     started = []
     for start, work in starts:
-        done = start.then(work, fields, everything, concurrency_limit=lane.limit, concurrency_id=lane.name, **QUIET)
+        done = start.then(work, fields, everything, concurrency_limit=kind.limit, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [runs.status, *runs.state()], everything, queue=False, **QUIET)
         started.append(done)
-    # an event that cancels others gets no inputs: what was reached is shown by the next
+    # an event that cancels others gets no inputs: the next one shows what was reached
     controls = runs.controls
     halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
     return halted.then(runs.stopped, runs.state(), everything, queue=False, **QUIET)
@@ -92,10 +92,10 @@ def wire_address(
     runs: Runs,
     form: Callable[[Query], Form],
 ) -> None:
-    """When the page is opened, ``prefill`` fills ``outputs`` from the address, whose last is the status.
+    """When the page is opened, ``prefill`` fills ``outputs``, the last of which is the status, from the address.
 
-    If ``key`` is in the address and nothing is refused, the result of ``form`` of it is shown where it is stored under the commits that
-    are named; else a run starts.
+    If ``key`` is in the address and nothing is refused, the result is shown if the request names its commits and is stored; otherwise a
+    run starts.
     """
     embedded = gr.Textbox(visible=False)
 
@@ -112,7 +112,7 @@ def wire_address(
 
 
 def _pairs(query: str) -> Query:
-    """The keys and values of a query string; none of one that has too many."""
+    """The keys and values of a query string; none if there are too many."""
     try:
         return parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=_QUERY_KEYS)
     except ValueError:
@@ -120,7 +120,7 @@ def _pairs(query: str) -> Query:
 
 
 def wire_links(shares: Sequence[Share]) -> None:
-    """Links are shown with the address of this page before them, and so is what embeds the result elsewhere."""
+    """Make links and embed codes absolute, with the address of this page."""
     for share in shares:
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
         if share.embed is not None:

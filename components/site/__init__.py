@@ -1,1 +1,1 @@
-"""Addresses that outlive a visit: stored results, badges, embeds, the library as files, and who a visitor is."""
+"""The web server beyond the pages: the layer in front of Gradio, stored results, badges, embeds, exports, and visitors' identities."""

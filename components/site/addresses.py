@@ -1,4 +1,4 @@
-"""Where things are on the site, as addresses relative to its root: the page that shows a report again, the stored report, its badge."""
+"""Addresses on the site, relative to its root: the page that computes a report again, the stored report, its badge."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def layout(analyzer: str) -> "tuple[str, Layout[Any]]":
-    """The page of an analyzer, and what its results consist of. Raises KeyError for one that has none."""
+    """The page of an analyzer, and the layout of its results. Raises KeyError if it has none."""
     from components.conflict.result import RESULT as CONFLICT
     from components.exit.result import RESULT as EXIT
     from components.passport.result import RESULT as PASSPORT
@@ -28,13 +28,13 @@ def layout(analyzer: str) -> "tuple[str, Layout[Any]]":
 
 
 def again(report: Report) -> str:
-    """The page that makes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
+    """The page that computes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
     page, parts = layout(report.analyzer)
     return page + parts.permalink(report)
 
 
 def passport(model: str) -> str:
-    """The page with the passport of a model, as it is now."""
+    """The page with the current passport of a model."""
     return f"?model={quote(model, safe='')}"
 
 

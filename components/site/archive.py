@@ -1,6 +1,6 @@
-"""Stored results: what was asked before of the same commits is there, and is not computed again.
+"""Stored results: the same request on the same commits is not computed again.
 
-The app has one library, which it opens when it starts. Where there is none (a test, a script) nothing is found and nothing is kept.
+The app has one library, opened when it starts. Without one (a test, a script) nothing is found and nothing is stored.
 """
 
 import logging
@@ -20,27 +20,27 @@ from analyzers.language_models.samples import sample_folder
 if TYPE_CHECKING:
     from components.library import Consensus, Library
 
-# The unit of the progress that comes before a stored report; its note says since when it is there.
+# The unit of the progress item before a stored report; its note says when the report was stored.
 STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# Which text of a request names data on the Hub: everything but these.
+# Built-in data: any other name in a request is a dataset on the Hub.
 _OUR_TEXT = ("builtin", "random")
 _log = logging.getLogger("mantissa")
 _open: "list[Library]" = []
 
 
 def use(library: "Library | None") -> None:
-    """From now on results are found in, and kept in, this library; None: in none."""
+    """From now on find and store results in this library; None: in none."""
     _open[:] = [] if library is None else [library]
 
 
 def library() -> "Library | None":
-    """The library of this app, None where it has none."""
+    """The library of this app, or None."""
     return _open[0] if _open else None
 
 
 def consensus(model: str) -> "Consensus | None":
-    """What the labels of a model say together; None where there is no library, or the model is a sample, which nobody labels."""
+    """The consensus of the labels of a model; None without a library, or for a sample, which has no labels."""
     ours = library()
     if ours is None or model.startswith("sample:"):
         return None
@@ -52,10 +52,10 @@ def consensus(model: str) -> "Consensus | None":
 
 
 def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
-    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None where there is none.
+    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None if there is none.
 
-    ask: a revision that is no commit is looked up on the Hub first, with one request; else only requests that name commits are found.
-    Raises HubError, where it is clear which repository is meant: to ask again would take as long again.
+    ask: resolve a revision that is not a commit on the Hub first, with one request; else only requests that name commits are found.
+    Raises HubError for a request on one repository: asking again in the analysis would take as long again.
     """
     ours = library()
     if ours is None:
@@ -65,7 +65,7 @@ def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
     except MantissaError as error:
         if isinstance(error, HubError) and len(_names(request)) == 1:
             raise
-        return None  # the analysis says what is wrong, and with which of its checkpoints
+        return None  # the analysis reports the error, and of which checkpoint
     for row in ours.find(key) if key else ():
         stored = ours.result(row.result.id)
         try:
@@ -78,7 +78,7 @@ def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
 
 
 def keep(report: Report) -> None:
-    """Store ``report`` if everything in it is public. Never raises: the visitor has their answer, stored or not."""
+    """Store ``report`` if everything in it is public. Never raises: the visitor gets the report, stored or not."""
     ours = library()
     if ours is None:
         return
@@ -91,9 +91,9 @@ def keep(report: Report) -> None:
 
 
 def contribute(reports: Sequence[Report], dataset: str) -> str:
-    """Open a pull request on the dataset with these reports, with the token of this machine; returns its address.
+    """Open a pull request on the dataset with these reports, with this machine's token; returns its address.
 
-    Raises InvalidRequest for what is not public, AccessDenied, CheckpointNotFound, HubError.
+    Raises InvalidRequest for reports that are not public, AccessDenied, CheckpointNotFound, HubError.
     """
     from components.library.contribute import contribute as pull_request
 
@@ -101,7 +101,7 @@ def contribute(reports: Sequence[Report], dataset: str) -> str:
 
 
 def key_of(report: Any) -> str:
-    """What `find` looks this report up by, SHA-256 (hex); empty for what is not looked up."""
+    """The key by which `find` looks this report up, SHA-256 (hex); empty if it is never looked up."""
     named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report)]
     text: Any = getattr(report, "data", None) or getattr(report, "inputs", None)
     if (commit := getattr(text, "commit", None)) is not None:
@@ -110,13 +110,13 @@ def key_of(report: Any) -> str:
 
 
 def is_kept(report: Report) -> bool:
-    """Whether the library has it, so that ``/result/ID`` shows it."""
+    """Whether the report is stored, so that ``/result/ID`` shows it."""
     ours = library()
     return ours is not None and ours.result_row(report.id) is not None
 
 
 def read(analyzer: str, stored: bytes) -> Report:
-    """The report of that analyzer that ``stored`` is the JSON of. Raises ValueError (of pydantic too) where it is none."""
+    """Parse ``stored``, the JSON of a report of that analyzer. Raises ValueError (also pydantic's)."""
     if analyzer not in ANALYZERS:
         raise ValueError(analyzer)
     package = import_module(f"analyzers.{ANALYZERS[analyzer][0].removeprefix('analyzers.')}")
@@ -126,15 +126,15 @@ def read(analyzer: str, stored: bytes) -> Report:
 
 
 def checkpoints(report: Any) -> list[Any]:
-    """The facts of every checkpoint that a report is about, its subject first, a base last."""
+    """The facts about every checkpoint of a report, its subject first, a base last."""
     return [report.checkpoint] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
 
 
 def _key(request: Any, named: Sequence[str]) -> str:
-    """SHA-256 (hex) of what is asked: analyzer, analysis version, and the request with ``named``, which has commits, in place of its names.
+    """SHA-256 (hex) of the request: analyzer, analysis version, and the request with its names replaced by ``named``, which has commits.
 
-    named: in the order of `_names`. The device is left out: it is the machine's, and the report says it. Empty for what cannot be stored:
-    it names something that is not public, or holds a visitor's own text.
+    named: in the order of `_names`. The device is excluded: it depends on the machine, and the report has it. Empty for a request that is
+    not stored: it names something that is not public, or contains a visitor's own text.
     """
     package = type(request).__module__.split(".")[1]
     analyzer = next((name for name, (module, _) in ANALYZERS.items() if module == f"analyzers.{package}"), "")
@@ -147,14 +147,14 @@ def _key(request: Any, named: Sequence[str]) -> str:
 
 
 def _names(request: Any) -> list[str]:
-    """What ``request`` names on the Hub or among the samples: checkpoints as in `checkpoints`, then a dataset."""
+    """The names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
     data = getattr(request, "data", _OUR_TEXT[0])
     models = [request.model] if hasattr(request, "model") else [*request.tuned, request.base]
     return models + ([] if data in _OUR_TEXT else [data])
 
 
 def _pinned(request: Any, ask: bool) -> list[str]:
-    """The names in ``request`` that are public, each as its canonical id with its commit. ask: the Hub, where no commit is named."""
+    """The public names in ``request``, each as its canonical id with its commit. ask: resolve names without a commit on the Hub."""
     known: dict[str, str] = {}
     for name in dict.fromkeys(_names(request)):
         reference = parse_reference(name, local=False)

@@ -1,6 +1,6 @@
-"""Gradio's scripts, styles and fonts, of names that change with their contents: compressed once, and kept by browsers for good.
+"""Gradio's scripts, styles and fonts, whose names change with their contents: compressed once, and cached by browsers for good.
 
-Gradio itself compresses them for every visitor anew, and has each page ask for all of them again.
+Gradio itself compresses them for every request, and makes browsers revalidate all of them on each page.
 """
 
 import gzip
@@ -43,5 +43,5 @@ def _compress(name: str) -> bytes:
 
 @cache
 def _files() -> dict[str, Path]:
-    """By their names, all there are: what a visitor asks for is looked up here, and never becomes a path."""
+    """All files by name: a requested name is looked up here and never becomes a path."""
     return {path.name: path for path in _FOLDER.iterdir() if path.is_file()}

@@ -1,6 +1,6 @@
-"""Badges: what the library knows about a model's precision, as a small SVG for a README. Drawn from what is stored; nothing is computed.
+"""Badges: a model's precision as a small SVG for a README. Drawn from stored facts; nothing is computed.
 
-Three parts: the precision it was trained in (a label before an inference), what its values passed through, and whether they fit fp16.
+Three parts: the training precision (a label takes precedence over an inference), what its values passed through, and whether they fit fp16.
 """
 
 import hashlib
@@ -34,13 +34,13 @@ class Part(NamedTuple):
 
 
 def parts(row: "ModelRow | None", kinds: Sequence[str] = KINDS) -> list[Part]:
-    """What is known from the newest stored passport and from the labels, for each of ``kinds``; "unknown" where nothing is."""
+    """The parts of ``kinds``, from the newest stored passport and the labels; "unknown" if there are none."""
     made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row)}
     return [made[kind] for kind in KINDS if kind in kinds]
 
 
 def svg(badge: Sequence[Part], about: str) -> str:
-    """The badge. about: the model, for a screen reader; whatever the texts hold, they are text in the drawing."""
+    """The badge. about: the model, for a screen reader. All texts are escaped."""
     drawn, left = [], 0.0
     for part in badge:
         for text, colour in ((part.name, _NAME), (part.value, part.colour)):
@@ -90,5 +90,5 @@ def _fp16(row: "ModelRow | None") -> Part:
 
 
 def _width(text: str) -> float:
-    """Roughly how many pixels wide ``text`` is in 11 pixels of Verdana; the drawing is then fitted to it."""
+    """The approximate width of ``text`` in pixels, in Verdana of 11 pixels; the drawn text is fitted to it."""
     return sum(4.0 if c in "iljtf.,: '|-" else 9.5 if c in "mwMW—…" else 6.9 for c in text)

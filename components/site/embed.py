@@ -1,4 +1,4 @@
-"""A result on somebody else's page: the code for a frame, for Gradio's own element, and for a badge in a README."""
+"""Embedding a result in another site: the code of a frame, of Gradio's own element, and of a badge for a README."""
 
 from dataclasses import dataclass
 from html import escape
@@ -10,14 +10,14 @@ from analyzers.base import Report
 from components.site import addresses, archive
 from components.text.plain_text import shown
 
-# Stands for the address of this app, which only the browser knows: behind a proxy the server has another.
+# Placeholder for the address of this app, which only the browser knows: behind a proxy the server has another.
 HERE = "{here}"
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """The parts that a finished run fills. page: the link to the stored result."""
+    """The fields that a finished run fills. page: the link to the stored result."""
 
     page: gr.Textbox
     frame: gr.Textbox
@@ -25,15 +25,15 @@ class Embed:
     badge: gr.Textbox
 
     def components(self) -> list[Any]:
-        """All of them, as the outputs of an event."""
+        """All fields, as the outputs of an event."""
         return self.codes()
 
     def codes(self) -> list[Any]:
-        """Those that name this app's address."""
+        """The fields that contain this app's address."""
         return [self.page, self.frame, self.element, self.badge]
 
     def show(self, report: Report) -> dict[Any, Any]:
-        """Updates that fill them."""
+        """Updates that fill the fields."""
         kept = archive.is_kept(report)
         model = next(iter(report.subject().values()))
         return {
@@ -45,7 +45,7 @@ class Embed:
 
 
 def frame(report: Report, kept: bool) -> str:
-    """The HTML of a frame with the result: the stored one, which is there at once, or the page that makes it."""
+    """The HTML of a frame with the stored result, which loads at once, or with the page that computes it."""
     address = f"{addresses.stored(report.id)}?embed=1" if kept else f"{addresses.again(report)}&embed=1"
     title = shown(f"Mantissa: {', '.join(report.subject().values())}", 120)
     return (
@@ -55,7 +55,7 @@ def frame(report: Report, kept: bool) -> str:
 
 
 def element(report: Report) -> str:
-    """The HTML of Gradio's element, which becomes part of the page around it."""
+    """The HTML of Gradio's element, which becomes part of the embedding page."""
     query = f"{addresses.again(report)}&embed=1"
     return (
         f'<script type="module" src="{HERE}gradio.js"></script>\n'
@@ -64,12 +64,12 @@ def element(report: Report) -> str:
 
 
 def badge(model: str) -> str:
-    """The Markdown of the model's badge, which leads to its passport."""
+    """The Markdown of the model's badge, which links to its passport."""
     return f"[![Mantissa: precision]({HERE}{addresses.badge(model)})]({HERE}{addresses.passport(model)})"
 
 
 def build_embed(prefix: str) -> Embed:
-    """Lay it out, folded. Call inside the tab of what is shared."""
+    """Build the fields, folded. Call inside the sharing tab."""
     with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
         page = _code("Link to the stored result", f"{prefix}-stored", 1)
         made = _code("As a frame", f"{prefix}-frame", 3)

@@ -1,4 +1,4 @@
-"""The library as files at fixed addresses: written when they are asked for, and again only when the library has changed."""
+"""The library as files at fixed addresses: written on request, and again only when the library has changed."""
 
 import errno
 import shutil
@@ -18,13 +18,13 @@ FORMS: dict[str, Literal["parquet", "csv", "jsonl"]] = {"parquet": "parquet", "c
 # The classifier's training set, which is only CSV.
 TRAINING = ("training", "csv")
 TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
-# Files of 100,000 rows take seconds to write. One that took this long may be older than the library, by so many times as long.
+# Files of 100,000 rows take seconds to write. A file that took more than _LONG_SECONDS is reused for _TIMES as long, even if outdated.
 _LONG_SECONDS = 0.5
 _TIMES = 20.0
 
 
 class Exports:
-    """The newest file of each kind and form. Safe to use from several threads, which wait for one file to be written."""
+    """The newest file of each kind and format. Safe to use from several threads; one writes, the others wait."""
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -33,7 +33,7 @@ class Exports:
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
-        """The file of ``KINDS`` in one of ``FORMS``, or `TRAINING`. Raises LibraryUnavailable where it cannot be written."""
+        """The file of one of ``KINDS`` in one of ``FORMS``, or `TRAINING`. Raises LibraryUnavailable if it cannot be written."""
         with self._lock, _advice():
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
@@ -44,7 +44,7 @@ class Exports:
             if path.name and (of == state or started < fresh_until):
                 return path
             made = _written(library, Path(tempfile.mkdtemp(dir=self._folder.name)), kind, form)
-            # the file before may still be about to be sent to somebody: the one before that goes
+            # the previous file may still be being sent: delete the one before it
             if (outdated := self._before.get((kind, form))) is not None:
                 shutil.rmtree(outdated.parent, ignore_errors=True)
             if path.name:
@@ -69,7 +69,7 @@ def is_file(kind: str, form: str) -> bool:
 
 
 def _written(library: Library, folder: Path, kind: str, form: str) -> Path:
-    """The file, in ``folder``, which does not stay where it cannot be written."""
+    """Write the file into ``folder``, which is deleted if that fails."""
     try:
         if (kind, form) != TRAINING:
             return library.export(folder, KINDS[kind], FORMS[form])
@@ -87,4 +87,4 @@ def _advice() -> Iterator[None]:
         yield
     except OSError as error:
         why = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
-        raise LibraryUnavailable(f"The file cannot be made: the disk for temporary files (TMPDIR) {why}.") from None
+        raise LibraryUnavailable(f"The file cannot be written: the disk for temporary files (TMPDIR) {why}.") from None

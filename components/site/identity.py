@@ -1,4 +1,4 @@
-"""Who contributes: the login where the app has one, else a browser by the secret in its cookie. Never what somebody typed."""
+"""Who contributes: the login if the app has logins, else a browser, identified by the secret in its cookie. Never a form field."""
 
 import os
 import secrets
@@ -14,11 +14,11 @@ from components.library import Identity, Library
 from components.site import archive
 
 COOKIE = "mantissa"
-# Without a login a name is worth what its cookie is worth: the library counts such labels apart.
+# A cookie is weak evidence of identity: the library counts labels without a login separately.
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
-LOG_IN = "Log in with Hugging Face first: a label stands under the name of the one who gave it."
-_NO_LIBRARY = "The library cannot be opened here, so nothing can be contributed: the log of the app says why."
+LOG_IN = "Log in with Hugging Face first: a label carries the name of its contributor."
+_NO_LIBRARY = "The library could not be opened, so nothing can be contributed: see the log of the app."
 
 
 def has_login() -> bool:
@@ -27,12 +27,12 @@ def has_login() -> bool:
 
 
 def new_secret() -> str:
-    """What a browser without a login is told apart by."""
+    """The secret that identifies a browser without a login."""
     return secrets.token_urlsafe(24)
 
 
 def our_library() -> Library:
-    """The library of this app. Raises InvalidRequest where it has none."""
+    """The library of this app. Raises InvalidRequest if it has none."""
     ours = archive.library()
     if ours is None:
         raise InvalidRequest(_NO_LIBRARY)
@@ -40,15 +40,14 @@ def our_library() -> Library:
 
 
 def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
-    """Who sent ``request``. profile: of their login, as Gradio read it from the session.
+    """Who sent ``request``. profile: of the login, as Gradio read it from the session.
 
-    Raises InvalidRequest where a login is needed and missing, for a request that another site made in somebody's browser, and where there
-    is no library.
+    Raises InvalidRequest if a login is required and missing, for a cross-site request, and without a library.
     """
     ours = our_library()
     headers = getattr(request, "headers", None) or {}
     if _elsewhere(headers):
-        raise InvalidRequest("This request was made by a page of another site: contribute on the library's own page.")
+        raise InvalidRequest("This request comes from a page of another site: contribute on the library's own page.")
     if profile is not None:
         return Identity.login(str(profile.get("preferred_username") or ""), organisations(profile))
     if has_login():
@@ -58,16 +57,16 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the organisations that a login may have told of."""
+    """The names of the organisations in a login's profile, if it has them."""
     told = profile.get("orgs")
     listed = [each for each in told if isinstance(each, Mapping)] if isinstance(told, list) else []
     return tuple(str(each["preferred_username"]) for each in listed if each.get("preferred_username"))
 
 
 def _elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that a page of another site sent this; programs say nothing of the kind.
+    """Whether a browser sent this from a page of another site; other programs do not send these headers.
 
-    What a page's script cannot set counts: Sec-Fetch-Site, or from browsers without it Origin beside the host that was asked.
+    Only headers that scripts cannot set count: Sec-Fetch-Site or, in browsers without it, Origin compared with the requested host.
     """
     if site := headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")

@@ -1,4 +1,4 @@
-"""A stored report as a page of its own, made on the server: what a link in a chat, an iframe or a crawler opens. No Gradio is loaded."""
+"""A stored report as a page rendered on the server, without Gradio: for links in chats, iframes and crawlers."""
 
 from html import escape
 
@@ -10,7 +10,7 @@ from components.results.standalone import Page
 from components.site import addresses
 from components.text.plain_text import html, shown
 
-# Of the title and the description that others show of a link.
+# Longest title and description in a link preview.
 _TITLE, _DESCRIPTION = 100, 300
 _CSS = """
 .m-top { display: flex; gap: 6px 20px; flex-wrap: wrap; margin: 4px 0 20px; font: 400 15px/1.6 var(--m-sans); align-items: baseline; }
@@ -21,13 +21,13 @@ _CSS = """
 .m-about a { color: var(--m-accent); }
 """
 _MISSING = (
-    "There is no stored result of this id here: it may never have been stored, or have made room for newer ones. "
-    "A link to the model itself reads it again."
+    "There is no stored result with this id: it was never stored, or was deleted to make room for newer ones. "
+    "Open the model's own page to compute it again."
 )
 
 
 def result_page(report: Report, made: str, plots: str, embedded: bool) -> str:
-    """The page. made: when it was stored, UTC; plots: the address of the script that draws; embedded: the result alone, for a frame."""
+    """The page. made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame."""
     page = page_of([report])
     _, layout = addresses.layout(report.analyzer)
     said = layout.summary(report)
@@ -47,13 +47,13 @@ def result_page(report: Report, made: str, plots: str, embedded: bool) -> str:
 
 
 def missing_page() -> str:
-    """The page for an id that nothing is stored under."""
+    """The page for an unknown id."""
     page = Page("Not stored here", "no such result", f'<p class="m-about" role="alert">{_MISSING}</p>')
     return page.served("", f'<meta name="robots" content="noindex"><style>{_CSS}</style>', _navigation() + page.titled())
 
 
 def _open_graph(title: str, description: str) -> str:
-    """What others show of a link to this page: plain text in attributes."""
+    """Metadata for link previews: plain text in attributes."""
     named = {"og:title": shown(title, _TITLE), "og:description": shown(description, _DESCRIPTION)}
     named |= {"og:type": "article", "og:site_name": "Mantissa", "twitter:card": "summary"}
     tags = "".join(f'<meta property="{name}" content="{escape(text)}">' for name, text in named.items())

@@ -1,4 +1,4 @@
-"""Addresses that are not Gradio's: badges, stored results, and the library as files. They are served before its own, and compute nothing.
+"""Routes besides Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
 /library/training.csv     /assets/NAME
@@ -8,42 +8,29 @@ import re
 from functools import cache
 from pathlib import Path
 
-from gradio.route_utils import FnIndexInferError
-from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from analyzers import limits
 from analyzers.checkpoints import parse_reference
-from analyzers.errors import InvalidReference, MantissaError
-from components.running.jobs import sentence
+from analyzers.errors import InvalidReference
 from components.site import archive, badges
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports, is_file
-from components.site.identity import COOKIE, new_secret
 from components.site.result_page import missing_page, result_page
 
 _ID = re.compile(r"[0-9a-f]{64}")
-# A badge follows a new label within minutes; a proxy between may keep it as long.
+# A badge follows a new label within minutes: proxies may cache it that long.
 _BADGE_CACHE = "public, max-age=300"
 # A stored report never changes.
 _RESULT_CACHE = "public, max-age=3600"
-# Results may be framed by anybody. Nothing may run but our own, nothing be sent.
+# Results may be framed by any site. They send no forms.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
-# Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
-_OWN_FRAMES = "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
-_OURS = ("/badge/", "/result/", "/library/")
-# Of Gradio, under any prefix: it would keep what anybody sends, and answer with where.
-_UPLOADS = ("/upload", "/upload_progress")
 exports = Exports()
 
 
 def routes() -> list[Route]:
-    """For the app that Gradio makes, to be looked at before its own."""
+    """The routes, for the server that Gradio makes."""
     plots = f"/plotly-{plots_version()}.js"
     return [
         Route("/badge/{model:path}.svg", badge),
@@ -57,12 +44,12 @@ def routes() -> list[Route]:
 
 
 def badge(request: Request) -> Response:
-    """The badge of a model; "unknown" where nothing is known, and 404 where it can be no model."""
+    """The badge of a model; "unknown" if nothing is known, and 404 for an invalid id."""
     named = request.path_params["model"]
     try:
         reference = parse_reference(named, local=False)
     except InvalidReference:
-        return PlainTextResponse("This is no model id: write /badge/ORG/NAME.svg.", 404)
+        return PlainTextResponse("This is not a model id: write /badge/ORG/NAME.svg.", 404)
     asked = request.query_params.get("show", "").split(",")
     kinds = [kind for kind in badges.KINDS if kind in asked] or badges.KINDS
     name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
@@ -72,14 +59,14 @@ def badge(request: Request) -> Response:
 
 
 def result(request: Request) -> Response:
-    """A stored report as a page; ``?embed=1``: the result alone."""
+    """A stored report as a page; ``?embed=1``: the result only."""
     found = _stored(request.path_params["id"])
     if found is None:
         return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
     analyzer, made, stored = found
     try:
         report = archive.read(analyzer, stored)
-    except ValueError:  # of another version of this program: its JSON is still there
+    except ValueError:  # stored by another version of Mantissa: only its JSON is available
         return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
     page = result_page(report, made, f"../plotly-{plots_version()}.js", request.query_params.get("embed") == "1")
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
@@ -89,7 +76,7 @@ def result_json(request: Request) -> Response:
     """A stored report, byte for byte as it was stored."""
     found = _stored(request.path_params["id"])
     if found is None:
-        return PlainTextResponse("There is no stored result of this id here.", 404)
+        return PlainTextResponse("There is no stored result with this id.", 404)
     answer = _not_modified(request, f'"{request.path_params["id"]}"') or Response(found[2], media_type="application/json")
     answer.headers["ETag"] = f'"{request.path_params["id"]}"'
     answer.headers["Cache-Control"] = _RESULT_CACHE
@@ -98,7 +85,7 @@ def result_json(request: Request) -> Response:
 
 
 def export(request: Request) -> Response:
-    """Labels, results, models or the training set as one file. A path that is none of these is somebody else's: 404."""
+    """Labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
     ours = archive.library()
     if not is_file(kind, form) or ours is None:
@@ -108,14 +95,14 @@ def export(request: Request) -> Response:
 
 
 def plots_script(request: Request) -> Response:
-    """The script that draws the figures of `result`."""
+    """Plotly's script, for the figures of `result`."""
     from plotly.offline import get_plotlyjs
 
     return Response(get_plotlyjs(), media_type="text/javascript", headers={"Cache-Control": FOREVER})
 
 
 def component_script(request: Request) -> Response:
-    """What defines ``<gradio-app>``, of the version that is running here, for pages of other sites."""
+    """The script that defines ``<gradio-app>``, in the running version of Gradio, for pages of other sites."""
     import gradio
 
     source = (Path(gradio.__file__).parent / "templates/frontend/gradio.js").read_text(encoding="utf-8")
@@ -124,76 +111,10 @@ def component_script(request: Request) -> Response:
 
 @cache
 def plots_version() -> str:
-    """Of Plotly, which is part of its script's address."""
+    """The version of Plotly, part of its script's address."""
     import plotly
 
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
-
-
-_TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
-
-
-class Guard:
-    """What answers carry beside their contents: on our own addresses an error is a sentence, a browser gets the secret that it is told
-    apart by where there is no login, and the library's page stays out of strangers' frames. Nobody may upload, or send more than fits.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
-        if path.endswith(_UPLOADS):
-            await PlainTextResponse("This app takes no files.", 403)(scope, receive, send)
-            return
-        ours, page = path.startswith(_OURS), path == "/library"
-        secret = new_secret() if page and COOKIE not in Request(scope).cookies else ""
-        begun = False
-
-        async def guarded(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                headers = MutableHeaders(scope=message)
-                if ours:
-                    headers["X-Content-Type-Options"] = "nosniff"
-                if page:
-                    headers["Content-Security-Policy"] = _OWN_FRAMES
-                if secret:
-                    safe = "; Secure" if scope["scheme"] == "https" else ""
-                    headers.append("Set-Cookie", f"{COOKIE}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}")
-            await send(message)
-
-        read = 0
-
-        async def bounded() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > limits.REQUEST_BYTES:
-                raise HTTPException(413, _TOO_LONG)
-            return message
-
-        length = dict(scope["headers"]).get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.REQUEST_BYTES:
-            await PlainTextResponse(_TOO_LONG, 413)(scope, receive, send)
-            return
-        try:
-            await self._app(scope, bounded, guarded)
-        except MantissaError as error:
-            if begun:
-                raise
-            await PlainTextResponse(sentence(error), 503)(scope, receive, guarded)
-        except FnIndexInferError:
-            await PlainTextResponse("There is no such endpoint: /gradio_api/info lists them.", 404)(scope, receive, guarded)
-
-
-def middleware() -> list[Middleware]:
-    """For the app that Gradio makes."""
-    return [Middleware(Guard)]
 
 
 def _stored(identifier: str) -> tuple[str, str, bytes] | None:

@@ -14,7 +14,7 @@ from components.forms.links import Reading
 from components.forms.picker import UNREACHABLE, Suggestions, choices
 from components.passport.form import Form
 from components.running import jobs
-from components.running.log import log_unexpected
+from components.running.log import log_unexpected, redact_user_input
 from components.running.progress import Meter
 from components.sparsity.form import Form as Pair
 
@@ -70,6 +70,28 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
     assert "unexpected ValueError" in caplog.text
     assert "test_jobs.py" in caplog.text
     assert "hf_secret" not in caplog.text
+
+
+@pytest.fixture
+def redacted() -> Iterator[None]:
+    factory = logging.getLogRecordFactory()
+    redact_user_input()
+    yield
+    logging.setLogRecordFactory(factory)
+
+
+@pytest.mark.usefixtures("redacted")
+@pytest.mark.parametrize("name", ["uvicorn.error", "asyncio", "mcp.server.lowlevel.server", "starlette", "fastapi"])
+def test_the_servers_own_loggers_do_not_quote_a_request(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("hf_secret")
+    except ValueError as error:
+        logging.getLogger(name).exception("Exception in call: %s", error)
+    logging.getLogger("mcp.server").warning("Failed to validate request: %s", {"token": "hf_secret"})
+    assert "unexpected ValueError" in caplog.text and "test_jobs.py" in caplog.text
+    assert "hf_secret" not in caplog.text
+    logging.getLogger("mantissa").error("kept: %s", 5)
+    assert "kept: 5" in caplog.text
 
 
 def test_suggestions_keep_their_length_and_have_the_samples() -> None:

@@ -1,5 +1,6 @@
 """Addresses beside Gradio's, asked as a browser, a proxy and a crawler ask: badges, stored results, files."""
 
+import asyncio
 import io
 import json
 import resource
@@ -7,6 +8,7 @@ import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import gradio
 import pandas
@@ -23,8 +25,9 @@ from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.site import archive
+from components.site.front import exception_handlers, middleware
 from components.site.identity import COOKIE
-from components.site.routes import exports, middleware, routes
+from components.site.routes import exports, routes
 from tests.components.reports import HOSTILE, hostile_report, report
 
 ID = "a" * 64
@@ -36,6 +39,11 @@ async def _told(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
+async def _no_pages() -> gradio.Blocks:
+    """Made while an event loop runs: elsewhere Gradio leaves one open."""
+    return gradio.Blocks()
+
+
 @pytest.fixture
 def client(library: Library) -> Iterator[TestClient]:
     """The addresses before an app that answers everything else, which has only the library's page."""
@@ -43,7 +51,8 @@ def client(library: Library) -> Iterator[TestClient]:
         Route("/library", lambda request: PlainTextResponse("the page"), methods=["GET", "POST"]),
         Route("/told", _told, methods=["POST"]),
     ]
-    app = Starlette(routes=[*routes(), *more], middleware=middleware())
+    handlers: Any = exception_handlers()
+    app = Starlette(routes=[*routes(), *more], middleware=middleware(asyncio.run(_no_pages())), exception_handlers=handlers)
     with TestClient(app) as opened:
         yield opened
     exports.close()

@@ -79,7 +79,7 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(without=("tokenizer.json",)), InvalidCheckpoint, r"has no tokenizer \(tokenizer\.json\): name a model"),
         (lambda: {**files(without=("tokenizer.json",)), "tokenizer.model": b"x"}, InvalidCheckpoint, "only a tokenizer.model, which is"),
         (lambda: {**files(), "tokenizer.json": b"{}"}, InvalidCheckpoint, "The tokenizer's files cannot be used"),
-        (lambda: {**files(), "tokenizer_config.json": b"[1"}, InvalidCheckpoint, "tokenizer_config.json is no JSON object"),
+        (lambda: {**files(), "tokenizer_config.json": b"[1"}, InvalidCheckpoint, "tokenizer_config.json is not a JSON object"),
         (lambda: {**files(), "config.json": b"[]"}, InvalidCheckpoint, "no config.json that can be read"),
         (lambda: files(model_type=None), UnknownArchitecture, "type of model that is not known: none"),
         (lambda: files(model_type="zebra"), UnknownArchitecture, 'not known: "zebra"'),

@@ -168,7 +168,7 @@ def test_a_process_that_breaks_off_is_told_and_replaced(run: Run) -> None:
 def test_a_process_that_has_ended_unseen_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine it takes a moment until the end of a process shows, which its connection shows at once."""
     process = forks()
-    monkeypatch.setattr(bounded_process._forks._process, "poll", lambda: None)
+    monkeypatch.setattr(bounded_process._server._process, "poll", lambda: None)
     os.kill(process, signal.SIGKILL)
     while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)

@@ -218,7 +218,7 @@ def test_a_label_is_published_before_it_is_acknowledged_where_the_disk_does_not_
         assert saved.item.id in published(hub)
         hub.fault(Fault("^/api/", times=None, status=403))
         late = library.add_label("org/late", "bf16", LINK, ANN)
-        assert late.state == "saved here" and late.note.startswith("Saved here, not published yet")
+        assert late.state == "saved here" and late.note.startswith("Saved here, but not published yet")
         assert library.consensus("org/late").precision == "bf16" and TOKEN not in late.note
         hub.clear_faults()
         assert library.add_label("org/later", "bf16", LINK, ANN).state == "published"

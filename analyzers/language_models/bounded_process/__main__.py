@@ -1,71 +1,79 @@
-"""What bounded processes are forked from, for each that comes through the socket that is standard input, until that is closed."""
+"""The server of bounded processes: forks one for each socket that arrives on standard input, and ends when that is closed."""
 
 import gc
 import json
-import os
 import resource
 import select
 import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import Any, BinaryIO, cast
+from multiprocessing import get_context
+from socketserver import BaseRequestHandler, BaseServer, ForkingMixIn
+from typing import Any, cast
 
 sys.modules["torch"] = cast(Any, None)  # so that transformers does without it: nothing here computes with tensors
 
-from analyzers.language_models.bounded_process.programs import Programs  # noqa: E402
+from analyzers.language_models.bounded_process.programs import Programs, Refused  # noqa: E402
 
-# How often it is looked whether a process has ended, or nobody waits for it any more.
-_LOOK_MS = 50
-_ENDED = {signal.SIGPROF: "seconds", signal.SIGABRT: "bytes", signal.SIGKILL: "bytes"}
+_LOOK_SECONDS = 0.05
+_ENDED_BY = {signal.SIGPROF: "seconds", signal.SIGABRT: "bytes", signal.SIGKILL: "bytes"}
 
 
-def main() -> None:
-    """Fork until nobody is there to ask."""
-    gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    channel = socket.socket(fileno=0)
-    while True:
-        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+class _Server(ForkingMixIn, BaseServer):
+    max_children = 10_000
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__("", _Handler)
+        self.channel = channel
+
+    def fileno(self) -> int:
+        return self.channel.fileno()
+
+    def get_request(self) -> tuple[socket.socket, str]:
+        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 1)
         if not descriptors:
-            return
-        if not os.fork():
-            channel.close()
-            with suppress(OSError):  # nobody listens any more
-                _watch(socket.socket(fileno=descriptors[0]))
-            os._exit(0)
-        os.close(descriptors[0])
+            raise SystemExit  # the program that started this has ended
+        return socket.socket(fileno=descriptors[0]), ""
+
+    def close_request(self, request: Any) -> None:
+        request.close()
 
 
-def _watch(connection: socket.socket) -> None:
-    """Have a process answer, for as long as somebody listens, and say what ended it if it did not end by itself."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    connection.sendall(b"\n")  # here it is
-    process = os.fork()
-    if not process:
-        with suppress(OSError), connection.makefile("rwb") as lines:
-            _answer(cast(BinaryIO, lines))
-        os._exit(0)
-    closed = select.poll()
-    closed.register(connection, 0)  # what is always told: that the other side has closed it
-    while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0):
-        if closed.poll(_LOOK_MS):
-            os.kill(process, signal.SIGKILL)
-    status = ended[1]
-    if os.WIFSIGNALED(status):
-        connection.sendall(_line(failed=_ENDED.get(signal.Signals(os.WTERMSIG(status)), "broke off")))
+class _Handler(BaseRequestHandler):
+    """Runs in the forked process: has a child answer for as long as the client is there, and reports what ended it."""
+
+    server: _Server
+    request: socket.socket
+
+    def handle(self) -> None:
+        self.server.channel.close()
+        self.request.sendall(b"\n")  # ready
+        worker = get_context("fork").Process(target=_answer, args=(self.request,))
+        worker.start()
+        hung_up = select.poll()
+        hung_up.register(self.request, 0)  # no event but the one that is always reported
+        while worker.is_alive():
+            worker.join(_LOOK_SECONDS)
+            if hung_up.poll(0):
+                worker.kill()
+        signalled = -(worker.exitcode or 0)
+        if signalled > 0:
+            self.request.sendall(_line(failed=_ENDED_BY.get(signal.Signals(signalled), "broke off")))
 
 
-def _answer(lines: BinaryIO) -> None:
-    """Answer question after question. A limit on time ends the process, even within a library."""
+def _answer(connection: socket.socket) -> None:
+    """Answer question after question. The limit on time ends the process, even inside a library."""
     programs = Programs()
-    for line in lines:
-        asked = json.loads(line)
-        _bound(asked["bytes"])
-        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
-        lines.write(_reply(programs, asked["question"], asked["options"]))
-        lines.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    with suppress(OSError), connection.makefile("rwb") as lines:
+        for line in lines:
+            asked = json.loads(line)
+            with suppress(ValueError, OSError):  # macOS limits no memory
+                resource.setrlimit(resource.RLIMIT_AS, (asked["bytes"], asked["bytes"]))
+            signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+            lines.write(_reply(programs, asked["question"], asked["options"]))
+            lines.flush()
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _reply(programs: Programs, question: str, options: dict[str, Any]) -> bytes:
@@ -73,14 +81,10 @@ def _reply(programs: Programs, question: str, options: dict[str, Any]) -> bytes:
         return _line(answer=getattr(programs, question)(**options))
     except MemoryError:
         return _line(failed="bytes")
-    except BaseException as error:  # a library that panics raises what is no Exception
-        failed, why = error.args if type(error).__name__ == "Refused" else ("said", str(error) or type(error).__name__)
-        return _line(failed=failed, why=why[:1000])
-
-
-def _bound(memory: int) -> None:
-    with suppress(ValueError, OSError):  # macOS bounds no memory
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    except Refused as refused:
+        return _line(failed=refused.failed, why=refused.why[:1000])
+    except BaseException as error:  # a panic in Rust is no Exception
+        return _line(failed="said", why=(str(error) or type(error).__name__)[:1000])
 
 
 def _line(**answer: Any) -> bytes:
@@ -88,4 +92,6 @@ def _line(**answer: Any) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    gc.freeze()  # so that the pages of what was imported stay shared
+    with suppress(OSError):
+        _Server(socket.socket(fileno=0)).serve_forever()

@@ -1,4 +1,4 @@
-"""What can be asked of a bounded process: the tokenizer of a folder, and texts by its chat template."""
+"""The questions that a bounded process answers: about the tokenizer in a folder, and conversations as text by its chat template."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,11 +7,17 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from analyzers.language_models.bounded_process import Failed
 from analyzers.language_models.bounded_process.chat import rendered
 
 
 class Refused(Exception):
-    """No answer, with what failed and why."""
+    """No answer. failed and why as in `bounded_process.ProgramFailed`."""
+
+    def __init__(self, failed: Failed, why: str = "") -> None:
+        super().__init__(failed, why)
+        self.failed = failed
+        self.why = why
 
 
 class Programs:
@@ -20,7 +26,7 @@ class Programs:
     _tokenizer: Any
 
     def open(self, folder: str, config: Mapping[str, str]) -> dict[str, Any]:
-        """Load the tokenizer, and describe it. config: of config.json what the choice of a tokenizer's class depends on."""
+        """Load the tokenizer and describe it. config: the keys of config.json that the choice of a tokenizer's class depends on."""
         self._tokenizer = AutoTokenizer.from_pretrained(folder, config=_config(config), local_files_only=True, trust_remote_code=False)
         end = self._tokenizer.eos_token_id
         return {
@@ -31,12 +37,12 @@ class Programs:
         }
 
     def encode(self, text: str, special: bool, offsets: bool, most: int) -> list[list[int]]:
-        """Token ids, and with ``offsets`` where each begins and ends in the text. special: add what the tokenizer adds to a text."""
+        """Token ids, and with ``offsets`` where each starts and stops in the text. special: with the tokenizer's special tokens."""
         found = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=special, return_offsets_mapping=offsets)
         if len(found["input_ids"]) > most:
-            raise Refused("tokens", "")
-        places = found["offset_mapping"] if offsets else []
-        return [found["input_ids"], [first for first, _ in places], [last for _, last in places]]
+            raise Refused("tokens")
+        spans = found["offset_mapping"] if offsets else []
+        return [found["input_ids"], [start for start, _ in spans], [stop for _, stop in spans]]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of tokens."""
@@ -44,19 +50,19 @@ class Programs:
         return text
 
     def lay_out(self, conversations: Sequence[Sequence[Mapping[str, str]]], most: int) -> list[str]:
-        """Each conversation as text, ``most`` characters longer than its messages."""
+        """Each conversation as text, at most ``most`` characters longer than its messages."""
         try:
             template = self._tokenizer.get_chat_template()
-        except Exception:  # several templates, none of them the usual one
+        except Exception:  # several templates without a default
             template = None
         if not isinstance(template, str):
-            raise Refused("no template", "")
+            raise Refused("no template")
         named = {name: token if isinstance(token, list) else str(token) for name, token in self._tokenizer.special_tokens_map.items()}
         texts = []
         try:
             for messages, text in zip(conversations, rendered(template, named, conversations), strict=True):
                 if len(text) > most + sum(len(message["content"]) for message in messages):
-                    raise Refused("characters", "")
+                    raise Refused("characters")
                 texts.append(text)
         except (Refused, MemoryError):
             raise

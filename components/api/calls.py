@@ -1,0 +1,85 @@
+"""Calls of endpoints as HTTP requests: which endpoint is meant, and the status and sentence for one that cannot be accepted.
+
+The answers are fixed sentences: they repeat nothing of what was sent, which may hold a token.
+"""
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from components.running.gradio_internals import has_event, has_session
+from components.running.queue_limits import has_room
+from components.text import numbers
+
+_CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
+_EVENT = re.compile(r"(?:/gradio_api)?/call/(?:v2/)?[^/]+/(?P<event>[^/]+)/?")
+_DATA = "/queue/data"
+
+NO_ENDPOINT = "There is no such endpoint: /gradio_api/info lists them."
+NOT_A_CALL = "This is not a call that the app understands: /gradio_api/info describes every endpoint and its values."
+UNKNOWN_FIELD = "One of the fields is not a parameter of this endpoint: /gradio_api/info lists its parameters."
+NO_SESSION = "There is no such session or call here: its result may have been read already. Make the call again."
+FULL = "Too many calls are waiting already: try again in a minute."
+
+
+class Refusal(NamedTuple):
+    """What is answered in place of accepting a call."""
+
+    status: int
+    sentence: str
+
+
+def is_call(method: str, path: str) -> bool:
+    """Whether a request makes a call, with a body for `check_call`."""
+    return method == "POST" and _CALL.fullmatch(path) is not None
+
+
+def check_call(app: gr.Blocks, path: str, body: bytes) -> Refusal | None:
+    """Why a call of ``app`` is not accepted; None where it is."""
+    match = _CALL.fullmatch(path)
+    try:
+        call: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        call = None
+    if match is None or not isinstance(call, dict):
+        return Refusal(422, NOT_A_CALL)
+    index = call.get("fn_index") if match["join"] or match["kind"] in ("run", "api") else None
+    if index is None and match["name"]:
+        index = next((number for number, endpoint in app.fns.items() if endpoint.api_name == match["name"]), -1)
+    if type(index) is not int:
+        return Refusal(422, NOT_A_CALL)
+    if index not in app.fns:
+        return Refusal(404, NO_ENDPOINT)
+    refusal = _check_fields(app, match["name"], call) if match["kind"] == "call/v2" else _check_values(app, index, call)
+    if refusal is None and match["kind"] not in ("run", "api") and not has_room(app, index):
+        return Refusal(503, FULL)
+    return refusal
+
+
+def check_stream(app: gr.Blocks, path: str, session: str | None) -> Refusal | None:
+    """Why the results of a session or of a call cannot be streamed; None where they can, or where nothing of the kind is asked for."""
+    if path.endswith(_DATA) and session is not None:
+        return None if has_session(app, session) else Refusal(404, NO_SESSION)
+    match = _EVENT.fullmatch(path)
+    return Refusal(404, NO_SESSION) if match and not has_event(app, match["event"]) else None
+
+
+def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | None:
+    described: Any = app.get_api_info()["named_endpoints"].get(f"/{name}")
+    if described is None:
+        return Refusal(404, NO_ENDPOINT)
+    parameters = {each["parameter_name"] for each in described["parameters"]}
+    return None if call.keys() <= parameters | {"oauth_token"} else Refusal(422, UNKNOWN_FIELD)
+
+
+def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:
+    values, endpoint = call.get("data"), app.fns[index]
+    if not isinstance(values, list):
+        return Refusal(422, NOT_A_CALL)
+    given, needed = len(values), len(endpoint.inputs)
+    if given >= needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
+        return None
+    are = "is" if needed == 1 else "are"
+    return Refusal(422, f"{numbers.plural(needed, 'value')} {are} needed here, one for each parameter, and {given:,} came.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from analyzers.base import CheckpointFacts, Data, Interval, Progress, Report
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
+from analyzers.language_models.templates import Template
 
 if TYPE_CHECKING:
     import pandas
@@ -32,7 +33,8 @@ class MeasuredProgress(Progress):
 
 class Sample(Data):
     """One sample as it was run: anyone can recompute the report from the tokens. answer_start: index of the answer's first token;
-    truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for.
+    truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for. row: which row
+    of the data it is, counted from 0 through all files (null in reports of version 1).
     """
 
     text: str
@@ -40,12 +42,14 @@ class Sample(Data):
     answer_start: int
     truncated: bool
     loss: float
+    row: int | None = None
 
 
 class DataFacts(Data):
     """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text.
 
-    tokens, answer_tokens: of all samples together.
+    tokens, answer_tokens: of all samples together. rows: how many the samples were chosen from; null where the first were taken and the
+    others not counted. template: the one used, never "auto" (null in reports of version 1).
     """
 
     source: str
@@ -54,6 +58,8 @@ class DataFacts(Data):
     truncated: int
     tokens: int
     answer_tokens: int
+    rows: int | None = None
+    template: Template | None = None
 
 
 class TopK(Data):

@@ -38,13 +38,13 @@ def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
         "summary": pandas.DataFrame([summary_row(report)]),
         "layers": rows(_layers(report), ("ffn", "layer", "neurons", "dead", *_RATES, *whole)),
         "blocks": rows(_blocks(report), ("ffn", "layer", "block", *_RATES)),
-        "samples": rows(_samples(report), ("ffn", *sample, "loss", "tokens", "answer_start", "truncated", "text")),
+        "samples": rows(_samples(report), ("ffn", *sample, "row", "loss", "tokens", "answer_start", "truncated", "text")),
         "batches": rows(each("batch_curve"), ("ffn", *BatchRow.model_fields)),
         "deciles": rows(_deciles(report), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")),
         "weights": rows(_weights(report), ("ffn", *LayerWeights.model_fields)),
         "cosines": rows(_cosines(report), ("ffn", "layer", "sample", "other", "cosine")),
         "differences": rows(_differences(report), ("layer", "conflict_rate", "low", "high", "magnitude_similarity")),
-        "published": frame(published() if comparable(report.checkpoint.ref) and report.request.unit == "ffn" else (), PublishedRow),
+        "published": frame(published() if comparable(report) else (), PublishedRow),
     }
 
 
@@ -112,7 +112,7 @@ def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
     for ffn, found in _sides(report):
         for row in found.dominance.samples:
             sample = report.samples[row.sample]
-            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start}
+            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start, "row": sample.row}
             loss = sample.loss if ffn == report.ffn.variant else None
             yield line | {"loss": loss, "truncated": sample.truncated, "text": sample.text}
 

@@ -1,5 +1,6 @@
 """What the figures show, in a sentence each."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from components.conflict.names import data_name, unit, units
@@ -54,12 +55,24 @@ def deciles(report: "ConflictReport") -> str:
 def samples(report: "ConflictReport") -> str:
     """What stands above the table of samples."""
     data = report.data
-    cut = f" {data.truncated} of them cut off." if data.truncated else ""
+    cut = f" {data.truncated} of them truncated." if data.truncated else ""
+    template = f" Prompt template: {data.template}." if data.template else ""
     return (
-        f"The {numbers.plural(data.samples, 'sample')} of {data_name(report, pinned=True)} as they were run: "
-        f"{numbers.plural(data.tokens, 'token')}, {numbers.count(data.answer_tokens)} of them in answers, whose loss is "
-        f"differentiated.{cut} The exact tokens are in the JSON."
+        f"The {numbers.plural(data.samples, 'sample')} of {data_name(report, pinned=True)} as they were run{_chosen(report)}: "
+        f"{numbers.plural(data.tokens, 'token')}, {numbers.count(data.answer_tokens)} of them in answers, over which the loss is "
+        f"taken.{cut}{template} The exact tokens are in the JSON."
     )
+
+
+def _chosen(report: "ConflictReport") -> str:
+    """How samples were chosen, where not all rows were taken."""
+    rows, request = report.data.rows, report.request
+    if rows is None:
+        return ", the first of the data"
+    if rows <= report.data.samples:
+        return ""
+    how = f"at random with seed {request.seed}" if request.choice == "random" else "as the first"
+    return f", chosen {how} from {numbers.plural(rows, 'row')}"
 
 
 def weights(report: "ConflictReport") -> str:
@@ -72,8 +85,13 @@ def weights(report: "ConflictReport") -> str:
 
 def published(report: "ConflictReport") -> str:
     """What stands above the published layers."""
-    from analyzers.gradient_conflict.published import comparable
+    from analyzers.gradient_conflict.published import departures
 
-    if not comparable(report.checkpoint.ref) or report.ffn.unit != "ffn":
-        return f"{PUBLISHED} This run, of another model or unit, is not drawn beside it; the page's last example asks for that setting."
-    return f"{PUBLISHED} This run is drawn beside it by the same definition."
+    differs = departures(report)
+    if not differs:
+        return f"{PUBLISHED} This run has the same setting and is drawn next to it, by the same definition."
+    return f"{PUBLISHED} This run differs in {_listed(differs)}, so it is not drawn next to it. The page's last example is that setting."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

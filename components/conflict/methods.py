@@ -53,23 +53,35 @@ any common signal it is expected to be 1/S.</p>
 
 _TOPK = f"""
 <h2 id="topk">A top-k FFN</h2>
-<p>Each token keeps the k neurons with the largest score (the activated gate, up, |up|, their product or its magnitude), or as few as hold
-a share of the sum of |score|; the others are 0, forward and backward, in the layers chosen. The original FFN runs on the same samples, and
-the interval of the difference is that of the paired jackknife. The published run is of Llama-2-7b with k = 12.5 % by gate in the last of
-its 32 layers on 50 samples of Alpaca: the layers below it see the same forward pass and another gradient.</p>
+<p>Each token keeps the k neurons with the largest score (the activated gate, up, |up|, their product or its magnitude), or the smallest
+set that covers a share of the sum of |score|; the others are 0, forward and backward, in the chosen layers. The original FFN runs on the
+same samples, and the interval of the difference is that of the paired jackknife.</p>
+<h2 id="samples">Samples and prompt templates</h2>
+<p><b>Choice</b>: samples are drawn at random from all rows of the data, <code>random.Random(seed).sample(range(rows), samples)</code> of
+Python; the report lists the row of each, counted from 0. The first rows can be taken instead. Of Parquet only row groups with chosen rows
+are read. Where those exceed {limits.DATASET_BYTES:,} bytes, or the data has more than 64 Parquet files, samples are chosen from a part of
+the data that does not, and a note says so.</p>
+<p><b>Templates</b>: <em>plain</em> is the instruction, its input on the next line, a blank line, the answer and the end of text;
+<em>Alpaca</em> is the format of <a href="https://github.com/tatsu-lab/stanford_alpaca">Stanford Alpaca</a>, with or without an input;
+<em>Alpaca, always with an input</em> has the input's heading also where it is empty; <em>chat</em> is the tokenizer's own chat template.
+Automatic means chat where the tokenizer has a chat template, and plain otherwise. The loss is taken over the tokens with any character of
+the answer, and the end of text; with the Alpaca templates, as in their training code, over all tokens after as many as the prompt alone
+has.</p>
+<p>The <b>published run</b> is of Llama-2-7b with k = 12.5% by gate in the last of its 32 layers, on 50 of the 52,002 rows of Alpaca drawn
+with seed 10, every one with the template that has an input, not truncated, mean loss, in float32. The layers below the last see the same
+forward pass and another gradient. A run is drawn next to it only if it has that setting.</p>
 <h2 id="conflict-limits">What is run</h2>
 <p>Models with safetensors weights and a causal language modelling head of a known family: Llama, Qwen, Mistral, Gemma, OLMo, Phi, GPT-2,
 GPT-Neo, GPT-J, GPT-NeoX, OPT, BLOOM, Falcon, MPT, CodeGen, StarCoder, StableLM, SmolLM, Cohere, Granite, GLM-4, Nemotron, EXAONE, ERNIE,
 Seed-OSS, HunYuan and others with layers like theirs; mixtures of experts (Mixtral, Qwen-MoE, OLMoE, Phi-MoE, Granite-MoE, GLM-4-MoE,
-MiniMax-M2, DeepSeek-V2 and V3, gpt-oss); and hybrids, in whose layers a convolution, linear attention or a state space stands beside
-attention or in its place (LFM2, Qwen3-Next, Qwen3.5, OLMo-Hybrid, Granite 4, Falcon-H1, Bamba): of those every FFN is measured, and
-attention projections where there are some. Latent attention has the projections q_a and kv_a to its narrow vectors and q_b and kv_b from
-them; of gated attention the gate's rows are g. Another family is named, with all that are known. Code of a repository is never run. What a
-model needs and what this machine has is compared before anything is loaded; where there is no room to keep all activations, the backward
-pass computes them again. Texts are laid out by the tokenizer's chat template where it has one; samples are padded on the right, those of
-about the same length together, and padding is dropped before anything is multiplied. At most {limits.CONFLICT_SAMPLES} samples of
+MiniMax-M2, DeepSeek-V2 and V3, gpt-oss); and hybrids, whose layers have a convolution, linear attention or a state space model next to
+attention or instead of it (LFM2, Qwen3-Next, Qwen3.5, OLMo-Hybrid, Granite 4, Falcon-H1, Bamba): of those every FFN is measured, and
+every attention projection. Latent attention has the projections q_a and kv_a to its narrow vectors and q_b and kv_b from
+them; of gated attention the gate's rows are g. Another family is refused by name. Code of a repository is never run. What a
+model needs and what this machine has is compared before anything is loaded; where there is too little memory to keep all activations, the
+backward pass recomputes them. Samples of similar length are padded together on the right, and padding is dropped before the products. At most {limits.CONFLICT_SAMPLES} samples of
 {limits.CONFLICT_TOKENS:,} tokens; from the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU 300
-times as many. The exact tokens are in the JSON, so that anyone can compute it again.</p>
+times as many. The exact tokens are in the JSON, so that anyone can recompute the result.</p>
 """
 
 

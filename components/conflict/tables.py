@@ -86,7 +86,7 @@ def published(report: "ConflictReport") -> str:
     from analyzers.gradient_conflict.published import SOURCE, comparable
     from analyzers.gradient_conflict.published import published as rows_of
 
-    beside = comparable(report.checkpoint.ref) and report.ffn.unit == "ffn"
+    beside = comparable(report)
     here = {row.layer: (row.conflict_rate_historic, row.magnitude_similarity_historic) for row in report.layers} if beside else {}
     rows = []
     for row in rows_of():

@@ -63,7 +63,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     page.get_by_role("button", name="Measure").click()
     expect(alert).to_contain_text("Line 2 of the pairs has no tab")
     page.locator("#m-pairs textarea").fill('{"instruction": "Say a.", "output": "a"}\nSay b.\tb')
-    page.get_by_label("as it is").check()
+    page.get_by_label("original", exact=True).check()
     expect(page.locator("#m-topk")).to_be_hidden()
     field(page, "m-samples").press("Enter")
     shown(page, MODEL)

@@ -11,6 +11,7 @@ from analyzers.gradient_conflict.report import Sample
 from components.plots import gradient_conflict as plots
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.reports import of_model
+from tests.gradient_conflict.test_published import as_published
 
 ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.batches, plots.deciles, plots.published)
 
@@ -100,7 +101,7 @@ def test_batches_begin_with_single_samples_and_deciles_with_the_least_active() -
 def test_a_run_of_the_published_model_stands_beside_it_and_no_other_does() -> None:
     (theirs,) = plots.published(top_k()).data
     assert list(theirs.y) == pytest.approx([100 * row.conflict_rate for row in published()])
-    both: Any = plots.published(of_model("org/Llama-2-7b-hf", top_k())).data
+    both: Any = plots.published(as_published()).data
     assert [trace.name for trace in both] == ["published", "this run"]
     ours = {row.layer: row.conflict_rate_historic for row in top_k().layers}
     assert list(both[1].y) == pytest.approx([100 * (ours[layer] or 0) for layer in both[1].x])

@@ -24,7 +24,8 @@ from components.results.export import document
 from components.running import progress
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.markup import rows_of, text_of
-from tests.components.reports import HOSTILE, of_model
+from tests.components.reports import HOSTILE
+from tests.gradient_conflict.test_published import as_published
 
 
 def _changed(report: ConflictReport, **model: Any) -> ConflictReport:
@@ -88,7 +89,7 @@ def test_samples_are_shown_as_they_were_run() -> None:
         row = dict(zip(table["headers"], line, strict=True))
         assert row["Text"] == " ".join(sample.text.split("\n")).strip() or row["Text"].endswith("…")
         assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids), sample.loss)
-        assert row["Of the answer"] == len(sample.token_ids) - sample.answer_start
+        assert row["Answer tokens"] == len(sample.token_ids) - sample.answer_start
     assert len(rows_of(SAMPLES.html(found))) == 8
     assert f"{found.data.tokens:,} tokens" in captions.samples(found)
 
@@ -114,13 +115,14 @@ def test_tables_have_every_row() -> None:
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     rows = rows_of(tables.published(conflict_report()))
     assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("Layer 31", "–")
-    assert "of another model or unit" in captions.published(conflict_report())
-    found = of_model("meta-llama/Llama-2-7b-hf", top_k())
+    assert "differs in the model, the top-k FFN, the data" in captions.published(conflict_report())
+    assert "differs in the samples and the template, so" in captions.published(as_published(template="plain", seed=1))
+    found = as_published()
     beside = rows_of(tables.published(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
     assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g} %"
-    assert "drawn beside it" in captions.published(found)
+    assert "drawn next to it, by the same definition" in captions.published(found)
 
 
 def test_progress_shows_the_rates_of_the_layers_measured_so_far() -> None:

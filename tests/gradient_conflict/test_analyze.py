@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
+from random import Random
 from threading import Event, Timer
 from threading import enumerate as enumerate_threads
 from typing import Any
@@ -179,6 +180,28 @@ def test_the_same_request_gives_the_same_json(analysed: Analysed) -> None:
     assert content(report(first.request)) == content(first)
     assert ConflictReport.model_validate_json(first.model_dump_json()) == first
     json.loads(first.model_dump_json(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_samples_are_chosen_by_the_seed_and_the_report_lists_their_rows() -> None:
+    asked = {"model": "sample:tiny-bf16", "samples": 5, "weights": False}
+    reports = [report(ConflictRequest.model_validate(asked | each)) for each in ({}, {"seed": 1}, {"choice": "first"})]
+    for found, rows in zip(reports, (Random(0).sample(range(64), 5), Random(1).sample(range(64), 5), range(5)), strict=True):
+        assert [sample.row for sample in found.samples] == sorted(rows) and found.data.rows == 64
+        text = builtin_pairs()
+        assert [sample.text for sample in found.samples] == [text[row].prompt + text[row].output for row in sorted(rows)]
+        assert found.tables()["samples"]["row"].tolist() == sorted(rows)
+    assert len({found.id for found in reports}) == 3
+
+
+def test_a_template_is_part_of_the_id_only_where_it_changes_something(analysed: Analysed) -> None:
+    auto, plain, alpaca = (analysed(weights=False, template=template) for template in ("auto", "plain", "alpaca"))
+    assert [found.data.template for found in (auto, plain, alpaca)] == ["plain", "plain", "alpaca"]
+    assert auto.id == plain.id != alpaca.id
+    assert all("### Response:" in sample.text for sample in alpaca.samples)
+    assert [len(sample.token_ids) - sample.answer_start for sample in alpaca.samples] != [0] * len(PAIRS)
+    assert alpaca.model.conflict_rate != auto.model.conflict_rate
+    with pytest.raises(InvalidRequest, match="has no chat template"):
+        analysed(template="chat")
 
 
 def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed) -> None:
@@ -410,4 +433,4 @@ def test_one_sample_is_too_few(tmp_path: Any) -> None:
 def test_options_of_a_top_k_ffn_that_nobody_asked_for(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     for ffn in ([], ["--ffn=original"]):
         assert main(["conflict", "sample:tiny-bf16", option, *ffn]) == 2
-        assert capsys.readouterr().err == f"error: {option.split('=')[0]} is of a top-k FFN, which was not asked for: add --ffn topk.\n"
+        assert capsys.readouterr().err == f"error: {option.split('=')[0]} concerns a top-k FFN only: add --ffn topk.\n"

@@ -66,7 +66,7 @@ def published(report: "ConflictReport") -> "Figure":
     hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
     said = [[exactly(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)] for row in theirs]
     figure.add_trace(line("published", 0, [row.layer for row in theirs], [row.conflict_rate for row in theirs], (), said, hover))
-    if comparable(report.checkpoint.ref) and report.ffn.unit == "ffn":
+    if comparable(report):
         ours = sorted(report.layers, key=lambda row: row.layer)
         said = [[exactly(row.conflict_rate_historic), numbers.magnitude(row.magnitude_similarity_historic)] for row in ours]
         figure.add_trace(line("this run", 1, [row.layer for row in ours], [row.conflict_rate_historic for row in ours], (), said, hover))

@@ -79,7 +79,8 @@ attention or instead of it (LFM2, Qwen3-Next, Qwen3.5, OLMo-Hybrid, Granite 4, F
 every attention projection. Latent attention has the projections q_a and kv_a to its narrow vectors and q_b and kv_b from
 them; of gated attention the gate's rows are g. Another family is refused by name. Code of a repository is never run. What a
 model needs and what this machine has is compared before anything is loaded; where there is too little memory to keep all activations, the
-backward pass recomputes them. Samples of similar length are padded together on the right, and padding is dropped before the products. At most {limits.CONFLICT_SAMPLES} samples of
+backward pass recomputes them. Samples of similar length are padded together on the right, and padding is dropped before the products.
+At most {limits.CONFLICT_SAMPLES} samples of
 {limits.CONFLICT_TOKENS:,} tokens; from the page at most {limits.WEB_MODEL_WORK / 1e12:g} trillion parameters &#215; tokens, on a GPU 300
 times as many. The exact tokens are in the JSON, so that anyone can recompute the result.</p>
 """

@@ -103,7 +103,7 @@ def test_a_run_of_the_published_model_stands_beside_it_and_no_other_does() -> No
     assert list(theirs.y) == pytest.approx([100 * row.conflict_rate for row in published()])
     both: Any = plots.published(as_published()).data
     assert [trace.name for trace in both] == ["published", "this run"]
-    ours = {row.layer: row.conflict_rate_historic for row in top_k().layers}
+    ours = {row.layer: row.conflict_rate_historic for row in as_published().layers}
     assert list(both[1].y) == pytest.approx([100 * (ours[layer] or 0) for layer in both[1].x])
     attention = of_model("org/Llama-2-7b-hf", conflict_report(unit="attention"))
     assert len(plots.published(attention).data) == 1

@@ -72,7 +72,11 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, text, original, topk, timing)
+        report = work.report(opened, text, original, topk, timing)
+        if access.local:  # for --csv; a server has no use for the rows of all units
+            sides = {request.ffn: topk or original} | ({"original": original} if topk is not None else {})
+            report.keep_neurons({ffn: side.collected.neurons for ffn, side in sides.items()})
+        yield report
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,6 @@ class _Work:
             def at_layer(layer: int) -> None:
                 tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
 
-            # Layers with a top-k FFN go the same way in both runs: what differs between them is the choice of neurons alone.
             return run(
                 model,
                 self.batch,
@@ -151,7 +150,6 @@ class _Work:
                 checkpointing=self.checkpointing,
                 loss=request.loss,
                 masks=masks,
-                by_autograd=self.converted,
                 at_layer=at_layer,
             )
 

@@ -1,9 +1,9 @@
-"""Batch by batch: do averages over random batches still pull a unit apart? With averages A (m, S), the Gram of batches is A G A^T.
+"""Batch by batch: do the gradients of random batches still conflict? With averages A (m, S), the Gram matrix of batches is A G A^T.
 
 Axes: n units of a chunk, S samples, D draws, m batches of a draw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from analyzers.gradient_conflict.jackknife import FloatArray
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
+from analyzers.gradient_conflict.pairs import Pairs
 from analyzers.gradient_conflict.rates import clipped
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import BatchRow
@@ -22,22 +22,22 @@ DRAWS = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Partition:
-    """One draw: the samples in batches of one size, (m, size); what is left over is in none."""
+    """One draw: the samples in batches of one size, (m, size); a remainder is in none."""
 
     size: int
     members: npt.NDArray[np.int64]
 
 
 def partitions(order: Sequence[int], seed: int) -> list[Partition]:
-    """Draws for sizes 2, 4, 8, ... up to half of the samples. ``order`` of the samples decides with the seed, their numbers do not."""
+    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed, whatever their numbers."""
     number, random = len(order), np.random.default_rng(seed)
-    found, size = [], 2
+    draws, size = [], 2
     while 2 * size <= number:
         for _ in range(DRAWS):
             members = np.asarray(order, np.int64)[random.permutation(number)][: number - number % size].reshape(-1, size)
-            found.append(Partition(size, members))
+            draws.append(Partition(size, members))
         size *= 2
-    return found
+    return draws
 
 
 @dataclass(slots=True)
@@ -49,18 +49,9 @@ class BatchSums:
     sums: dict[int, FloatArray] = field(default_factory=dict)
 
     def add(self, gram: Tensor) -> None:
-        """Take in units (n, S, S)."""
-        self.take(self.of(gram))
-
-    def take(self, sums: Mapping[int, FloatArray]) -> None:
-        """Take in what `of` found."""
-        for size, found in sums.items():
-            self.sums[size] = self.sums.get(size, np.zeros(3)) + found
-
-    def of(self, gram: Tensor) -> dict[int, FloatArray]:
-        """What units (n, S, S) bring to ``sums``."""
-        find = _compiled_sums if gram.device.type == "cpu" and gram.dtype == torch.float32 else _torch_sums
-        return {size: find(gram, members, self.gamma) for size, members in self._members().items()}
+        """Add units (n, S, S)."""
+        for size, members in self._members().items():
+            self.sums[size] = self.sums.get(size, np.zeros(3)) + _pair_sums(gram, members, self.gamma)
 
     def _members(self) -> dict[int, npt.NDArray[np.int64]]:
         """By size, (D, m, size) of its draws."""
@@ -90,25 +81,16 @@ class BatchSums:
         return tuple(rows)
 
 
-def _compiled_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
-    """What units bring to ``sums`` of one size, members (D, m, size)."""
-    from analyzers.numerics.grams import add_batches
-
-    sums = np.zeros(3)
-    add_batches(gram.contiguous().numpy(), members, SMALLEST_SQUARE, gamma, sums)
-    return sums
-
-
-def _torch_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
-    """The same, in any dtype and on any device."""
+def _pair_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> FloatArray:
+    """What units (n, S, S) add to ``sums`` of one size, members (D, m, size)."""
     samples, (number, batches, size) = gram.shape[-1], members.shape
     averages = np.zeros((number, batches, samples))
     np.put_along_axis(averages, members, 1 / size, axis=2)
     weights = torch.from_numpy(averages).to(gram)
     half = (gram @ weights.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
     pairs = Pairs((weights @ half).flatten(0, 1))
-    found = (pairs.valid, pairs.count_below(gamma), pairs.cosines.sum(0))
-    sums: FloatArray = torch.stack([matrix.tril(-1).sum(dtype=torch.float64) for matrix in found]).cpu().numpy()
+    matrices = (pairs.valid, pairs.count_below(gamma), pairs.cosines.sum(0))
+    sums: FloatArray = torch.stack([matrix.tril(-1).sum(dtype=torch.float64) for matrix in matrices]).cpu().numpy()
     return sums
 
 

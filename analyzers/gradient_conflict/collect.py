@@ -1,12 +1,10 @@
-"""What one backward pass brings, layer by layer, taken in by every analysis at once and then forgotten.
+"""Sums for every analysis from the captures of one backward pass, layer by layer; captures are freed one after the other.
 
 Axes: n units of a chunk, S samples.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -20,10 +18,9 @@ from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.neurons import NeuronTable
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
-from analyzers.language_models.side_by_side import side_by_side
 
 ALL = "all"
 
@@ -73,17 +70,19 @@ class UnitSums:
         return cls(0, 0, 0.0, 0.0, np.zeros(samples))
 
     def add(self, pairs: Pairs) -> None:
-        """Take in a chunk."""
-        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
-        live, top_share, effective, leading = (_compiled_shares if compiled else _torch_shares)(pairs)
-        self.live += live
-        self.dead += len(pairs.gram) - live
-        self.top_share += top_share
-        self.effective += effective
-        self.leading += leading
+        """Add a chunk."""
+        squares = torch.where(pairs.counted, pairs.squares, 0).double()
+        shares = squares[squares.sum(1) > 0]
+        self.live += len(shares)
+        self.dead += len(squares) - len(shares)
+        if len(shares):
+            shares = shares / shares.sum(1, keepdim=True)
+            self.top_share += float(shares.amax(1).sum())
+            self.effective += float((1 / shares.square().sum(1)).sum())
+            self.leading += torch.bincount(shares.argmax(1), minlength=squares.shape[1]).double().cpu().numpy()
 
     def merge(self, other: "UnitSums") -> None:
-        """Take in other units."""
+        """Add other units."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -98,20 +97,13 @@ class LayerSums:
     weights: WeightSums
     sums: dict[str, PairSums] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """What a chunk of units brings to each of the sums."""
-
-    sums: dict[str, PairSums]
-    units: UnitSums
-    weights: WeightSums
-    batches: dict[int, FloatArray]
-    deciles: FloatArray | None
+    def add(self, name: str, sums: PairSums) -> None:
+        """Add a chunk of its units to the sums of one block."""
+        self.sums[name] = self.sums[name] + sums if name in self.sums else sums
 
 
 class Collector:
-    """Takes in captures, the layers in any order, the captures of a layer one after the other."""
+    """Adds up captures: layers in any order, the captures of a layer one after the other."""
 
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
@@ -125,17 +117,17 @@ class Collector:
         self._settings = settings
 
     def add(self, capture: LayerCapture) -> None:
-        """Take in one FFN, expert or attention; at last, `finish`. Raises InvalidCheckpoint if its gradients are not finite."""
+        """Add one FFN, expert or attention; call `finish` at the end. Raises InvalidCheckpoint if its gradients are not finite."""
         if not self.layers or self.layers[-1].layer != capture.layer:
             self.finish()
             self.layers.append(LayerSums(capture.layer, 0, UnitSums.none(self._samples), WeightSums()))
-        if self._settings.floor:  # it depends on all of the layer
+        if self._settings.floor:  # the median is that of the whole layer
             self._held.append(capture)
         else:
             self._add(capture, {})
 
     def finish(self) -> None:
-        """Take in what was held back of the last layer."""
+        """Add the captures of the last layer that were held back."""
         floors = self._floors(self._held)
         for capture in self._held:
             self._add(capture, floors)
@@ -160,73 +152,40 @@ class Collector:
         self.routes[planned.route] += len(group.blocks)
         products = Products(group, planned)
 
-        def count(units: slice) -> _Counted:
-            return self._count(products, units, group.scaling.exponent, floors)
-
-        with closing(side_by_side(count, products.chunks, group.device, planned.at_once)) as chunks:
-            for found in chunks:
-                self._take(layer, found)
+        for units in products.chunks:
+            self._add_chunk(products, units, group.scaling.exponent, layer, floors)
         layer.neurons += group.units
 
-    def _count(self, products: Products, units: slice, exponent: int, floors: Mapping[str, float]) -> "_Counted":
-        """All that a chunk brings."""
-        settings, weights, sums = self._settings, WeightSums(), {}
-        grams = products.grams(units, weights if settings.weights else None)
+    def _add_chunk(self, products: Products, units: slice, exponent: int, layer: LayerSums, floors: Mapping[str, float]) -> None:
+        thresholds = self._settings.thresholds
+        grams = products.grams(units, layer.weights if self._settings.weights else None)
         for name, gram in grams.items():
             floor = floors.get(name, 0.0)
-            sums[name] = PairSums.of(Pairs(gram, floor), settings.thresholds, floor, exponent)
+            layer.add(name, PairSums.of(Pairs(gram, floor), thresholds, floor, exponent))
         floor = floors.get(ALL, 0.0)
         together = Pairs(_total(grams), floor)
-        sums[ALL] = PairSums.of(together, settings.thresholds, floor, exponent)
-        of_units = UnitSums.none(self._samples)
-        of_units.add(Pairs(together.gram) if floors else together)
+        layer.add(ALL, PairSums.of(together, thresholds, floor, exponent))
+        layer.units.add(Pairs(together.gram) if floors else together)
+        self.batches.add(together.gram)
         self.neurons.add(units, together)
-        deciles = None if self.deciles is None else self.deciles.of(units, together)
-        return _Counted(sums, of_units, weights, self.batches.of(together.gram), deciles)
-
-    def _take(self, layer: LayerSums, found: "_Counted") -> None:
-        for name, sums in found.sums.items():
-            layer.sums[name] = layer.sums[name] + sums if name in layer.sums else sums
-        layer.units.merge(found.units)
-        layer.weights.merge(found.weights)
-        self.batches.take(found.batches)
-        if self.deciles is not None and found.deciles is not None:
-            self.deciles.take(found.deciles)
+        if self.deciles is not None:
+            self.deciles.add(units, together)
 
     def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
-        """By block, the smallest norm that counts in a layer: so many medians of its norms that are not 0. Takes a pass of its own."""
+        """By block, the smallest norm that counts in a layer: so many medians of its norms above 0. Needs a pass of its own."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
-            # As it will be done later: a norm that is the median has to be found again to the last bit.
-            planned = self._plan(group)
-            products = Products(group, planned)
-            for found in side_by_side(partial(_norms, products), products.chunks, group.device, planned.at_once):
-                for name, each in found.items():
+            # With the same plan as later: a norm that is the median has to be the same to the last bit.
+            products = Products(group, self._plan(group))
+            for units in products.chunks:
+                for name, each in _norms(products.grams(units)).items():
                     norms.setdefault(name, []).append(each * 2.0**-group.scaling.exponent)
         every = {name: np.concatenate(each) for name, each in norms.items()}
         return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
 
 
-def _compiled_shares(pairs: Pairs) -> tuple[int, float, float, FloatArray]:
-    """What units bring to `UnitSums`: ``live``, ``top_share``, ``effective`` and ``leading``."""
-    from analyzers.numerics.grams import sum_shares
-
-    return sum_shares(pairs.gram.contiguous().numpy(), SMALLEST_SQUARE)
-
-
-def _torch_shares(pairs: Pairs) -> tuple[int, float, float, FloatArray]:
-    """The same, in any dtype and on any device."""
-    squares = torch.where(pairs.counted, pairs.squares, 0).double()
-    live = squares[squares.sum(1) > 0]
-    shares = live / live.sum(1, keepdim=True)
-    leading = torch.bincount(shares.argmax(1), minlength=squares.shape[1]) if len(live) else live.new_zeros(squares.shape[1])
-    top = float(shares.amax(1).sum()) if len(live) else 0.0
-    return len(live), top, float((1 / shares.square().sum(1)).sum()), leading.double().cpu().numpy()
-
-
-def _norms(products: Products, units: slice) -> dict[str, FloatArray]:
-    """By block, those of a chunk that are not 0, and of all blocks together."""
-    grams = products.grams(units)
+def _norms(grams: Mapping[str, Tensor]) -> dict[str, FloatArray]:
+    """By block, the norms of a chunk that are not 0, and those of all blocks together."""
     pairs = {name: Pairs(gram) for name, gram in (*grams.items(), (ALL, _total(grams)))}
     return {name: each.norms[each.counted].double().cpu().numpy() for name, each in pairs.items()}
 

@@ -1,4 +1,4 @@
-"""What Gram matrices cost on each route: counted before anything runs, so that the cheaper one is taken.
+"""The cost of Gram matrices on each route, computed before anything runs, to choose the cheaper one.
 
 Axes: T tokens, S samples, F units, d width of a block's inputs.
 """
@@ -11,13 +11,13 @@ from typing import Literal
 
 Route = Literal["direct", "tokens"]
 
-# One addition or product of an elementwise pass takes about as long as this many inside a matrix product: it waits for memory.
+# One elementwise addition or product takes about as long as this many in a matrix product: it is bound by memory.
 ELEMENTWISE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """flops: multiplications and additions of matrix products; elementwise: of everything else; bytes: read and written by the products."""
+    """flops: multiplications and additions in matrix products; elementwise: outside of them; bytes: read and written by the products."""
 
     flops: int = 0
     elementwise: int = 0
@@ -28,14 +28,14 @@ class Cost:
 
     @property
     def weight(self) -> int:
-        """What two routes are compared by."""
+        """By which two routes are compared."""
         return self.flops + ELEMENTWISE * self.elementwise
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Blocks that share their units. counts: (S,), tokens of each sample; widths: d of each block; inputs: which input each block has,
-    by number: blocks with the same input share the products between tokens. itemsize: bytes of a number.
+    """Blocks of the same units. counts: (S,), tokens of each sample; widths: d of each block; inputs: the number of each block's input:
+    blocks with the same input share the products between tokens. itemsize: bytes of a number.
     """
 
     counts: tuple[int, ...]
@@ -52,7 +52,7 @@ def product(rows: int, inner: int, columns: int, itemsize: int) -> Cost:
 
 @lru_cache(64)  # layers of a model are of the same shape
 def direct(shape: Shape, chunks: tuple[int, ...]) -> Cost:
-    """Per-sample gradients, then their products, all S^2 of them: a GPU makes all. chunks: units at a time."""
+    """Per-sample gradients, then all S^2 products between them. chunks: units at a time."""
     samples, cost = len(shape.counts), Cost()
     for units in chunks:
         for width in shape.widths:
@@ -65,18 +65,8 @@ def direct(shape: Shape, chunks: tuple[int, ...]) -> Cost:
 
 
 @lru_cache(64)
-def in_cache(shape: Shape, together: int) -> Cost:
-    """The same by a loop that makes so many units ``together``, and half of each matrix: gradients are neither written nor read."""
-    samples, tokens, groups, cost = len(shape.counts), sum(shape.counts), -(-shape.units // together), Cost()
-    for width in shape.widths:
-        flops = shape.units * width * (2 * tokens + samples * (samples + 1))
-        cost += Cost(flops, 0, shape.itemsize * (groups * tokens * width + shape.units * (tokens + samples**2)))
-    return cost
-
-
-@lru_cache(64)
 def tokens(shape: Shape, chunks: tuple[int, ...]) -> Cost:
-    """Products between tokens, once for each input, then weighed by what each unit got at the two tokens."""
+    """Products between tokens, once for each input, then weighted by each unit's lefts at the two tokens."""
     cost = Cost()
     for count, later in zip(shape.counts, remaining(shape.counts), strict=True):
         if not count:
@@ -90,5 +80,5 @@ def tokens(shape: Shape, chunks: tuple[int, ...]) -> Cost:
 
 
 def remaining(counts: Sequence[int]) -> list[int]:
-    """(S,): tokens of each sample and all behind it."""
+    """(S,): tokens of each sample and all that follow it."""
     return list(accumulate(reversed(counts)))[::-1]

@@ -1,6 +1,6 @@
-"""Neuron by neuron: are the neurons that are most active also those that samples pull apart?
+"""Neuron by neuron: do the most active neurons also have the most conflict?
 
-Activity is of one half of the samples, conflict between those of the other half: the same noise cannot be in both.
+Activity is measured on one half of the samples, conflict between those of the other half, so that they share no noise.
 Axes: F neurons, n of a chunk, S samples.
 """
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from analyzers.base import Interval
 from analyzers.gradient_conflict.jackknife import FEWEST, FloatArray, half_width
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
+from analyzers.gradient_conflict.pairs import Pairs
 from analyzers.gradient_conflict.summaries import DecileRow
 
 DECILES = 10
 
 
 class Deciles:
-    """Sums by decile, taken of one layer or expert after the other. order: of the samples; its first half ranks, its second is measured."""
+    """Sums by decile, over one layer or expert after the other. order: of the samples; its first half ranks, its second is measured."""
 
     def __init__(self, order: Sequence[int], gamma: float) -> None:
         samples = len(order)
@@ -46,19 +46,9 @@ class Deciles:
         self._tokens += neurons * float(tokens[self._ranking].sum())
 
     def add(self, units: slice, pairs: Pairs) -> None:
-        """Take in a chunk of its neurons."""
-        self.take(self.of(units, pairs))
-
-    def take(self, sums: FloatArray) -> None:
-        """Take in what `of` found."""
-        self._sums += sums
-
-    def of(self, units: slice, pairs: Pairs) -> FloatArray:
-        """(3, deciles, S): what a chunk of its neurons brings."""
-        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
-        sums = (_compiled_sums if compiled else _torch_sums)(pairs, self._measured, self._gamma)
-        found: FloatArray = (self._of_neuron[units].to(sums.dtype).t() @ sums).double().cpu().numpy()
-        return found
+        """Add a chunk of its neurons."""
+        sums = _sums_of_samples(pairs, self._measured, self._gamma)
+        self._sums += (self._of_neuron[units].to(sums.dtype).t() @ sums).double().cpu().numpy()
 
     def rows(self) -> tuple[DecileRow, ...]:
         """From the least active decile to the most active."""
@@ -90,19 +80,11 @@ class Deciles:
         return Interval(estimate=estimate, low=max(0.0, estimate - half), high=min(1.0, estimate + half))
 
 
-def _compiled_sums(pairs: Pairs, measured: FloatArray, gamma: float) -> Tensor:
+def _sums_of_samples(pairs: Pairs, measured: FloatArray, gamma: float) -> Tensor:
     """(3, n, S): of each neuron and measured sample the pairs with others, those in conflict, and their similarities."""
-    from analyzers.numerics.grams import sum_over_others
-
-    grams = pairs.gram.contiguous().numpy()
-    return torch.from_numpy(sum_over_others(grams, SMALLEST_SQUARE, pairs.floor, gamma, measured.astype(np.float32)))
-
-
-def _torch_sums(pairs: Pairs, measured: FloatArray, gamma: float) -> Tensor:
-    """The same, in any dtype and on any device."""
     chosen = torch.from_numpy(measured).to(pairs.gram)
     counted = pairs.counted.to(pairs.gram.dtype) * chosen
     each = counted * (counted.sum(1, keepdim=True) - counted)
     below = (pairs.below(gamma) @ chosen) * counted
-    similarity = (pairs.similarity() @ chosen) * counted - counted
+    similarity = (pairs.similarity @ chosen) * counted - counted
     return torch.stack([each, below, similarity])

@@ -152,7 +152,7 @@ def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
     columns = {
         "pairs": number,
         "conflict_rate": pairs.below(gamma).sum((1, 2)).double() / 2 / number,
-        "magnitude_similarity": _off_diagonal(pairs.similarity()) / number,
+        "magnitude_similarity": _off_diagonal(pairs.similarity) / number,
         "mean_cosine": (_off_diagonal(pairs.cosines) / number).clamp(-1, 1),
         "top_share": shares.amax(1),
         "top_sample": torch.where(live, squares.argmax(1).double(), _NONE),

@@ -1,4 +1,4 @@
-"""What the Gram matrices of units say about each pair of samples, summed over the units: every rate is taken of such sums.
+"""Cosines and norms of each pair of samples from the Gram matrices of units, summed over the units: every rate is computed from these sums.
 
 Axes: n units of a chunk, S samples.
 """
@@ -15,8 +15,7 @@ from torch import Tensor
 
 Matrix = npt.NDArray[np.float64]
 
-# Smaller norms than 2^-50 (of gradients as `scaling` makes them) have squares that float32 holds with few digits or not at all: they count
-# as no gradient.
+# Norms below 2^-50 (of gradients as `scaling` scales them) have squares near or below the smallest normal float32: they count as zero.
 SMALLEST_SQUARE = 2.0**-100
 
 
@@ -75,11 +74,11 @@ class Pairs:
     def _less(self, threshold: float) -> Tensor:
         return torch.lt(self.cosines, threshold, out=torch.empty_like(self.cosines))
 
+    @cached_property
     def similarity(self) -> Tensor:
         """(n, S, S): 2|g||h| / (|g|^2 + |h|^2); 0 where a pair does not count."""
-        norms = self.norms * self.counted
-        ratio = norms[:, :, None] * self._inverse[:, None, :]
-        return ratio.div_(ratio.square().add_(1)).mul_(2)
+        norms, squares = self.norms * self.counted, self.squares.where(self.counted, 1)
+        return (norms[:, :, None] * (2 * norms)[:, None, :]).div_(squares[:, :, None] + squares[:, None, :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,31 +128,17 @@ class PairSums:
     def of(cls, pairs: Pairs, thresholds: Thresholds, floor: float = 0.0, exponent: int = 0) -> Self:
         """Of one chunk. floor: the one that ``pairs`` were made with; exponent: theirs are gradients times 2^exponent."""
         every = Pairs(pairs.gram) if floor else pairs
-        compiled = pairs.gram.device.type == "cpu" and pairs.gram.dtype == torch.float32
-        zeros, (gram, *others) = _compiled_sums(pairs, every, thresholds, floor) if compiled else _torch_sums(pairs, every, thresholds)
+        zeros, (gram, *others) = _sums(pairs, every, thresholds)
         return cls(len(pairs.gram), zeros, gram * 4.0**-exponent, *others)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
-def _compiled_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds, floor: float) -> tuple[int, Sequence[Matrix]]:
+def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
     """``zeros`` and the nine matrices of `PairSums`."""
-    from analyzers.numerics.grams import sum_over_units
-
-    grams = pairs.gram.contiguous().numpy()
-    below = np.array([np.inf, thresholds.gamma, thresholds.low, thresholds.high, 0], np.float32)
-    found = _, sums, counts = sum_over_units(grams, SMALLEST_SQUARE, floor, below)
-    zeros, sums_of_all, counts_of_all = found if every is pairs else sum_over_units(grams, SMALLEST_SQUARE, 0.0, below)
-    gram, cosine, similarity = sums
-    *counted, historic = np.concatenate([counts[:4], counts_of_all[4:]]).astype(np.float64)
-    return zeros, (gram, *counted, cosine, similarity, historic, sums_of_all[2])
-
-
-def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
-    """The same, in any dtype and on any device."""
     below = pairs.count_below(thresholds.gamma)
-    similarity = pairs.similarity().sum(0)
+    similarity = pairs.similarity.sum(0)
     sums = (
         pairs.gram.sum(0),
         pairs.valid,
@@ -163,7 +148,7 @@ def _torch_sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int
         pairs.cosines.sum(0),
         similarity,
         below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
-        similarity if every is pairs else every.similarity().sum(0),
+        similarity if every is pairs else every.similarity.sum(0),
     )
     zeros = int(every.counted.numel() - every.counted.sum())
     lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits

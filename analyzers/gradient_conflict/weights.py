@@ -1,6 +1,6 @@
-"""Weight by weight: do the samples' gradients agree in sign, and how large is what they share beside what they do not?
+"""Weight by weight: do the samples' gradients agree in sign, and how large is their mean compared with their variance?
 
-Streaming: each chunk of per-sample gradients is reduced to a few sums, and forgotten.
+Streaming: each chunk of per-sample gradients is reduced to a few sums and then freed.
 Axes: S samples, n units of a chunk, d width.
 """
 
@@ -13,15 +13,19 @@ from torch import Tensor
 
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.summaries import WeightRates
-from analyzers.numerics.gradients import BINS, DROPPED, LARGEST, WeightCounts
 
-# A CPU looks at a chunk several times: in parts that stay in the cache of one core.
+# mean^2 / variance is counted by its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so that a bin is 3 % wide.
+_DROPPED = 18
+_BINS = 1 << (32 - 1 - _DROPPED)
+_LARGEST = 2.0**40
+
+# On a CPU the passes over a chunk run on parts that fit into the cache.
 _CACHE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class WeightSums:
-    """Sums over weights. conflict, agreement: of the ``counted``; signal, noise: of mean^2 and variance over samples, of all weights."""
+    """Sums over weights. conflict, agreement: over the ``counted``; signal, noise: of mean^2 and variance over samples, of all weights."""
 
     weights: int = 0
     counted: int = 0
@@ -29,17 +33,17 @@ class WeightSums:
     agreement: float = 0.0
     signal: float = 0.0
     noise: float = 0.0
-    bins: FloatArray = field(default_factory=lambda: np.zeros(BINS))
+    bins: FloatArray = field(default_factory=lambda: np.zeros(_BINS))
 
     def add(self, gradients: Tensor, exponent: int = 0) -> None:
-        """Take in a chunk of gradients times 2^exponent, (S, n, d), which is overwritten."""
+        """Add a chunk of gradients times 2^exponent, (S, n, d), which is overwritten."""
         samples, units, width = gradients.shape
         fitting = max(1, _CACHE_BYTES // (samples * width * gradients.itemsize))
         for part in torch.split(gradients, units if gradients.is_cuda else fitting, 1):
             self._add(part.flatten(1), 4.0**-exponent)
 
     def _add(self, gradients: Tensor, unit: float) -> None:
-        """(S, weights). unit: what their squares are counted in."""
+        """(S, weights). unit: undoes the scaling of their squares."""
         samples, weights = gradients.shape
         ones = gradients.new_ones(samples)
         mean = (ones @ gradients).div_(samples)
@@ -47,7 +51,7 @@ class WeightSums:
         difference = ones @ signs.view(samples, weights)  # N+ - N-
         variance = (ones @ gradients.square_()).sub_(mean.square(), alpha=samples).clamp_(min=0).div_(samples - 1)
         signal = mean.square_()
-        ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / LARGEST, LARGEST).float()
+        ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / _LARGEST, _LARGEST).float()
         if float(signs @ signs) == signs.numel():  # no gradient is 0, as is usual
             self.counted += weights
             self.conflict += (samples**2 * weights - float(difference @ difference)) / (2 * samples * (samples - 1))
@@ -63,26 +67,15 @@ class WeightSums:
         self.weights += weights
         self.signal += float(signal.sum()) * unit
         self.noise += float(variance.sum()) * unit
-        self.bins += torch.bincount(ratio.view(torch.int32) >> DROPPED, minlength=BINS).cpu().numpy()
-
-    def take(self, counts: WeightCounts, weights: int, exponent: int) -> None:
-        """Take in what a loop found in so many weights, of gradients times 2^exponent."""
-        conflict, agreement, signal, noise = counts.sums.sum(1).tolist()
-        self.weights += weights
-        self.counted += counts.counted
-        self.conflict += conflict
-        self.agreement += agreement
-        self.signal += signal * 4.0**-exponent
-        self.noise += noise * 4.0**-exponent
-        self.bins += counts.bins
+        self.bins += torch.bincount(ratio.view(torch.int32) >> _DROPPED, minlength=_BINS).cpu().numpy()
 
     def merge(self, other: "WeightSums") -> None:
-        """Take in the sums of other weights."""
+        """Add the sums of other weights."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def rates(self, samples: int) -> WeightRates:
-        """Of all that was taken in, over so many samples."""
+        """The rates of all weights that were added. samples: S."""
         p10, p50, p90 = (self._percentile(share) for share in (0.1, 0.5, 0.9))
         return WeightRates(
             weights=self.weights,
@@ -97,9 +90,9 @@ class WeightSums:
         )
 
     def _percentile(self, share: float) -> float | None:
-        """The middle of the bin in which it lies."""
+        """The middle of its bin."""
         if not self.bins.sum():
             return None
-        place = int(np.searchsorted(np.cumsum(self.bins), share * self.bins.sum()))
-        pattern = (place << DROPPED) + (1 << (DROPPED - 1))
+        number = int(np.searchsorted(np.cumsum(self.bins), share * self.bins.sum()))
+        pattern = (number << _DROPPED) + (1 << (_DROPPED - 1))
         return float(np.array(pattern, dtype=np.int32).view(np.float32))

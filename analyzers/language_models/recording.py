@@ -42,11 +42,6 @@ class Recording:
         """The units of each layer that has any."""
         return self._layers
 
-    def only_ffn(self, layer: int) -> bool:
-        """Whether an FFN as it is, that every token goes through, is all that is recorded of the layer."""
-        units = self._layers.get(layer, ())
-        return layer not in self._masks and len(units) == 1 and isinstance(units[0], FFN) and units[0].experts is None
-
     def take(self, layer: int) -> tuple[dict[nn.Module, Passed], dict[nn.Module, Routed]]:
         """What passed through a layer's modules and experts, which is forgotten here."""
         units = self._layers.get(layer, ())

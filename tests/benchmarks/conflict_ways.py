@@ -27,7 +27,6 @@ from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.load import open_model
 from analyzers.language_models.prompts import Encoded, collate, encode
-from analyzers.numerics import gradients, grams
 
 VOCABULARY, HIDDEN, WIDTH, LAYERS, HEADS = 8192, 384, 1024, 8, 6
 SAMPLES, TOKENS, ANSWER = 32, 128, 32
@@ -98,8 +97,6 @@ TEXTS = {"even": _even, "builtin": _builtin}
 
 def main(way: str, text: str) -> None:
     """Load, then so many rounds after one that is thrown away. ``bytes``: the most memory beyond what the loaded model took."""
-    gradients.warm()
-    grams.warm()  # libraries are not what is measured here
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY,

@@ -15,6 +15,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from analyzers import limits
 from analyzers.__main__ import main
@@ -29,7 +30,6 @@ from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.load import open_model
 from analyzers.language_models.memory import activation_bytes, gigabytes, weight_bytes
-from analyzers.language_models.plain_layer import PlainLayer
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
@@ -123,8 +123,7 @@ def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:
 
 @pytest.mark.parametrize(("asked", "total"), [({"checkpointing": True}, 8), ({"ffn": "topk"}, 16)])
 def test_progress_is_in_layers_whichever_way_it_runs(asked: dict[str, Any], total: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time, by autograd
-    monkeypatch.setattr("analyzers.language_models.capture._plain_layers", lambda *_: [None] * 4)
+    monkeypatch.setattr("analyzers.language_models.capture.PART_TOKENS", 1)  # a sample at a time
     *steps, _ = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS[:3], weights=False, **asked))
     layers = [step for step in steps if isinstance(step, Progress) and step.unit == "layers" and step.total]
     assert all(before.done <= after.done for before, after in pairwise(layers)) and {step.total for step in layers} == {total}
@@ -218,7 +217,7 @@ def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed)
 
 
 def assert_alike(found: Measurement, other: Measurement) -> None:
-    """The same but for the order of additions: in one a layer was run by hand, in the other by autograd."""
+    """The same but for the order of additions."""
     assert len(found.layers) == len(other.layers)
     for first, second in zip([found.model, *found.layers], [other.model, *other.layers], strict=True):
         assert first.pairs == second.pairs and first.mean_cosine == pytest.approx(second.mean_cosine, abs=1e-6)
@@ -300,7 +299,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", [False, True])
-def test_experts_that_no_token_comes_to_are_dead(weights: bool, tmp_path: Path) -> None:
+def test_experts_that_receive_no_tokens_are_dead(weights: bool, tmp_path: Path) -> None:
     folder = written(tmp_path / "model", files(without=(WEIGHTS,)))
     vocabulary = json.loads(files()["config.json"])["vocab_size"]
     model = build(ARCHITECTURES["qwen3_moe"], "sdpa", torch.float32, vocab_size=vocabulary, num_experts=64)
@@ -360,19 +359,19 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_closing_it_ends_the_forward_pass_at_the_next_layer(checkpointing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[PlainLayer] = []
-    forward, go_on = PlainLayer.forward, Event()
+    begun: list[LlamaDecoderLayer] = []
+    forward, resumed = LlamaDecoderLayer.forward, Event()
 
-    def slow(layer: PlainLayer, *given: Any) -> Any:
+    def slow(layer: LlamaDecoderLayer, *given: Any, **named: Any) -> Any:
         begun.append(layer)
-        go_on.wait(20)
-        return forward(layer, *given)
+        resumed.wait(20)
+        return forward(layer, *given, **named)
 
-    monkeypatch.setattr(PlainLayer, "forward", slow)
+    monkeypatch.setattr(LlamaDecoderLayer, "forward", slow)
     steps = analyze(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=checkpointing))
     while not (isinstance(step := next(steps), Progress) and "forward" in step.note):
         pass
-    Timer(0.2, go_on.set).start()
+    Timer(0.2, resumed.set).start()
     steps.close()  # type: ignore[attr-defined]
     assert len(begun) == 1 and not any(thread.name == "watched" for thread in enumerate_threads())
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analyzers.gradient_conflict.jackknife import difference_interval, share_interval
-from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds, _compiled_sums, _torch_sums
+from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
 from analyzers.gradient_conflict.rates import rates
 from analyzers.gradient_conflict.summaries import Rates
 
@@ -124,18 +124,18 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
 
 @pytest.mark.parametrize("floor", [0.0, 2.0])
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
-def test_compiled_and_torch_sums_agree(vectors: FloatArray, gamma: float, floor: float) -> None:
-    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors)).float()
-    pairs, thresholds = Pairs(grams, floor), Thresholds(gamma, 0.1)
-    every = Pairs(grams) if floor else pairs
-    (zeros, by_loop), (expected_zeros, by_torch) = _compiled_sums(pairs, every, thresholds, floor), _torch_sums(pairs, every, thresholds)
-    found, expected = np.stack(by_loop), np.stack(by_torch)
+def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float, floor: float) -> None:
+    grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
+    found, expected = (PairSums.of(Pairs(gram, floor), Thresholds(gamma, 0.1), floor) for gram in (grams.float(), grams))
     lower = np.tril_indices(SAMPLES, -1)
-    assert zeros == expected_zeros > 0
-    assert np.array_equal(found, found.swapaxes(1, 2))
-    assert np.array_equal(found[[1, 2, 3, 4, 7]][:, *lower], expected[[1, 2, 3, 4, 7]][:, *lower])
-    assert found[[0, 5, 6, 8]] == pytest.approx(expected[[0, 5, 6, 8]], rel=1e-5, abs=1e-4)
-    assert len({each.tobytes() for each in found[[1, 2, 3, 4]]}) == 4
+    assert found.units == expected.units and found.zeros == expected.zeros > 0
+    for name in ("valid", "below", "below_low", "below_high", "historic"):
+        assert np.array_equal(getattr(found, name)[lower], getattr(expected, name)[lower])
+    for name in ("gram", "cosine", "similarity", "similarity_of_all"):
+        ours = getattr(found, name)
+        assert np.array_equal(ours, ours.T)
+        assert ours == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-4)
+    assert len({getattr(found, name).tobytes() for name in ("valid", "below", "below_low", "below_high")}) == 4
 
 
 def test_two_samples_have_a_rate_and_no_interval(vectors: FloatArray) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 from analyzers import numerics
 from analyzers.numerics import Accumulator, PairCounter, PairTables, intersections, kernels, room_for_changed
 from analyzers.numerics.differences import difference_sums, largest_pattern
-from analyzers.numerics import gradients, grams
 
 widths = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1}
 codes = {dtype: np.arange(1 << 15, dtype=f"u{width}") for dtype, width in widths.items()}
@@ -32,14 +31,6 @@ for dtype in ("BF16", "F16", "F32"):
     reference = np.ones((2, 1 << 14), dtype=np.float32)
     difference_sums(codes[dtype].reshape(2, -1), reference, 1.0, {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}[dtype])
     largest_pattern(codes[dtype])
-one = np.ones((2, 3, 3), np.float32)
-panels = gradients.Panels([1, 1], 3)
-panels.fill(one[0, :2], 0.5, slice(0, 2))
-for weights in (None, gradients.WeightCounts()):
-    gradients.unit_grams(one[0, :2], panels, 2.0, weights)
-grams.sum_shares(one, 0.0)
-grams.sum_over_units(one, 0.0, 0.0, np.ones(5, np.float32))
-grams.add_batches(one, np.zeros((1, 1, 2), np.int64), 0.0, 0.0, np.zeros(3))
 numerics.warm()
 print("done", "scipy.linalg" in sys.modules)
 """

@@ -17,17 +17,17 @@ unit and every pair of samples in one forward and one backward pass, with no ful
 matrices of their own, which add up.</p>
 <p><b>Conflict rate</b>: of all pairs of distinct samples whose gradients of the unit are neither zero nor shorter than the floor (none by
 default), the share with cos(g<sub>s</sub>, g<sub>r</sub>) &lt; &#947;, over all units together; &#947; is 0 unless you say otherwise.
-<b>Size</b>: gradient magnitude similarity 2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
-same pairs: 1 for equal lengths (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
-<b>Historic rate</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
+<b>Gradient-norm similarity</b>: 2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
+same pairs: 1 for equal norms (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
+<b>Rate as published</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
 href="{SOURCE}">published run</a> counts: it never exceeds 1 &#8722; 1/S.</p>
 <p><b>Intervals</b> are 95 %, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
 would count a sample's pairs with itself.</p>
-<h2 id="undecided">What the arithmetic leaves open</h2>
-<p>Cosines near &#947; have a sign that rounding can turn. Beside a rate stands the range from the share below &#947; &#8722; &#964; to the
-share below &#947; + &#964;, with &#964; = {_TAUS}, as measured against float64. In bfloat16 most unrelated pairs lie within it, so that a
-rate then says little: the result says when it cannot be trusted. What decides is the format in which the model runs, not the one it is
-stored in.</p>
+<h2 id="undecided">Numerically undecided pairs</h2>
+<p>Rounding can move a cosine near &#947; to its other side. Next to a rate is the range from the share below &#947; &#8722; &#964; to the
+share below &#947; + &#964;, with &#964; = {_TAUS}, as measured against float64. In bfloat16 most unrelated pairs lie within it, and a
+rate then says little: the result says when it cannot be trusted. The format in which the model runs decides, not the one it is stored
+in.</p>
 """
 
 _WHOLE = """
@@ -38,10 +38,18 @@ and of either sign. <b>Batches</b>: samples are put into random batches that sha
 their mean gradients is A G A&#7488;, and the rate between batches follows as between samples. <b>Noise scale</b>: tr(covariance) / |mean
 gradient|&#178;, both unbiased (McCandlish et al., <a href="https://arxiv.org/abs/1812.06162">arXiv 1812.06162</a>, the simple noise
 scale): the batch size at which both are equal.</p>
-<p><b>Dominance</b>: the largest sample's part of &#8721;|g|&#178;; the effective number of samples (&#8721;|g|&#178;)&#178; /
+<p><b>Dominance</b>: the largest sample's share of &#8721;|g|&#178;; the effective number of samples (&#8721;|g|&#178;)&#178; /
 &#8721;|g|&#8308;; the diversity &#8721;|g<sub>s</sub>|&#178; / |&#8721;g<sub>s</sub>|&#178; (Yin et al., <a
 href="https://arxiv.org/abs/1706.05699">arXiv 1706.05699</a>); of each sample the cosine of its gradient with the mean of the others, the
-cosine of the mean with and without it, and the share of units in which its gradient is the longest.</p>
+cosine of the mean with and without it, and the share of units in which its gradient has the largest norm.</p>
+<h2 id="neurons">Neuron by neuron</h2>
+<p>Each neuron (or row of a projection) has the conflict rate, similarity and mean cosine of its own pairs; mean |activation| over all
+tokens but the last of each sample; the sample with the largest norm, its share of &#8721;|g|&#178; (top sample share); and the effective
+number of samples, as above. Ranked are neurons in which at least half of all pairs of samples count: by conflict rate, then by mean
+cosine. The report has up to {neurons} of the most and as many of the least conflicted, and the S &#215; S cosines of the first 8 of each,
+to four digits, as far as {cosines:,} numbers allow; <code>--csv</code> writes all neurons, beyond {rows:,} as Parquet too. With a top-k
+FFN, the differences compare the means over neurons of the top sample share and of the effective number of samples: a larger share and a
+smaller number mean that single samples dominate more.</p>
 <h2 id="activation">By activation, and weight by weight</h2>
 <p><b>Activation</b>: neurons of each layer are ranked by mean |activation| over the tokens of one random half of the samples (but the last
 token of each, which predicts nothing); conflict is that between the samples of the other half, so that the same noise is not in both.
@@ -88,4 +96,5 @@ times as many. The exact tokens are in the JSON, so that anyone can recompute th
 
 def methods() -> str:
     """The text in HTML."""
-    return _CONFLICT + _WHOLE + _TOPK
+    listed = {"neurons": limits.REPORT_NEURONS, "cosines": limits.NEURON_COSINES, "rows": limits.REPORT_TENSORS}
+    return _CONFLICT + _WHOLE.format(**listed) + _TOPK

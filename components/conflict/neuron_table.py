@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("Neuron", 190, False),
-    Column("FFN", 112, False),
-    Column("Among the", 116, False),
+    Column("Most or least", 112, False),
     Column("Conflict", 92, True),
     Column("Similarity", 98, True),
     Column("Mean cosine", 112, True),
@@ -22,6 +21,7 @@ _COLUMNS = (
     Column("Its share", 92, True),
     Column("Effective samples", 148, True),
     Column("Pairs", 84, True),
+    Column("FFN", 112, False),
 )
 
 
@@ -30,19 +30,19 @@ def _lines(report: "ConflictReport") -> Iterator[Line]:
         ffn = name if report.original is not None else "original"
         if found.neurons is None:
             continue
-        for among, rows in (("most conflicted", found.neurons.most), ("least conflicted", found.neurons.least)):
+        for among, rows in (("most", found.neurons.most), ("least", found.neurons.least)):
             for row in rows:
                 which, sample = unit_name(row), row.top_sample
                 values = (row.mean_cosine, row.mean_activation)
                 yield (
                     [
-                        *(which, ffn, among, row.conflict_rate, row.magnitude_similarity, *values),
-                        *(sample, row.top_share, row.effective_samples, row.pairs),
+                        *(which, among, row.conflict_rate, row.magnitude_similarity, *values),
+                        *(sample, row.top_share, row.effective_samples, row.pairs, ffn),
                     ],
                     [
-                        *(which, ffn, among, numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)),
+                        *(which, among, numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)),
                         *(*map(numbers.magnitude, values), numbers.NOTHING if sample is None else str(sample)),
-                        *(numbers.share(row.top_share), numbers.magnitude(row.effective_samples), numbers.count(row.pairs)),
+                        *(numbers.share(row.top_share), numbers.magnitude(row.effective_samples), numbers.count(row.pairs), ffn),
                     ],
                 )
 

@@ -13,7 +13,7 @@ from tests.browser.conftest import OpenPage
 from tests.browser.steps import drawn_in, field, fits, json_of, shared, shown, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
-TABS = ("Samples", "Batches", "Activation", "Weights", "Published", "Share")
+TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")
 
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -33,6 +33,13 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert box is not None
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"])
     expect(heat_map.locator(".hoverlayer")).to_contain_text(re.compile(r"\d+: .+\d+: .+cosine"))
+    one_neuron = drawn_in(page, "Neurons").first
+    expect(page.locator("#m-neurons-table").get_by_role("gridcell", name=re.compile(r"Layer \d, neuron \d+")).first).to_be_visible()
+    one_neuron.locator(".updatemenu-header").click()
+    second = one_neuron.locator(".updatemenu-dropdown-button").nth(1)
+    label = second.inner_text() or second.text_content() or ""
+    second.click()
+    expect(one_neuron.locator(".updatemenu-header")).to_contain_text(label)
     fits(page, TABS, dark=False)
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))

@@ -294,7 +294,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
             continue
         *steps, found = analyze(request, access)
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
-        assert "1 of 2 layers are left out: another kind of layer stands in attention's place." in found.notes
+        assert "1 of 2 layers are excluded: they have no attention." in found.notes
         assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 3  # type: ignore[union-attr]
 
 
@@ -324,14 +324,14 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     long = (*PAIRS[:3], TextPair(instruction="Count.", output="one two three " * 3000))
     found = analysed(pairs=long, max_length=40, weights=False)
     assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids) == 40
-    assert any("cut off after 40 tokens" in note for note in found.notes)
+    assert any("truncated to 40 tokens" in note for note in found.notes)
 
 
 def test_a_floor_is_one_of_single_samples_and_that_is_said(analysed: Analysed) -> None:
     plain, floored = analysed(), analysed(floor=1.5)
     assert floored.model.pairs < plain.model.pairs
     assert floored.batch_curve == plain.batch_curve != ()
-    note = "The floor is one of single samples: averages over batches count however short they are."
+    note = "The floor applies to single samples; averages over batches count whatever their norm."
     assert note in floored.notes and note not in plain.notes
 
 

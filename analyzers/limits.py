@@ -169,6 +169,10 @@ GRAM_CHUNK_BYTES = _limit(
     "Per-sample gradients at a time: of a few units on each thread, so that they stay in cache; on a GPU 8 times as much.",
 )
 REPORT_COSINES = _limit("REPORT_COSINES", 500_000, "numbers", "Beyond this a report has the cosines between samples for the model only.")
+REPORT_NEURONS = _limit("REPORT_NEURONS", 200, "rows", "Rows of the most, and as many of the least conflicted neurons, in a report.")
+NEURON_COSINES = _limit(
+    "NEURON_COSINES", 200_000, "numbers", "Cosines between samples of single neurons in a report: the most and least conflicted within it."
+)
 PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the whole model forward and backward.")
 PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision variants run all sequences as one batch.")
 PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")

@@ -25,8 +25,8 @@ def frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
 def write_csv(reports: Sequence[Report], folder: Path) -> None:
     """Write every table of ``reports`` into ``folder``, one CSV each, with what each is about in the first columns.
 
-    Tables that are empty for all are left out. ``tensors`` has every tensor, also where the report aggregates them;
-    beyond `limits.REPORT_TENSORS` rows it is written as Parquet too, which spreadsheets of that size are better read from.
+    Tables that are empty for all are left out. ``tensors`` and ``neurons`` have every row, also where the report has not;
+    beyond `limits.REPORT_TENSORS` rows they are written as Parquet too, which reads faster at that size.
     """
     import pandas
 
@@ -42,8 +42,8 @@ def write_csv(reports: Sequence[Report], folder: Path) -> None:
     for name, parts in gathered.items():
         whole = pandas.concat(parts, ignore_index=True)
         safe_text(whole).to_csv(folder / f"{name}.csv", index=False)
-        if name == "tensors" and len(whole) > limits.REPORT_TENSORS:
-            whole.to_parquet(folder / "tensors.parquet", index=False)
+        if name in ("tensors", "neurons") and len(whole) > limits.REPORT_TENSORS:
+            whole.to_parquet(folder / f"{name}.parquet", index=False)
 
 
 def safe_text(table: "pandas.DataFrame") -> "pandas.DataFrame":

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +24,7 @@ from analyzers.gradient_conflict.topk import TopKMask, converted, described, mas
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import PartedRun, Run, run
-from analyzers.language_models.data import Instructions, digest, instruction_pairs
+from analyzers.language_models.data import Instructions, chosen_pairs, digest, instruction_pairs
 from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
@@ -32,16 +32,17 @@ from analyzers.language_models.grouping import tokens
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.templates import Template, resolved
 from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8
 
-_OPTIONS = {"samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}
+_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}
 
 
 def analyze(request: ConflictRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ConflictReport]:
@@ -71,7 +72,11 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
         del model
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, text, original, topk, timing)
+        report = work.report(opened, text, original, topk, timing)
+        if access.local:  # for --csv; a server has no use for the rows of all units
+            sides = {request.ffn: topk or original} | ({"original": original} if topk is not None else {})
+            report.keep_neurons({ffn: side.collected.neurons for ffn, side in sides.items()})
+        yield report
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class _Work:
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
+    template: Template
     batch: Batch
     settings: Settings
     layers: int
@@ -102,7 +108,8 @@ class _Work:
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
         """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
         raises."""
-        encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length))
+        template = resolved(request.template, opened.tokenizer)
+        encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length), template)
         if len(encoded) < 2:
             raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
         ffns = ffn_layers(opened.outline)
@@ -123,7 +130,7 @@ class _Work:
         batch = collate(encoded, opened.device)
         mask = mask_of(request, Places(batch).real(batch.token_ids.device))
         checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
-        return cls(request, encoded, batch, settings, layers, measured, experts, chosen, mask, checkpointing)
+        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing)
 
     def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
         """One forward and one backward pass. done: layers before it, counted in both directions."""
@@ -173,6 +180,8 @@ class _Work:
             truncated=sum(each.truncated for each in self.encoded),
             tokens=sum(len(each.token_ids) for each in self.encoded),
             answer_tokens=sum(len(each.token_ids) - each.answer_start for each in self.encoded),
+            rows=text.total,
+            template=self.template,
         )
         of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
         revision = parse_reference(request.model, local=True).revision
@@ -188,13 +197,13 @@ class _Work:
             dtype=opened.dtype,
             attention=opened.attention,
             tau=self.settings.thresholds.tau,
-            samples=tuple(self._sample(each, loss) for each, loss in zip(self.encoded, asked.losses, strict=True)),
+            samples=tuple(self._sample(*each) for each in zip(text.rows, self.encoded, asked.losses, strict=True)),
             **dict(found),
             original=measurement(original.collected, self.settings) if topk is not None else None,
             differences=of_topk,
             work=_work([each.collected for each in (original, topk) if each is not None]),
             statement=statement(request, found, units, of_topk),
-            notes=tuple(notes(request, found, data, opened, self.layers, self.checkpointing)),
+            notes=tuple(filter(None, (text.note, *notes(request, found, data, opened, self.layers, self.checkpointing)))),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -213,8 +222,9 @@ class _Work:
         )
 
     @staticmethod
-    def _sample(encoded: Encoded, loss: float) -> Sample:
+    def _sample(row: int, encoded: Encoded, loss: float) -> Sample:
         return Sample(
+            row=row,
             text=encoded.text,
             token_ids=encoded.token_ids,
             answer_start=encoded.answer_start,
@@ -225,10 +235,11 @@ class _Work:
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
         """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
-        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
-        resolved |= self.request.model_dump(include=options, exclude_defaults=True)
-        resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
-        return resolved | ({"device": opened.device} if opened.device != "cpu" else {})
+        named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
+        named |= self.request.model_dump(include=options, exclude_defaults=True)
+        named |= {"template": self.template} if self.template != resolved("auto", opened.tokenizer) else {}
+        named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
+        return named | ({"device": opened.device} if opened.device != "cpu" else {})
 
 
 def _needs_checkpointing(opened: OpenModel, batch: Batch, asked: bool, beside: int) -> bool:
@@ -263,9 +274,10 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
 
 def _text(request: ConflictRequest, access: Access) -> Instructions:
     if not request.pairs:
-        return instruction_pairs(request.data, access, request.samples)
-    pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs[: request.samples])
-    return Instructions(pairs, "pairs", digest(pairs))
+        return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
+    pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
+    found = chosen_pairs(pairs, "pairs", None, request.samples, request.choice, request.seed)
+    return replace(found, commit=digest(found.pairs))
 
 
 def _work(collected: Sequence[Collector]) -> Work:

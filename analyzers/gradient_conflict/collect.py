@@ -17,6 +17,7 @@ from analyzers.gradient_conflict.cost import Cost, Route
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
+from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
@@ -52,6 +53,16 @@ class UnitSums:
     top_share: float
     effective: float
     leading: FloatArray
+
+    @property
+    def mean_top_share(self) -> float | None:
+        """Over live units."""
+        return self.top_share / self.live if self.live else None
+
+    @property
+    def mean_effective(self) -> float | None:
+        """Over live units, the effective number of samples."""
+        return self.effective / self.live if self.live else None
 
     @classmethod
     def none(cls, samples: int) -> "UnitSums":
@@ -100,6 +111,7 @@ class Collector:
         self.routes: dict[Route, int] = {"direct": 0, "tokens": 0}
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
+        self.neurons = NeuronTable(samples, settings.thresholds.gamma)
         self._held: list[LayerCapture] = []
         self._samples = samples
         self._settings = settings
@@ -126,6 +138,8 @@ class Collector:
             self.deciles = self.deciles or Deciles(self._settings.order, self._settings.thresholds.gamma)
             self.deciles.begin(capture.activity, capture.tokens)
         for group in groups(capture, self._samples):
+            block = group.blocks[0].name if capture.activity is None else None
+            self.neurons.begin(capture.layer, capture.expert, block, capture.activity, capture.tokens)
             self._add_group(group, self.layers[-1], floors)
 
     def _plan(self, group: Group) -> Plan:
@@ -153,6 +167,7 @@ class Collector:
         layer.add(ALL, PairSums.of(together, thresholds, floor, exponent))
         layer.units.add(Pairs(together.gram) if floors else together)
         self.batches.add(together.gram)
+        self.neurons.add(units, together)
         if self.deciles is not None:
             self.deciles.add(units, together)
 

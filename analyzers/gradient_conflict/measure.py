@@ -9,7 +9,7 @@ import numpy as np
 from analyzers import limits
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums, together
 from analyzers.gradient_conflict.jackknife import FloatArray, difference_interval, pair_share
-from analyzers.gradient_conflict.pairs import PairSums, Thresholds
+from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import rates
 from analyzers.gradient_conflict.report import Difference
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
@@ -32,6 +32,7 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
         deciles=collected.deciles.rows() if collected.deciles is not None else (),
         weights=_weights(layers, model.weights, len(gram)) if settings.weights else None,
         cosines=_cosines(gram, layers),
+        neurons=collected.neurons.summary(),
     )
 
 
@@ -50,10 +51,11 @@ def differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tupl
     """First less second, of the same samples: the model (layer null), then each layer, the last first."""
     sides: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(first), model_sums(second))]
     sides += [(one.layer, one, other) for one, other in zip(first, second, strict=True)]
-    return tuple(_difference(layer, one.sums[ALL], other.sums[ALL]) for layer, one, other in sides)
+    return tuple(_difference(layer, one, other) for layer, one, other in sides)
 
 
-def _difference(layer: int | None, first: PairSums, second: PairSums) -> Difference:
+def _difference(layer: int | None, one: LayerSums, other: LayerSums) -> Difference:
+    first, second = one.sums[ALL], other.sums[ALL]
     conflict = [pair_share(each.below, each.valid) for each in (first, second)]
     similarity = [pair_share(each.similarity, each.valid) for each in (first, second)]
     return Difference(
@@ -61,6 +63,8 @@ def _difference(layer: int | None, first: PairSums, second: PairSums) -> Differe
         conflict_rate=_less(conflict),
         interval=difference_interval((first.below, first.valid), (second.below, second.valid)),
         magnitude_similarity=_less(similarity),
+        neuron_top_share=_less([each.units.mean_top_share for each in (one, other)]),
+        neuron_effective_samples=_less([each.units.mean_effective for each in (one, other)]),
     )
 
 
@@ -72,7 +76,15 @@ def _less(values: Sequence[float | None]) -> float | None:
 def _row(sums: LayerSums, thresholds: Thresholds) -> ModelRow:
     blocks: dict[str, Any] = {name: rates(each) for name, each in sums.sums.items() if name != ALL}
     every = sums.sums[ALL]
-    return ModelRow(**dict(rates(every)), **blocks, neurons=sums.neurons, dead=sums.units.dead, whole=whole(every.gram, thresholds))
+    return ModelRow(
+        **dict(rates(every)),
+        **blocks,
+        neurons=sums.neurons,
+        dead=sums.units.dead,
+        neuron_top_share=sums.units.mean_top_share,
+        neuron_effective_samples=sums.units.mean_effective,
+        whole=whole(every.gram, thresholds),
+    )
 
 
 def _dominance(gram: FloatArray, units: UnitSums) -> Dominance:
@@ -83,8 +95,8 @@ def _dominance(gram: FloatArray, units: UnitSums) -> Dominance:
         top_share=of_whole.top_share,
         effective_samples=of_whole.effective_samples,
         diversity=of_whole.diversity,
-        neuron_top_share=units.top_share / units.live if units.live else None,
-        neuron_effective_samples=units.effective / units.live if units.live else None,
+        neuron_top_share=units.mean_top_share,
+        neuron_effective_samples=units.mean_effective,
         samples=dominance(gram, leading),
     )
 

@@ -7,14 +7,20 @@ A *pair* is two distinct samples whose gradients are neither zero nor shorter th
 number is null (nothing to take it of). Samples and layers are counted from 0.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
+
+from pydantic import PrivateAttr
 
 from analyzers.base import CheckpointFacts, Data, Interval, Progress, Report
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
+from analyzers.language_models.templates import Template
 
 if TYPE_CHECKING:
     import pandas
+
+    from analyzers.gradient_conflict.neurons import NeuronTable
 
 
 class LayerRate(Data):
@@ -32,7 +38,8 @@ class MeasuredProgress(Progress):
 
 class Sample(Data):
     """One sample as it was run: anyone can recompute the report from the tokens. answer_start: index of the answer's first token;
-    truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for.
+    truncated: it was longer; loss: mean over its answer tokens, or their sum if that was asked for, of the FFN asked for. row: which row
+    of the data it is, counted from 0 through all files (null in reports of version 1).
     """
 
     text: str
@@ -40,12 +47,14 @@ class Sample(Data):
     answer_start: int
     truncated: bool
     loss: float
+    row: int | None = None
 
 
 class DataFacts(Data):
     """Where the samples come from. commit: of a Hub dataset, the hash of a file or of given pairs; null for the built-in text.
 
-    tokens, answer_tokens: of all samples together.
+    tokens, answer_tokens: of all samples together. rows: how many the samples were chosen from; null where the first were taken and the
+    others not counted. template: the one used, never "auto" (null in reports of version 1).
     """
 
     source: str
@@ -54,6 +63,8 @@ class DataFacts(Data):
     truncated: int
     tokens: int
     answer_tokens: int
+    rows: int | None = None
+    template: Template | None = None
 
 
 class TopK(Data):
@@ -82,12 +93,17 @@ class Units(Data):
 
 
 class Difference(Data):
-    """Top-k less original, in one layer or (null) the model, with the paired 95 % jackknife interval of the rate's."""
+    """Top-k minus original, in one layer or (null) the model, with the paired 95 % jackknife interval of the rate's difference.
+
+    neuron_top_share, neuron_effective_samples: as in `ModelRow`, the change of dominance (null in reports of version 1).
+    """
 
     layer: int | None
     conflict_rate: float | None
     interval: Interval | None
     magnitude_similarity: float | None
+    neuron_top_share: float | None = None
+    neuron_effective_samples: float | None = None
 
 
 class Work(Data):
@@ -124,14 +140,26 @@ class ConflictReport(Measurement, Report):
     statement: str
     notes: tuple[str, ...]
 
+    _neurons: "Mapping[str, NeuronTable]" = PrivateAttr(default_factory=dict)
+
+    def keep_neurons(self, neurons: "Mapping[str, NeuronTable]") -> None:
+        """Keep the row of every unit, by kind of FFN, for `full_tables`. Not part of the JSON."""
+        self._neurons = neurons
+
     def subject(self) -> dict[str, str]:
         """The model."""
         return {"model": self.checkpoint.ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``differences``,
-        and ``published`` beside a run of the published setting's model. A column ``ffn`` tells original and top-k apart.
+        """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,
+        ``differences``, and ``published`` for a run of the published setting. The column ``ffn`` tells original and top-k apart.
         """
         from analyzers.gradient_conflict.tables import tables
 
         return tables(self)
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """`tables`, with a row for every unit in ``neurons`` where this object is the one that the command line's analysis made."""
+        from analyzers.gradient_conflict.tables import neurons
+
+        return self.tables() | ({"neurons": neurons({ffn: table.frame() for ffn, table in self._neurons.items()})} if self._neurons else {})

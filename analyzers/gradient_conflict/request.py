@@ -8,16 +8,18 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import Data, Request
+from analyzers.language_models.row_choice import Choice
+from analyzers.language_models.templates import Template
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 FFN_BLOCKS = ("gate", "up", "down")
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
-"""Fields of the request that say something for a top-k FFN alone."""
+"""Fields of the request that concern a top-k FFN alone."""
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
 
 
 class TextPair(Data):
-    """One instruction with its answer. ``input`` is what the instruction is about, and may be empty."""
+    """One instruction with its answer. input: the text that the instruction is about, may be empty."""
 
     instruction: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
     input: str = Field(default="", max_length=limits.PAIR_CHARACTERS)
@@ -28,23 +30,26 @@ class ConflictRequest(Request):
     """Which model, on what text, and which gradients.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of jsonl; pairs: given here instead.
-    samples: how many, the first ones. max_length: tokens after which a sample is cut off.
+    data: "builtin", the id of a Hub dataset, or where local paths are allowed a .jsonl, .json or .parquet file; pairs: given here instead.
+    samples: how many. choice: which, a "random" choice among all rows of the data by ``seed`` or the "first" (`row_choice`).
+    template: how instruction and answer are laid out (`templates`). max_length: tokens after which a sample is truncated.
     loss: of a sample, the "mean" or the "sum" over its answer tokens.
-    gamma: a pair conflicts where its cosine is smaller. floor: smallest norm that counts, in medians of the norms of all the layer's units
-    that are not 0.
-    unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures the original and the FFN in which each token keeps only
-    its first neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, as few as hold that share of the sum
-    of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
-    weights: also look at each weight. checkpointing: recompute activations in the backward pass: less memory, more time; done
-    unasked where there is too little memory to keep them.
-    seed: of halves and batches of samples.
+    gamma: a pair conflicts where its cosine is smaller. floor: smallest norm that counts, in medians of the nonzero norms of all units
+    of the layer.
+    unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures both the original and the FFN in which each token keeps
+    only its largest neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, the smallest set that covers
+    that share of the sum of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
+    weights: also measure each weight. checkpointing: recompute activations in the backward pass: less memory, more time; also done
+    where there is too little memory to keep them.
+    seed: of the choice of samples, and of halves and batches of samples.
     """
 
     model: str
     data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
     pairs: tuple[TextPair, ...] = ()
     samples: int = Field(default=50, strict=True)
+    choice: Choice = "random"
+    template: Template = "auto"
     max_length: int = Field(default=512, strict=True)
     loss: Literal["mean", "sum"] = "mean"
     gamma: float = Field(default=0.0, ge=-1, le=1)

@@ -57,11 +57,14 @@ class Whole(Data):
 class ModelRow(Rates):
     """All units of all layers, and each block of their gradients alone. ``neurons``: how many units. whole: all of it as one gradient.
 
-    dead: units whose gradient is zero in every sample.
+    dead: units whose gradient is zero in every sample. neuron_top_share, neuron_effective_samples: means over the other units of the
+    largest sample's share of sum |g|^2, and of the effective number of samples (null in reports of version 1).
     """
 
     neurons: int
     dead: int
+    neuron_top_share: float | None = None
+    neuron_effective_samples: float | None = None
     gate: Rates | None = None
     up: Rates | None = None
     down: Rates | None = None
@@ -191,9 +194,53 @@ class Cosines(Data):
     layers: tuple[LayerCosines, ...]
 
 
+class NeuronRow(Data):
+    """One unit, as in `Rates` and `Dominance`. expert: null without experts; block: of an attention projection, null for FFN neurons;
+    neuron: its row there, counted from 0. mean_activation: mean |activation| over all tokens but the last of each sample; null for
+    attention. top_sample: the sample with the largest norm, ``top_share`` its share of sum |g|^2; null for a unit without gradients.
+    """
+
+    layer: int
+    expert: int | None
+    block: str | None
+    neuron: int
+    mean_activation: float | None
+    pairs: int
+    conflict_rate: float | None
+    magnitude_similarity: float | None
+    mean_cosine: float | None
+    top_share: float | None
+    top_sample: int | None
+    effective_samples: float | None
+
+
+class NeuronCosines(Data):
+    """(S, S) cosines between the samples' gradients of one unit, to four digits; null where a gradient is zero or below the floor."""
+
+    layer: int
+    expert: int | None
+    block: str | None
+    neuron: int
+    values: tuple[tuple[float | None, ...], ...]
+
+
+class Neurons(Data):
+    """Unit by unit. total: how many units; ranked: those in which at least half of all pairs of samples count.
+
+    most, least: of the ranked units, those with the highest and the lowest conflict rate, then by mean cosine; at most
+    `limits.REPORT_NEURONS` each, none in both. cosines: of the first of them.
+    """
+
+    total: int
+    ranked: int
+    most: tuple[NeuronRow, ...]
+    least: tuple[NeuronRow, ...]
+    cosines: tuple[NeuronCosines, ...]
+
+
 class Measurement(Data):
     """The answers for one kind of FFN. layers: from the last to the first. deciles: empty for attention, and with fewer than 4 samples;
-    weights: null where they were not asked for.
+    weights: null where they were not asked for; neurons: null in reports of version 1.
     """
 
     layers: tuple[LayerRow, ...]
@@ -203,3 +250,4 @@ class Measurement(Data):
     deciles: tuple[DecileRow, ...]
     weights: Weights | None
     cosines: Cosines
+    neurons: Neurons | None = None

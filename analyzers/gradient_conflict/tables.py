@@ -1,12 +1,22 @@
 """The report as pandas tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
-from analyzers.gradient_conflict.summaries import BatchRow, DecileRow, LayerWeights, Measurement, ModelRow, Rates, SampleDominance, Whole
+from analyzers.gradient_conflict.summaries import (
+    BatchRow,
+    DecileRow,
+    LayerWeights,
+    Measurement,
+    ModelRow,
+    NeuronRow,
+    Rates,
+    SampleDominance,
+    Whole,
+)
 from analyzers.tables import frame
 
 if TYPE_CHECKING:
@@ -16,12 +26,13 @@ _RATES = (
     "pairs", "conflict_rate", "low", "high", "undecided_low", "undecided_high", "conflict_rate_historic", "magnitude_similarity",
     "magnitude_similarity_historic", "mean_cosine",
 )  # fmt: skip
+_UNITS = ("neurons", "dead", "neuron_top_share", "neuron_effective_samples")
 _BLOCKS = (*FFN_BLOCKS, *ATTENTION_BLOCKS)
 
 
 def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``differences``,
-    ``published``.
+    """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,
+    ``differences``, ``published``.
     """
     import pandas
 
@@ -36,16 +47,34 @@ def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
     sample = tuple(SampleDominance.model_fields)
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "layers": rows(_layers(report), ("ffn", "layer", "neurons", "dead", *_RATES, *whole)),
+        "layers": rows(_layers(report), ("ffn", "layer", *_UNITS, *_RATES, *whole)),
         "blocks": rows(_blocks(report), ("ffn", "layer", "block", *_RATES)),
-        "samples": rows(_samples(report), ("ffn", *sample, "loss", "tokens", "answer_start", "truncated", "text")),
+        "samples": rows(_samples(report), ("ffn", *sample, "row", "loss", "tokens", "answer_start", "truncated", "text")),
         "batches": rows(each("batch_curve"), ("ffn", *BatchRow.model_fields)),
         "deciles": rows(_deciles(report), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")),
         "weights": rows(_weights(report), ("ffn", *LayerWeights.model_fields)),
         "cosines": rows(_cosines(report), ("ffn", "layer", "sample", "other", "cosine")),
-        "differences": rows(_differences(report), ("layer", "conflict_rate", "low", "high", "magnitude_similarity")),
-        "published": frame(published() if comparable(report.checkpoint.ref) and report.request.unit == "ffn" else (), PublishedRow),
+        "neurons": neurons({ffn: frame(_ranked(found), NeuronRow) for ffn, found in _sides(report)}),
+        "differences": rows(
+            _differences(report),
+            ("layer", "conflict_rate", "low", "high", "magnitude_similarity", "neuron_top_share", "neuron_effective_samples"),
+        ),
+        "published": frame(published() if comparable(report) else (), PublishedRow),
     }
+
+
+def neurons(tables: "Mapping[str, pandas.DataFrame]") -> "pandas.DataFrame":
+    """Rows of units by kind of FFN as one table, without columns that are empty: expert without experts, block for FFN neurons."""
+    import pandas
+
+    table = pandas.concat([each.assign(ffn=ffn) for ffn, each in tables.items()], ignore_index=True)
+    columns = [name for name in NeuronRow.model_fields if name not in ("expert", "block") or table[name].notna().any()]
+    return table[["ffn", *columns]]
+
+
+def _ranked(found: Measurement) -> Sequence[NeuronRow]:
+    """Those listed, from the most to the least conflicted."""
+    return [] if found.neurons is None else [*found.neurons.most, *reversed(found.neurons.least)]
 
 
 def summary_row(report: ConflictReport) -> dict[str, Any]:
@@ -90,7 +119,7 @@ def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
         models: list[tuple[int | None, ModelRow]] = [(None, found.model), *((row.layer, row) for row in found.layers)]
         for layer, row in models:
             whole = {f"whole_{name}": value for name, value in row.whole.model_dump(exclude={"pairs", "interval", "undecided"}).items()}
-            yield {"ffn": ffn, "layer": layer, "neurons": row.neurons, "dead": row.dead, **_rates(row), **whole}
+            yield {"ffn": ffn, "layer": layer, **row.model_dump(include=set(_UNITS)), **_rates(row), **whole}
 
 
 def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
@@ -112,7 +141,7 @@ def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
     for ffn, found in _sides(report):
         for row in found.dominance.samples:
             sample = report.samples[row.sample]
-            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start}
+            line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start, "row": sample.row}
             loss = sample.loss if ffn == report.ffn.variant else None
             yield line | {"loss": loss, "truncated": sample.truncated, "text": sample.text}
 

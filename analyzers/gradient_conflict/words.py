@@ -1,4 +1,4 @@
-"""The report's sentences: what was found, and what to bear in mind."""
+"""The report's sentences: the answer, and notes on its limits."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.load import OpenModel
 from analyzers.terminal import plural
 
-# A rate of which the arithmetic leaves more than this open is not to be trusted.
+# A rate is not to be trusted if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
 
 
 def statement(request: ConflictRequest, found: Measurement, units: Units, differences: Sequence[Difference]) -> str:
-    """The answer in two or three sentences."""
+    """The answer in two to four sentences."""
     model = found.model
     if model.conflict_rate is None:
         floor = f" above the floor, {request.floor:g} times the median" if request.floor else ""
@@ -32,52 +32,81 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     dominance = found.dominance
     if dominance.effective_samples is not None and dominance.top_share is not None:
         said += (
-            f". Of the whole gradient's size, sample {dominance.top_sample} has {_percent(dominance.top_share)}: the "
-            f"{len(dominance.samples)} samples weigh as much as {dominance.effective_samples:.3g} equal ones"
+            f". Sample {dominance.top_sample} has {_percent(dominance.top_share)} of the squared norm of the whole gradients; the "
+            f"effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
         said += f". The top-k FFN in {_layers(units.topk.layers)} changes the rate by {100 * change:+.2g} percentage points"
         said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
+        said += _dominance_change(found, units.topk.layers, differences)
     return said + "."
+
+
+def _dominance_change(found: Measurement, layers: Sequence[int], differences: Sequence[Difference]) -> str:
+    """Whether one sample dominates a neuron of the converted layers more or less than before: means over their neurons."""
+    changes = {row.layer: row for row in differences}
+    rows = [(row, changes[row.layer]) for row in found.layers if row.layer in layers and row.layer in changes]
+    shares = _before_and_after([(row.neuron_top_share, change.neuron_top_share, row.neurons) for row, change in rows])
+    sizes = _before_and_after([(row.neuron_effective_samples, change.neuron_effective_samples, row.neurons) for row, change in rows])
+    if shares is None or sizes is None:
+        return ""
+    more, less = shares[1] > shares[0] and sizes[1] < sizes[0], shares[1] < shares[0] and sizes[1] > sizes[0]
+    how = "In a neuron there one sample dominates more" if more else "In a neuron there one sample dominates less"
+    if not (more or less):
+        how = "In a neuron there dominance does not clearly change"
+    return (
+        f". {how}: the largest sample's share of the squared norm goes from {_percent(shares[0])} to {_percent(shares[1])} on average, "
+        f"the effective sample size from {sizes[0]:.3g} to {sizes[1]:.3g}"
+    )
+
+
+def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) -> tuple[float, float] | None:
+    """Of (value, its change, number of neurons) in each layer: the mean over the neurons before and after the change."""
+    known = [(value, change, neurons) for value, change, neurons in rows if value is not None and change is not None]
+    total = sum(neurons for *_, neurons in known)
+    if not total:
+        return None
+    after = sum(value * neurons for value, _, neurons in known) / total
+    return after - sum(change * neurons for _, change, neurons in known) / total, after
 
 
 def notes(
     request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel, layers: int, checkpointing: bool
 ) -> Iterator[str]:
-    """What limits the answer. layers: of the model. checkpointing: whether it ran with it, asked for or not."""
+    """What limits the answer. layers: of the model. checkpointing: whether activations were recomputed, requested or not."""
     undecided = found.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
-            f"The rate cannot be trusted to more than {_range(undecided.low, undecided.high)}: {_percent(undecided.share)} of the cosines "
-            f"are as near to {request.gamma:g} as the arithmetic in {opened.dtype} may be off. Run it with --dtype float32."
+            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {_percent(undecided.share)} of the cosines are closer "
+            f"to {request.gamma:g} than the rounding error of {opened.dtype}. Run it with --dtype float32."
         )
     if opened.dtype == "float16":
-        yield "In float16 gradients below 6e-8 become zero: float32 or bfloat16 keep them."
+        yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
     if data.samples < request.samples:
         yield f"{data.source} has {plural(data.samples, 'sample')}, fewer than the {request.samples} asked for."
     if data.truncated:
         most = min(request.max_length, opened.context or request.max_length)
         were = "was" if data.truncated == 1 else "were"
-        yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} cut off after {plural(most, 'token')}."
+        yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
     if checkpointing and not request.checkpointing:
-        yield "Activations were recomputed in the backward pass: to keep them takes more memory than was free where this ran."
+        yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
     if request.floor and found.batch_curve:
-        yield "The floor is one of single samples: averages over batches count however short they are."
+        yield "The floor applies to single samples; averages over batches count whatever their norm."
     if len(found.layers) < layers:
-        yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are left out: another kind of layer stands in attention's place."
+        yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."
     if found.model.dead:
         have = "has" if found.model.dead == 1 else "have"
         yield f"{found.model.dead:,} of {plural(found.model.neurons, 'unit')} {have} no gradient in any sample."
     if found.model.interval is None:
-        yield "There are too few samples for intervals: 4 with gradients in common at least."
+        yield "There are too few samples for intervals, which need at least 4 with gradients in the same units."
     if not found.cosines.layers:
-        yield f"The cosines between samples are given for the model only: beyond {limits.REPORT_COSINES:,} numbers layers are left out."
+        yield f"Cosines between samples are given for the model only: all layers would take more than {limits.REPORT_COSINES:,} numbers."
     yield from opened.notes()
     if opened.facts.quantization is not None:
-        yield "The stored weights are quantized; they were run as they are after decoding."
+        yield "The stored weights are quantized; they were run as decoded."
 
 
 def _percent(share: float | None) -> str:

@@ -1,14 +1,14 @@
 """Instruction data: the built-in text, a file on the command line, or a dataset on the Hub at one commit.
 
-A row has ``instruction``, perhaps ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``, of which the first question
-and its answer are taken, what a system says standing before the question.
+A row has ``instruction``, optionally ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``, of which the first
+question and its answer are taken, with the system message before the question.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -16,43 +16,66 @@ from analyzers import limits
 from analyzers.checkpoints import Access, LocalRepository, Repository, parse_reference, quoted
 from analyzers.errors import CheckpointError, HubError, InvalidData, InvalidReference, LimitExceeded
 from analyzers.language_models.builtin_text import Pair, builtin_pairs
+from analyzers.language_models.row_choice import Choice, chosen_rows, read_chosen
 from analyzers.language_models.rows import ENDINGS, read_rows
 
 _COLUMNS = ("instruction", "input", "output", "prompt", "completion", "messages")
-_NEEDED = "needed are instruction and output (and perhaps input), prompt and completion, or messages"
+_NEEDED = "needed are instruction and output (and optionally input), prompt and completion, or messages"
 _MANY_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Pairs and where they are from. source: "builtin", the name of a file or a dataset's id; commit: a dataset's, else `digest`."""
+    """Pairs and where they are from. source: "builtin", the name of a file or a dataset's id; commit: a dataset's, else `digest`.
+
+    rows: of each pair the number of its row in the data, counted from 0 through all files read. total: rows that were chosen from, null
+    where the first were taken and the others not counted. note: what limited the choice, "" for nothing.
+    """
 
     pairs: tuple[Pair, ...]
     source: str
     commit: str | None
+    rows: tuple[int, ...] = ()
+    total: int | None = None
+    note: str = ""
 
 
-def instruction_pairs(source: str, access: Access, limit: int, choices: str = "builtin, a FILE.jsonl (command line)") -> Instructions:
-    """The first ``limit`` pairs of ``source``: "builtin"; a file (.jsonl, .json, .parquet) where local files may be read; or org/dataset,
-    perhaps @revision, on the Hub, of which the files of the training split are read, as far as needed. choices: what the error for what is
-    none of these names beside a dataset.
+def instruction_pairs(
+    source: str,
+    access: Access,
+    limit: int,
+    choices: str = "builtin, a FILE.jsonl (command line)",
+    *,
+    choice: Choice = "first",
+    seed: int = 0,
+) -> Instructions:
+    """``limit`` pairs of ``source``: "builtin"; a file (.jsonl, .json, .parquet) where local files may be read; or org/dataset or
+    org/dataset@revision on the Hub, of which the files of the training split are read, as far as needed.
 
-    Raises InvalidData for what is none of these, for no rows, and, naming its line, for a row that is no pair; LimitExceeded; the
+    choice: the first pairs, or a random choice by ``seed`` (`row_choice`), in the order of the rows. choices: what the error for an invalid
+    ``source`` offers besides a dataset.
+    Raises InvalidData for an invalid source, for no rows, and, naming its line, for a row that is no pair; LimitExceeded; the
     HubError family, CheckpointNotFound, AccessDenied.
     """
     if source == "builtin":
-        return Instructions(tuple(builtin_pairs()[:limit]), source, None)
+        return chosen_pairs(tuple(builtin_pairs()), source, None, limit, choice, seed)
     if source.endswith(ENDINGS):
         if not access.local:
             raise InvalidData(f"{quoted(source)} is a file, which works on the command line only: paste its pairs, or name a dataset.")
-        repository: Repository = LocalRepository(source)
-        pairs = _pairs(repository, limit)
-        return Instructions(pairs, source.rpartition("/")[2], digest(pairs))
+        local: Repository = LocalRepository(source)
+        found = _read(local, limit, choice, seed)
+        return replace(found, source=source.rpartition("/")[2], commit=digest(found.pairs))
     repository = _dataset(source, access, choices)
     try:
-        return Instructions(_pairs(repository, limit), repository.ref, repository.commit)
+        return _read(repository, limit, choice, seed)
     finally:
         repository.close()
+
+
+def chosen_pairs(pairs: tuple[Pair, ...], source: str, commit: str | None, limit: int, choice: Choice, seed: int) -> Instructions:
+    """``limit`` of ``pairs``, all of which are at hand."""
+    rows = chosen_rows(len(pairs), limit, choice, seed)
+    return Instructions(tuple(pairs[row] for row in rows), source, commit, tuple(rows), len(pairs))
 
 
 def digest(pairs: Iterable[Pair]) -> str:
@@ -63,25 +86,32 @@ def digest(pairs: Iterable[Pair]) -> str:
 
 def _dataset(source: str, access: Access, choices: str) -> Repository:
     try:
-        reference = parse_reference(source, local=False)
+        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # as reports name them
     except InvalidReference:
         reference = None
-    here = ""
+    local = ""
     if access.local and os.path.exists(source):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
-        here = f" What lies at {quoted(source, 200)} on this machine is no file of pairs, which ends in {', '.join(ENDINGS)}."
+        local = f" {quoted(source, 200)} exists on this machine and is not a file of pairs, which ends in {', '.join(ENDINGS)}."
     if reference is None or reference.kind != "hub":
-        raise InvalidData(f"{quoted(source)} is no data: give {choices} or the id of a dataset, org/name.{here}")
+        raise InvalidData(f"{quoted(source)} is not a data source: give {choices} or the id of a dataset, org/name.{local}")
     from analyzers.checkpoints.hub import open_hub
 
     try:
         return open_hub(reference.name, reference.revision, access, kind="datasets")
     except (CheckpointError, HubError) as error:
-        raise type(error)(f"{error}{here}") from None
+        raise type(error)(f"{error}{local}") from None
 
 
-def _pairs(repository: Repository, limit: int) -> tuple[Pair, ...]:
-    found = tuple(islice(_every_pair(repository), limit))
-    if not found:
+def _read(repository: Repository, limit: int, choice: Choice, seed: int) -> Instructions:
+    """Named after the repository."""
+    if choice == "first":
+        pairs = tuple(islice(_every_pair(repository), limit))
+        found = Instructions(pairs, repository.ref, repository.commit, tuple(range(len(pairs))))
+    else:
+        chosen = read_chosen(repository, _files(repository.files), _COLUMNS, limit, seed)
+        pairs = tuple(pair_of(value, where) for where, value in chosen.values)
+        found = Instructions(pairs, repository.ref, repository.commit, chosen.rows, chosen.total, chosen.note)
+    if not pairs:
         raise InvalidData(f"There are no rows in {quoted(repository.ref)}; {_NEEDED}.")
     return found
 
@@ -97,7 +127,7 @@ def _every_pair(repository: Repository) -> Iterator[Pair]:
 
 
 def _files(files: Mapping[str, int]) -> list[str]:
-    """Those with the rows: of one folder and one kind, of the training split if there is one."""
+    """The files with the rows: of one folder and one kind, of the training split if there is one."""
     for ending in ENDINGS:
         found = sorted(path for path in files if path.endswith(ending) and not path.rpartition("/")[2].startswith(("dataset_info", ".")))
         found = [path for path in found if "train" in path] or found
@@ -108,7 +138,7 @@ def _files(files: Mapping[str, int]) -> list[str]:
 
 
 def pair_of(row: Any, where: str) -> Pair:
-    """The pair that a row stands for; where: what errors call it. Raises InvalidData, LimitExceeded."""
+    """The pair in a row; where: what errors call the row. Raises InvalidData, LimitExceeded."""
     if not isinstance(row, dict):
         raise InvalidData(f"{_capital(where)} is no JSON object; {_NEEDED}.")
     row = {name: value for name, value in row.items() if value is not None}  # in a table every row has every column

@@ -1,13 +1,18 @@
-"""Rows of files of data: one JSON object per line, a JSON list of objects, or Parquet. No more is read than is asked for."""
+"""Rows of data files: one JSON object per line, a JSON list of objects, or Parquet. No more is read than is asked for."""
 
 import io
 import json
 from collections.abc import Collection, Iterator
-from typing import Any
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20
@@ -18,20 +23,59 @@ _BATCH_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows that can only be read together: how many, and what that costs in ``bytes``."""
+
+    rows: int
+    bytes: int
+
+
 def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """(where it stands, value) of each row, in order; of Parquet the ``columns`` alone that it has.
+    """(where it was read, value) of each row, in order; of Parquet only the ``columns`` that it has.
 
     Raises InvalidData, naming the line or row, for what is not in the form that the file's name promises; LimitExceeded.
     """
     if file.path.endswith(".parquet"):
-        yield from _parquet(file, columns)
+        yield from ParquetRows(file, columns).read()
     elif _first_character(file) == b"[":
         yield from _list(file)
     else:
-        yield from _lines(file)
+        for number, line in _lines(file):
+            where = f"line {number} of {quoted(file.path)}"
+            yield where, _parsed(line, where)
+        if file.size > limits.DATASET_BYTES:
+            most = f"{limits.DATASET_BYTES:,} bytes of {quoted(file.path)} (MANTISSA_DATASET_BYTES)"
+            raise LimitExceeded(f"Too few samples in the first {most}.")
 
 
-def _lines(file: RangeFile) -> Iterator[tuple[str, Any]]:
+class JsonRows:
+    """The rows of a JSON file, of which few are wanted in any order: all are held as text, up to ``limits.DATASET_BYTES``.
+
+    whole: whether that is all of the file. Raises as `read_rows`, for lines that are not JSON only when they are read.
+    """
+
+    def __init__(self, file: RangeFile) -> None:
+        self._file = file
+        as_list = _first_character(file) == b"["
+        self._entries = [row for _, row in _list(file)] if as_list else None
+        self._lines = [] if as_list else list(islice(_lines(file), _LINES))
+        self.whole = file.size <= limits.DATASET_BYTES and len(self._lines) < _LINES
+        self.rows = len(self._lines if self._entries is None else self._entries)
+
+    def read(self, chosen: Collection[int]) -> Iterator[tuple[str, Any]]:
+        """The rows with these numbers, counted from 0, in the order given."""
+        for row in chosen:
+            if self._entries is not None:
+                yield f"entry {row + 1} of {quoted(self._file.path)}", self._entries[row]
+            else:
+                number, line = self._lines[row]
+                where = f"line {number} of {quoted(self._file.path)}"
+                yield where, _parsed(line, where)
+
+
+def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
+    """(number, line), counted from 1, of the lines that are not blank and end within ``limits.DATASET_BYTES``."""
     for number, line in enumerate(_split(file), start=1):
         if number > _LINES:
             raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {quoted(file.path)}.")
@@ -39,21 +83,19 @@ def _lines(file: RangeFile) -> Iterator[tuple[str, Any]]:
             most = f"{_LINE_BYTES:,} bytes (16 times MANTISSA_PAIR_CHARACTERS)"
             raise LimitExceeded(f"Line {number} of {quoted(file.path)} is longer than {most}.")
         if line.strip():
-            where = f"line {number} of {quoted(file.path)}"
-            yield where, _parsed(line, where)
+            yield number, line
 
 
 def _split(file: RangeFile) -> Iterator[bytes]:
-    """Lines without their ends. One that is too long comes as what was read of it."""
-    rest = b""
-    for offset in range(_byte_order_mark(file), min(file.size, limits.DATASET_BYTES), _PIECE):
-        *whole, rest = (rest + read_range(file, offset, min(_PIECE, file.size - offset))).split(b"\n")
+    """Lines without their ends. Of one that is too long as much as was read."""
+    rest, end = b"", min(file.size, limits.DATASET_BYTES)
+    for offset in range(_byte_order_mark(file), end, _PIECE):
+        *whole, rest = (rest + read_range(file, offset, min(_PIECE, end - offset))).split(b"\n")
         yield from whole
         if len(rest) > _LINE_BYTES:
             break
-    if file.size > limits.DATASET_BYTES and len(rest) <= _LINE_BYTES:
-        raise LimitExceeded(f"Too few samples in the first {limits.DATASET_BYTES:,} bytes of {quoted(file.path)} (MANTISSA_DATASET_BYTES).")
-    yield rest
+    if file.size <= limits.DATASET_BYTES or len(rest) > _LINE_BYTES:
+        yield rest
 
 
 def _list(file: RangeFile) -> Iterator[tuple[str, Any]]:
@@ -86,36 +128,80 @@ def _parsed(content: bytes, where: str) -> Any:
         raise InvalidData(f"{where[:1].upper()}{where[1:]} is not JSON: give one JSON object per line.") from None
 
 
-def _parquet(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    from pyarrow import ArrowException, parquet
+class ParquetRows:
+    """The rows of a Parquet file, of its ``columns`` alone. Raises InvalidData for what is no Parquet file, LimitExceeded for a row group
+    that is too large.
+    """
 
-    footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
-    if footer > min(file.size, _FOOTER_BYTES):
-        raise InvalidData(f"{quoted(file.path)} is no Parquet file, or has a footer of {footer:,} bytes.")
-    number = 0
-    try:
+    def __init__(self, file: RangeFile, columns: Collection[str]) -> None:
+        self._file = file
+        self._columns = columns
+
+    def groups(self) -> list[RowGroup]:
+        """Its row groups, from the footer alone. A file without any of the columns counts as the one row that `read` then gives."""
+        _, wanted, table = self._open()
+        metadata = table.metadata
+        if not wanted:
+            return [RowGroup(1, 0)]
+        return [
+            RowGroup(max(0, group.num_rows), sum(_compressed(group, number) for number in _wanted(group, wanted)))
+            for group in map(metadata.row_group, range(metadata.num_row_groups))
+        ]
+
+    def read(self, chosen: Collection[int] | None = None) -> Iterator[tuple[str, Any]]:
+        """All rows in order, or those with the numbers ``chosen``, counted from 0: only their row groups are read.
+
+        A file without any of the columns gives one row of what it has, for the error that names it.
+        """
+        path, number = self._file.path, 0
+        try:
+            fields, wanted, table = self._open()
+            for group in range(table.num_row_groups if wanted else 0):
+                rows = table.metadata.row_group(group).num_rows
+                if chosen is not None and not any(number <= row < number + rows for row in chosen):
+                    number += rows
+                    continue
+                _check_size(table.metadata.row_group(group), wanted, path)
+                for batch in table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False):
+                    for row in _rows(batch, path):
+                        number += 1
+                        if chosen is None or number - 1 in chosen:
+                            yield f"row {number} of {quoted(path)}", row
+        except _arrow_errors():
+            raise InvalidData(f"{quoted(path)} is no Parquet file that can be read (after {number:,} rows).") from None
+        if not wanted:
+            yield f"row 1 of {quoted(path)}", dict.fromkeys(fields, "")
+
+    def _open(self) -> "tuple[list[str], list[str], ParquetFile]":
+        """Names of all columns, of those wanted, and the table."""
+        from pyarrow import parquet
+
+        file = self._file
+        footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
+        if footer > min(file.size, _FOOTER_BYTES):
+            raise InvalidData(f"{quoted(file.path)} is no Parquet file, or has a footer of {footer:,} bytes.")
         options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
-        metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
-        fields = metadata.schema.to_arrow_schema()
-        wanted = [name for name in fields.names if name in columns]
-        leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-        # each text of a dictionary is held once, also in lists, until it is known how much they are written out
-        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
-        table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
-        for group in range(table.num_row_groups if wanted else 0):
-            _check_size(table.metadata.row_group(group), wanted, file.path)
-            for batch in table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False):
-                for row in _rows(batch, file.path):
-                    number += 1
-                    yield f"row {number} of {quoted(file.path)}", row
-    except (ArrowException, OSError, ValueError):
-        raise InvalidData(f"{quoted(file.path)} is no Parquet file that can be read (after {number:,} rows).") from None
-    if not wanted:  # whoever asked says what there is instead
-        yield f"row 1 of {quoted(file.path)}", dict.fromkeys(fields.names, "")
+        try:
+            metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
+            fields = metadata.schema.to_arrow_schema()
+            leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+            # each text of a dictionary is held once, also in lists, until it is known how much they are written out
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
+            table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
+        except _arrow_errors():
+            raise InvalidData(f"{quoted(file.path)} is no Parquet file that can be read (after 0 rows).") from None
+        return fields.names, [name for name in fields.names if name in self._columns], table
+
+
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for a damaged file."""
+    from pyarrow import ArrowException
+
+    return ArrowException, OSError, ValueError
 
 
 def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a batch; one by one where a few texts of a dictionary, each read once, stand in so many places that they would not fit.
+    """The rows of a batch; one by one where dictionary texts, each read once, are repeated so often that all rows together would not fit.
 
     Raises LimitExceeded for a row that does not fit by itself.
     """
@@ -129,7 +215,7 @@ def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _written_out(values: Any) -> int:
-    """Bytes of an array in which each text stands for itself."""
+    """Bytes of an array with its dictionary expanded."""
     from pyarrow import compute, types
 
     if types.is_dictionary(values.type):
@@ -144,14 +230,22 @@ def _written_out(values: Any) -> int:
 
 
 def _check_size(group: Any, wanted: Collection[str], path: str) -> None:
-    """A run of equal values takes no room: in a list, where as many as there are stand in one row, each counts as a number."""
+    """A run of equal values is stored in no bytes; in lists, where a row may have any number of values, each counts as a number."""
     size = 0
-    for number in range(group.num_columns):
+    for number in _wanted(group, wanted):
         part = group.column(number)
-        if part.path_in_schema.partition(".")[0] in wanted:
-            longer = part.num_values > group.num_rows
-            size += max(part.total_uncompressed_size, 8 * part.num_values if longer else 0)
+        longer = part.num_values > group.num_rows
+        size += max(part.total_uncompressed_size, 8 * part.num_values if longer else 0)
     _check(size, "row group", path)
+
+
+def _wanted(group: Any, wanted: Collection[str]) -> Iterator[int]:
+    """Numbers of the leaves of the ``wanted`` columns."""
+    return (number for number in range(group.num_columns) if group.column(number).path_in_schema.partition(".")[0] in wanted)
+
+
+def _compressed(group: Any, number: int) -> int:
+    return max(0, int(group.column(number).total_compressed_size))
 
 
 def _check(size: int, what: str, path: str) -> None:
@@ -161,11 +255,11 @@ def _check(size: int, what: str, path: str) -> None:
 
 
 class _Seekable(io.RawIOBase):
-    """A `RangeFile` as the kind of file that pyarrow reads."""
+    """A `RangeFile` as a file object for pyarrow."""
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file
-        self._place = 0
+        self._offset = 0
 
     def readable(self) -> bool:
         return True
@@ -174,15 +268,15 @@ class _Seekable(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
-        return self._place
+        self._offset = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._file.size}[whence]
+        return self._offset
 
     def tell(self) -> int:
-        return self._place
+        return self._offset
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._file.size - self._place))
-        self._file.read_into(self._place, view[:count])
-        self._place += count
+        count = max(0, min(len(view), self._file.size - self._offset))
+        self._file.read_into(self._offset, view[:count])
+        self._offset += count
         return count

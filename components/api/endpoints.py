@@ -40,9 +40,10 @@ PAIR = (
 )
 CONFLICT = (
     "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
-    "intervals, cosines between samples, dominance, batch sizes, activation, and a top-k FFN beside the original if asked for. data: "
-    '"builtin" or the id of a Hub dataset; pairs: given instead, a list of {"instruction", "output"} and perhaps "input". Yields progress; '
-    "the last item is the report."
+    "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
+    'comparison with a top-k FFN. data: "builtin" or the id of a Hub dataset, from which samples are chosen at random by seed, or the '
+    'first; pairs: given instead, a list of {"instruction", "output"} and optionally "input"; template: how they become a prompt. '
+    "Yields progress; the last item is the report."
 )
 VARIANTS = (
     "How rounding error grows through a model, forward and backward, in each of several ways of running it beside fp32, as JSON: the error "
@@ -128,6 +129,8 @@ def conflict(
     data: str = gradients.BUILTIN,
     pairs: list[dict[str, Any]] | None = None,
     samples: int = 50,
+    choice: Literal["random", "first"] = "random",
+    template: Literal["auto", "plain", "alpaca", "alpaca-input", "chat"] = "auto",
     max_length: int = 512,
     unit: Literal["ffn", "attention"] = "ffn",
     ffn: Literal["original", "topk"] = "original",
@@ -146,7 +149,8 @@ def conflict(
 ) -> Iterator[dict[str, Any]]:
     """Measure gradient conflict between samples in a model; see `CONFLICT`."""
     with one_sentence():
-        texts = {"model": model, "unit": unit, "ffn": ffn, "topk_layers": topk_layers, "select": select, "loss": loss, "dtype": dtype}
+        texts = {"model": model, "choice": choice, "template": template, "unit": unit, "ffn": ffn, "topk_layers": topk_layers}
+        texts |= {"select": select, "loss": loss, "dtype": dtype}
         counts = {"samples": samples, "max_length": max_length, "seed": seed}
         fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor}
         asked: dict[str, Any] = {name: text_of(name, value) for name, value in (texts | {"attention": attention}).items()}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from components.conflict import captions, tables
 from components.conflict.headline import headline
 from components.conflict.layer_table import LAYERS
+from components.conflict.neuron_table import NEURONS
 from components.conflict.sample_table import SAMPLES
 from components.plots import gradient_conflict as plots
 from components.results.standalone import Page, article, card, figure, folded, report_page
@@ -26,12 +27,13 @@ def _article(row: int, report: "ConflictReport") -> str:
     parts = [
         headline(report),
         figure("Conflict by layer", plots.rates(report), f"rates-{row}", captions.rates(report)),
-        figure("Size by layer", plots.similarity(report), f"similarity-{row}", captions.similarity(report)),
+        figure("Gradient-norm similarity by layer", plots.similarity(report), f"similarity-{row}", captions.similarity(report)),
         card(compared) if compared else "",
         folded("Layers and blocks", LAYERS.html(report)),
         figure("Between samples", plots.cosines(report), f"cosines-{row}", captions.cosines(report)),
         figure("Dominance", plots.dominance(report), f"dominance-{row}", captions.DOMINANCE),
         folded("Samples", caption(captions.samples(report)) + SAMPLES.html(report)),
+        *_neurons(row, report),
         figure("Batches", plots.batches(report), f"batches-{row}", captions.batches(report)),
         card(tables.batches(report)),
     ]
@@ -44,3 +46,12 @@ def _article(row: int, report: "ConflictReport") -> str:
         folded("Published layers", tables.published(report)),
     ]
     return article(row, parts)
+
+
+def _neurons(row: int, report: "ConflictReport") -> list[str]:
+    if not captions.has_neurons(report):
+        return []
+    return [
+        figure("Neurons", plots.neurons(report), f"neurons-{row}", captions.NEURON_COSINES),
+        folded("Most and least conflicted neurons", caption(captions.neurons(report)) + NEURONS.html(report)),
+    ]

@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 PAIRS = "pairs"
 _WHOLE = ("samples", "max_length", "seed")
 _FRACTIONS = ("gamma", "floor", "topk", "topk_share")
-_TEXTS = ("unit", "ffn", "topk_layers", "select", "loss", "dtype", "attention")
+_TEXTS = ("choice", "template", "unit", "ffn", "topk_layers", "select", "loss", "dtype", "attention")
 _FLAGS = ("weights", "checkpointing")
 # In the order of the command line, where each is named as in the request.
 _OPTIONS = (
-    "samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "attention", "dtype",
-    "seed",
+    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers", "select",
+    "attention", "dtype", "seed",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of the form, as typed, in the order of the page. An empty text means: the default.
+    """The fields of the form, as typed, in the order of the page. An empty text means the default.
 
-    source: which of the texts below counts, "builtin" for neither. Of given pairs all are run, unless ``samples`` says how many.
+    source: which of the texts below is used, "builtin" for neither. Of given pairs all are run, unless ``samples`` says how many.
     """
 
     model: str = ""
     source: str = BUILTIN
     samples: str = ""
     max_length: str = ""
+    choice: str = "random"
+    template: str = "auto"
     pairs: str = ""
     dataset: str = ""
     unit: str = "ffn"
@@ -70,7 +72,7 @@ class Form:
 
 
 def form(query: Query) -> Form:
-    """The form that the keys and values of a query describe, named as in the request; of each the last counts, unknown ones do not."""
+    """The form that the keys and values of a query describe, named as in the request; the last of each counts, unknown ones are ignored."""
     texts = last_texts(query)
     known: dict[str, Any] = {
         each.name: texts[each.name] for each in fields(Form) if each.name in texts and each.name not in (*_FLAGS, "source", "dataset")
@@ -84,7 +86,7 @@ def form(query: Query) -> Form:
 
 
 def permalink(report: "ConflictReport") -> str:
-    """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are left out."""
+    """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are omitted."""
     request = report.request
     keys = []
     if request.pairs:
@@ -97,7 +99,7 @@ def permalink(report: "ConflictReport") -> str:
 
 
 def command(report: "ConflictReport") -> str:
-    """The line that makes the same analysis in a shell; given pairs are to be saved beside it first."""
+    """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
     from analyzers.gradient_conflict import TOPK_OPTIONS
 
     request = report.request
@@ -105,7 +107,7 @@ def command(report: "ConflictReport") -> str:
     if request.pairs or request.data != BUILTIN:
         words += ["--data", "pairs.jsonl" if request.pairs else dataset_at(report.data.source, report.data.commit)]
     for name, value in changed(request, _OPTIONS).items():
-        if name in TOPK_OPTIONS and request.ffn != "topk":  # the command takes them for a slip
+        if name in TOPK_OPTIONS and request.ffn != "topk":  # the command refuses them
             continue
         # a value that begins with a dash would be taken for an option
         words += [option(name, value)] if str(value).startswith("-") else option(name, value).split("=", 1)

@@ -1,4 +1,4 @@
-"""The headline: one rate with what it means, and under it the four tiles. In HTML; whatever comes from outside is escaped here."""
+"""The headline: one rate with what it means, and four tiles below it. In HTML; text from outside is escaped here."""
 
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ def headline(report: "ConflictReport") -> str:
         about_sample(report.checkpoint.ref, more=", on the built-in text"),
         number("Conflict rate", numbers.share(report.model.conflict_rate), report.model.interval, report.statement),
         tiles(_whole(report), _size(report), _dominance(report), last),
-        _open(report),
+        _undecided(report),
     )
 
 
@@ -32,8 +32,8 @@ def summary(report: "ConflictReport") -> str:
     return f"{model_name(report)}: conflict rate {numbers.share(report.model.conflict_rate)}. {report.statement}"
 
 
-def left_open(rates: "Rates") -> str:
-    """The range that the arithmetic leaves open, or a dash."""
+def undecided(rates: "Rates") -> str:
+    """The range within which rounding leaves the rate undecided, or a dash."""
     low, high = rates.undecided.low, rates.undecided.high
     return numbers.NOTHING if low is None or high is None else f"{numbers.share(low)} to {numbers.share(high)}"
 
@@ -53,14 +53,14 @@ def _head(report: "ConflictReport") -> str:
     return model_head(model_name(report), report.checkpoint, facts)
 
 
-def _open(report: "ConflictReport") -> str:
-    """Said of a rate of which the arithmetic leaves much open."""
+def _undecided(report: "ConflictReport") -> str:
+    """For a rate with many numerically undecided pairs."""
     from analyzers.gradient_conflict.words import TRUSTED
 
     share = report.model.undecided.share
     if share is None or share <= TRUSTED:
         return ""
-    said = f"In {report.dtype} the rate may be anything from {left_open(report.model)}: run the model in float32 to narrow it."
+    said = f"In {report.dtype} the rate is numerically undecided from {undecided(report.model)}: run the model in float32 to narrow it."
     return f'<p class="m-left-out">{html(said, 300)}</p>'
 
 
@@ -69,17 +69,17 @@ def _whole(report: "ConflictReport") -> str:
     if whole.conflict_rate is None:
         return cannot_tell("Whole gradients", "No two samples have a gradient.")
     body = (
-        f"Of the pairs of samples, so many conflict in their whole gradients, all {units(report)} taken together. "
-        f"The mean cosine is {numbers.magnitude(whole.mean_cosine)}."
+        f"Share of the pairs of samples whose whole gradients, all {units(report)} together, conflict. "
+        f"Their mean cosine is {numbers.magnitude(whole.mean_cosine)}."
     )
     return answer("Whole gradients", numbers.share(whole.conflict_rate), FACT, body)
 
 
 def _size(report: "ConflictReport") -> str:
     model = report.model
-    body = f"Mean similarity of the sizes of two gradients of the same {unit(report)}: 1 for equal lengths, near 0 if one is far longer."
+    body = f"2|g||h| / (|g|² + |h|²) of two samples in the same {unit(report)}, on average: 1 for equal norms, near 0 if one is far larger."
     value = numbers.magnitude(model.magnitude_similarity)
-    return answer("Of one size?", value, FACT, body)
+    return answer("Gradient-norm similarity", value, FACT, body)
 
 
 def _dominance(report: "ConflictReport") -> str:
@@ -87,9 +87,8 @@ def _dominance(report: "ConflictReport") -> str:
     if found.effective_samples is None or found.top_share is None or found.top_sample is None:
         return cannot_tell("Dominance", "No sample has a gradient.")
     body = (
-        f"So many equal samples would weigh as much as the {numbers.plural(report.data.samples, 'sample')}. The largest, sample "
-        f"{found.top_sample}, has {numbers.share(found.top_share)} of the sum of squares; an equal part is "
-        f"{numbers.share(1 / report.data.samples)}."
+        f"Effective sample size of the whole gradients. The largest, sample {found.top_sample}, has {numbers.share(found.top_share)} of "
+        f"their squared norm; an equal share is {numbers.share(1 / report.data.samples)}."
     )
     return answer("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", FACT, body)
 
@@ -100,7 +99,8 @@ def _topk(report: "ConflictReport") -> str:
     if model is None or model.conflict_rate is None:
         return cannot_tell("Top-k against original", "There is nothing to compare.")
     kept = f"Tokens keep {numbers.share(report.ffn.topk.kept)} of the neurons. " if report.ffn.topk is not None else ""
-    body = f"{kept}Conflict rate {numbers.share(original)} with the original FFN, {numbers.share(report.model.conflict_rate)} with top-k."
+    rate = numbers.share(report.model.conflict_rate)
+    body = f"{kept}The conflict rate is {numbers.share(original)} with the original FFN and {rate} with top-k."
     interval, how = model.interval, FACT
     if interval is not None:
         body += f" 95% interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
@@ -111,7 +111,7 @@ def _topk(report: "ConflictReport") -> str:
 def _batches(report: "ConflictReport") -> str:
     scale = report.model.whole.noise_scale
     if scale is None:
-        body = "The mean gradient of these samples cannot be told from noise: more samples might show one."
+        body = "The mean gradient of these samples cannot be distinguished from noise; more samples may show a signal."
         return cannot_tell("Noise scale", body)
-    body = "The batch size at which the noise of a batch's gradient would be as large as its signal, judged from these samples."
+    body = "The batch size at which a batch's gradient has as much noise as signal, estimated from these samples."
     return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)

@@ -1,9 +1,9 @@
-"""The table of layers: all blocks of a gradient together, and each alone."""
+"""The table of layers: all blocks of a gradient together, and each block alone."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from components.conflict.headline import left_open
+from components.conflict.headline import undecided
 from components.conflict.names import sides
 from components.results.data_table import Column, DataTable, Line
 from components.text import numbers
@@ -19,11 +19,11 @@ _COLUMNS = (
     Column("Block", 80, False),
     Column("Conflict", 92, True),
     Column("95% interval", 150, True),
-    Column("Left open by arithmetic", 186, True),
+    Column("Numerically undecided", 172, True),
     Column("Similarity", 98, True),
     Column("Mean cosine", 112, True),
     Column("Whole layer", 104, True),
-    Column("Historic rate", 116, True),
+    Column("Rate as published", 138, True),
     Column("Pairs", 112, True),
     Column("Units", 84, True),
     Column("Without gradient", 138, True),
@@ -31,11 +31,11 @@ _COLUMNS = (
 
 
 def _lines(report: "ConflictReport") -> Iterator[Line]:
-    """The model first, then the layers from the last; of each all of it, then its blocks."""
+    """The model first, then the layers from the last one; of each all blocks together, then each alone."""
     from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
 
     for name, found in sides(report):
-        ffn = name if report.original is not None else "as it is"
+        ffn = name if report.original is not None else "original"
         rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
         for layer, row in rows:
             yield _line(layer, ffn, ALL, row, row)
@@ -55,7 +55,7 @@ def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | Non
         *(similarity, cosine, of_whole, historic, rates.pairs, *counts),
     ]
     read = [
-        *(layer, ffn, block, numbers.share(rate), numbers.between(rates.interval), left_open(rates)),
+        *(layer, ffn, block, numbers.share(rate), numbers.between(rates.interval), undecided(rates)),
         *(numbers.magnitude(similarity), numbers.magnitude(cosine), numbers.share(of_whole) if row is not None else numbers.NOTHING),
         *(
             numbers.share(historic),

@@ -1,4 +1,4 @@
-"""Progress of gradient conflict: the layers that are measured already, and their rates."""
+"""Progress of gradient conflict: the layers measured so far, and their rates."""
 
 from analyzers.base import Progress
 from components.running.progress import Meter
@@ -8,7 +8,7 @@ _MOST = 48
 
 
 class LayerMeter(Meter):
-    """Shows a bar for each of the layers measured so far, the last layer of the model first; of very many the latest."""
+    """Shows a bar for each of the layers measured so far, the last layer of the model first; at most the latest 48."""
 
     def found(self, progress: Progress) -> str:
         """The bars, in HTML."""

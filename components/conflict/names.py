@@ -8,7 +8,7 @@ from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport
-    from analyzers.gradient_conflict.summaries import Measurement
+    from analyzers.gradient_conflict.summaries import Measurement, NeuronCosines, NeuronRow
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"
 _EXCERPT = 64
@@ -21,26 +21,32 @@ def data_name(report: "ConflictReport", pinned: bool = False) -> str:
 
 
 def unit(report: "ConflictReport") -> str:
-    """One of what was measured."""
+    """A unit, in the singular."""
     return "neuron" if report.ffn.unit == "ffn" else "row of an attention projection"
 
 
 def units(report: "ConflictReport") -> str:
-    """What was measured, in the plural."""
+    """Units, in the plural."""
     return "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"
 
 
+def unit_name(row: "NeuronRow | NeuronCosines") -> str:
+    """One unit, by where it is: layer, expert or projection, and number."""
+    within = f", expert {row.expert}" if row.expert is not None else f", {row.block}" if row.block is not None else ""
+    return f"Layer {row.layer}{within}, {'neuron' if row.block is None else 'row'} {row.neuron}"
+
+
 def sides(report: "ConflictReport") -> "list[tuple[str, Measurement]]":
-    """What was measured, the FFN asked for first, each with its name; without top-k it is one, and the name is what was measured."""
+    """The measurements, each with its name: top-k and original, or without top-k the only one, named after its units."""
     if report.original is None:
         return [(units(report), report)]
     return [(TOPK, report), (ORIGINAL, report.original)]
 
 
 def excerpts(report: "ConflictReport", longest: int = _EXCERPT) -> list[str]:
-    """The beginning of each sample's text, without the words with which all of them begin."""
+    """The beginning of each sample's text, without the words that all of them begin with."""
     texts = [sample.text for sample in report.samples]
-    ends = zip(min(texts), max(texts), strict=False)  # what the first and the last in order have in common all have
+    ends = zip(min(texts), max(texts), strict=False)  # a prefix of the first and last in sorted order is one of all
     common = min(texts)[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))] if len({*texts}) > 1 else ""
     start = max(common.rfind(" "), common.rfind("\n")) + 1
     left = [text[start:].strip() for text in texts]

@@ -1,4 +1,4 @@
-"""Pairs that are typed or pasted: JSON as in a file of instruction data, or columns as a spreadsheet has them."""
+"""Pairs typed or pasted into the page: JSON as in a file of instruction data, or columns as from a spreadsheet."""
 
 import json
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ def pasted(text: str) -> tuple[dict[str, str], ...]:
         pair = pair_of(row, where)
         found.append({"instruction": pair.instruction, "input": pair.input, "output": pair.output})
     if not found:
-        raise InvalidData("Paste at least 2 pairs: one in a line, instruction and answer with a tab between them, or as JSON.")
+        raise InvalidData("Paste at least 2 pairs: one per line, instruction and answer separated by a tab, or as JSON.")
     return tuple(found)
 
 
 def lines(rows: Any) -> str:
-    """Pairs as JSON, one in a line: what `pasted` reads."""
+    """Pairs as JSON, one per line, as `pasted` reads them."""
     return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
 
 
@@ -63,6 +63,6 @@ def _columns(line: str, where: str) -> dict[str, str]:
     if len(cells) not in (2, 3):
         tabs = "no tab" if len(cells) == 1 else f"{len(cells) - 1} tabs"
         raise InvalidData(
-            f"{where[:1].upper()}{where[1:]} has {tabs}: write an instruction and its answer with a tab between them, or a JSON object."
+            f"{where[:1].upper()}{where[1:]} has {tabs}: write an instruction and its answer separated by a tab, or a JSON object."
         )
     return {"instruction": cells[0], "input": cells[1] if len(cells) == 3 else "", "output": cells[-1]}

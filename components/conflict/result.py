@@ -1,4 +1,4 @@
-"""The result on the conflict page: the headline, and under it the tabs that say where, which samples, and how it changes."""
+"""The result on the conflict page: the headline, and tabs for layers, samples, neurons, batches, activation, weights."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from components.conflict import captions, tables
 from components.conflict.form import command, permalink
 from components.conflict.headline import headline, summary
 from components.conflict.layer_table import LAYERS
+from components.conflict.neuron_table import NEURONS
 from components.conflict.sample_table import SAMPLES
 from components.plots import gradient_conflict as plots
 from components.results.result_tabs import Layout, Tab, html, plot, rows, said
@@ -32,10 +33,20 @@ _TABS: "tuple[Tab[ConflictReport], ...]" = (
             said(captions.cosines),
             plot("Cosines between samples", plots.cosines),
             said(captions.DOMINANCE),
-            plot("Part of each sample", plots.dominance),
+            plot("Share of each sample", plots.dominance),
             said(captions.samples),
             rows(SAMPLES),
         ],
+    ),
+    Tab(
+        "Neurons",
+        [
+            said(captions.neurons),
+            rows(NEURONS),
+            said(captions.NEURON_COSINES),
+            plot("Cosines between samples in one neuron", plots.neurons),
+        ],
+        when=captions.has_neurons,
     ),
     Tab("Batches", [said(captions.batches), plot("Conflict by batch size", plots.batches), html(tables.batches)]),
     Tab(

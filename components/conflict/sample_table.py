@@ -15,15 +15,16 @@ _LONGEST = 600
 _COLUMNS = (
     Column("Sample", 82, True),
     Column("Text", 420, False),
-    Column("Part of the sum", 124, True),
+    Column("Share", 84, True),
     Column("Cosine to the rest", 138, True),
-    Column("Without it", 104, True),
-    Column("Leads units", 106, True),
+    Column("Mean without it", 128, True),
+    Column("Largest in units", 130, True),
     Column("Loss", 80, True),
     Column("Norm", 92, True),
     Column("Tokens", 82, True),
-    Column("Of the answer", 118, True),
-    Column("Cut off", 84, False),
+    Column("Answer tokens", 118, True),
+    Column("Truncated", 96, False),
+    Column("Row", 82, True),
 )
 
 
@@ -34,10 +35,11 @@ def _lines(report: "ConflictReport") -> Iterator[Line]:
         cut, words = "yes" if sample.truncated else "no", shown(text, _LONGEST)
         cosines = (row.cosine_to_rest, row.leave_one_out_cosine)
         yield (
-            [row.sample, words, row.share, *cosines, row.neurons_led, sample.loss, row.norm, tokens, answer, cut],
+            [row.sample, words, row.share, *cosines, row.neurons_led, sample.loss, row.norm, tokens, answer, cut, sample.row],
             [
                 *(str(row.sample), words, numbers.share(row.share), *map(numbers.magnitude, cosines), numbers.share(row.neurons_led)),
                 *(numbers.magnitude(sample.loss), numbers.magnitude(row.norm), numbers.count(tokens), numbers.count(answer), cut),
+                numbers.NOTHING if sample.row is None else str(sample.row),
             ],
         )
 

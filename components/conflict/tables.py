@@ -1,4 +1,4 @@
-"""The tables under the figures, in HTML: top-k against original, batches, deciles, weights, the published layers."""
+"""The tables below the figures, in HTML: top-k against original, batches, deciles, weights, the published layers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,11 +28,13 @@ def differences(report: "ConflictReport") -> str:
             points(row.conflict_rate),
             _points_between(row.interval),
             _signed(row.magnitude_similarity),
+            points(row.neuron_top_share),
+            _signed(row.neuron_effective_samples),
         )
         for row in report.differences
     ]
-    titles = ("", "Top-k", "Original", "Difference", "95% interval", "Similarity")
-    return table(titles, rows, frozenset(range(1, 6)), "Conflict rate: top-k less original", stacked=True)
+    titles = ("", "Top-k", "Original", "Difference", "95% interval", "Similarity", "Top sample's share", "Effective samples")
+    return table(titles, rows, frozenset(range(1, 8)), "Conflict rate, and top-k minus original", stacked=True)
 
 
 def batches(report: "ConflictReport") -> str:
@@ -71,36 +73,36 @@ def deciles(report: "ConflictReport") -> str:
 
 
 def weights(report: "ConflictReport") -> str:
-    """A row for the model and each layer; nothing where weights were not looked at."""
+    """A row for the model and each layer; empty where weights were not measured."""
     rows: list[tuple[str, ...]] = []
     for name, found in sides(report):
         if found.weights is not None:
             rows.append((f"Model{_of(report, name)}", *_weights(found.weights)))
             rows += [(f"Layer {row.layer}{_of(report, name)}", *_weights(row)) for row in found.weights.layers]
-    titles = ("", "Weights", "Opposite signs", "Agreement", "Signal to noise", "Without a signal", "Median weight", "90% below")
+    titles = ("", "Weights", "Opposite signs", "Agreement", "Signal to noise", "Without a signal", "Median weight", "90th percentile")
     return table(titles, rows, frozenset(range(1, 8)), stacked=True) if rows else ""
 
 
 def published(report: "ConflictReport") -> str:
-    """The published layers, beside those of a run of that model by the same definitions."""
+    """The published layers, next to those of a run of the published setting."""
     from analyzers.gradient_conflict.published import SOURCE, comparable
     from analyzers.gradient_conflict.published import published as rows_of
 
-    beside = comparable(report.checkpoint.ref) and report.ffn.unit == "ffn"
-    here = {row.layer: (row.conflict_rate_historic, row.magnitude_similarity_historic) for row in report.layers} if beside else {}
+    compared = comparable(report)
+    ours = {row.layer: (row.conflict_rate_historic, row.magnitude_similarity_historic) for row in report.layers} if compared else {}
     rows = []
     for row in rows_of():
         cells = [f"Layer {row.layer}", numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)]
-        if beside:
-            rate, similarity = here.get(row.layer, (None, None))
+        if compared:
+            rate, similarity = ours.get(row.layer, (None, None))
             cells[2:2] = [numbers.share(rate)]
             cells.append(numbers.magnitude(similarity))
         rows.append(cells)
-    titles: Sequence[str] = ("", "Conflict rate, historic", "Similarity, historic")
-    if beside:
-        titles = ("", "Conflict rate, published", "Here", "Similarity, published", "Here")
+    titles: Sequence[str] = ("", "Rate as published", "Similarity as published")
+    if compared:
+        titles = ("", "Rate, published", "This run", "Similarity, published", "This run")
     link = f'<a href="{SOURCE}" rel="noopener noreferrer" target="_blank">ZeroYuHuang/DynamicK-Tuning</a>'
-    listed = table(titles, rows, frozenset(range(1, len(titles))), stacked=beside)
+    listed = table(titles, rows, frozenset(range(1, len(titles))), stacked=compared)
     return f'{listed}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
 
 

@@ -13,7 +13,7 @@ from tests.browser.conftest import OpenPage
 from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along
 
 MODEL = "sample:tiny-bf16"
-TABS = ("Samples", "Batches", "Activation", "Weights", "Published", "Share")
+TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")
 
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -30,6 +30,13 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.locator("#m-samples-table").get_by_role("gridcell", name="What is 17 plus 26? 43").first).to_be_visible()
     hover(page, heat_map, 0.6, 0.5)
     expect(heat_map.locator(".hoverlayer")).to_contain_text(re.compile(r"\d+: .+\d+: .+cosine"))
+    one_neuron = drawn_in(page, "Neurons").first
+    expect(page.locator("#m-neurons-table").get_by_role("gridcell", name=re.compile(r"Layer \d, neuron \d+")).first).to_be_visible()
+    one_neuron.locator(".updatemenu-header").click()
+    second = one_neuron.locator(".updatemenu-dropdown-button").nth(1)
+    label = second.inner_text() or second.text_content() or ""
+    second.click()
+    expect(one_neuron.locator(".updatemenu-header")).to_contain_text(label)
     fits(page, TABS, dark=False)
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
@@ -60,7 +67,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     page.get_by_role("button", name="Measure").click()
     expect(alert).to_contain_text("Line 2 of the pairs has no tab")
     page.locator("#m-pairs textarea").fill('{"instruction": "Say a.", "output": "a"}\nSay b.\tb')
-    page.get_by_label("as it is").check()
+    page.get_by_label("original", exact=True).check()
     expect(page.locator("#m-topk")).to_be_hidden()
     field(page, "m-samples").press("Enter")
     shown(page, MODEL)

@@ -11,8 +11,9 @@ from analyzers.gradient_conflict.report import Sample
 from components.plots import gradient_conflict as plots
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.reports import of_model
+from tests.gradient_conflict.test_published import as_published
 
-ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.batches, plots.deciles, plots.published)
+ALL = (plots.rates, plots.similarity, plots.cosines, plots.dominance, plots.neurons, plots.batches, plots.deciles, plots.published)
 
 
 def _of(report: ConflictReport, cosines: Any, samples: tuple[Sample, ...]) -> ConflictReport:
@@ -100,9 +101,9 @@ def test_batches_begin_with_single_samples_and_deciles_with_the_least_active() -
 def test_a_run_of_the_published_model_stands_beside_it_and_no_other_does() -> None:
     (theirs,) = plots.published(top_k()).data
     assert list(theirs.y) == pytest.approx([100 * row.conflict_rate for row in published()])
-    both: Any = plots.published(of_model("org/Llama-2-7b-hf", top_k())).data
+    both: Any = plots.published(as_published()).data
     assert [trace.name for trace in both] == ["published", "this run"]
-    ours = {row.layer: row.conflict_rate_historic for row in top_k().layers}
+    ours = {row.layer: row.conflict_rate_historic for row in as_published().layers}
     assert list(both[1].y) == pytest.approx([100 * (ours[layer] or 0) for layer in both[1].x])
     attention = of_model("org/Llama-2-7b-hf", conflict_report(unit="attention"))
     assert len(plots.published(attention).data) == 1
@@ -122,3 +123,17 @@ def test_sample_texts_in_figures_are_text_and_short() -> None:
         assert "<img" not in drawn and "\\u202e" not in drawn and "\u202e" not in drawn
         assert "x" * 100 not in drawn
     assert "&lt;img" in json.dumps(plots.cosines(hostile).to_plotly_json(), default=list)
+
+
+def test_one_neuron_is_chosen_from_a_menu() -> None:
+    found = conflict_report()
+    assert found.neurons is not None
+    figure: Any = plots.neurons(found)
+    buttons = figure.layout.updatemenus[0].buttons
+    assert len(buttons) == len(found.neurons.cosines) == 16
+    first, last = found.neurons.most[0], found.neurons.cosines[-1]
+    assert buttons[0].label == f"Layer {first.layer}, neuron {first.neuron}: {100 * (first.conflict_rate or 0):.3g}% in conflict"
+    (shown,) = buttons[-1].args[0]["z"]
+    for row, (values, expected) in enumerate(zip(shown, last.values, strict=True)):
+        assert [None if column == row else value for column, value in enumerate(expected)] == list(values)
+    assert [list(line) for line in figure.data[0].z] == [list(line) for line in buttons[0].args[0]["z"][0]]

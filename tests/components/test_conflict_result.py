@@ -18,13 +18,15 @@ from components.conflict.headline import headline, summary
 from components.conflict.layer_table import LAYERS
 from components.conflict.meter import LayerMeter
 from components.conflict.names import excerpts
+from components.conflict.neuron_table import NEURONS
 from components.conflict.sample_table import SAMPLES
 from components.results.downloads import tables_zip
 from components.results.export import document
 from components.running import progress
 from tests.components.conflict_reports import conflict_report, hostile_conflict_report, top_k
 from tests.components.markup import rows_of, text_of
-from tests.components.reports import HOSTILE, of_model
+from tests.components.reports import HOSTILE
+from tests.gradient_conflict.test_published import as_published
 
 
 def _changed(report: ConflictReport, **model: Any) -> ConflictReport:
@@ -38,11 +40,12 @@ def test_the_number_stands_first_with_what_it_means() -> None:
     assert f"Conflict rate {rate} 95% interval:" in said
     assert found.statement in said
     assert "640 neurons in 4 layers, 8 samples of pairs given" in said
-    assert [each in said for each in ("Whole gradients", "Of one size?", "Dominance", "Noise scale")] == [True] * 4
+    assert [each in said for each in ("Whole gradients", "Gradient-norm similarity", "Dominance", "Noise scale")] == [True] * 4
     assert f"{found.dominance.effective_samples:.3g} of 8 fact" in said
     assert "built-in sample: trained in pure bf16" in said
-    assert "may be anything from" not in said
-    assert summary(found).startswith(f"sample:tiny-bf16: conflict rate {rate}. In {rate}")
+    assert "numerically undecided" not in said
+    assert summary(found) == f"sample:tiny-bf16: conflict rate {rate}. {found.statement}"
+    assert found.statement.startswith(f"In {rate.replace(' ', '')} of the pairs of samples")
 
 
 def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_be_none() -> None:
@@ -58,7 +61,7 @@ def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_
 def test_the_headline_never_says_more_than_is_known() -> None:
     found = conflict_report()
     open_wide = found.model.undecided.model_copy(update={"low": 0.2, "high": 0.7, "share": 0.5})
-    assert "In float32 the rate may be anything from 20% to 70%" in text_of(headline(_changed(found, undecided=open_wide)))
+    assert "In float32 the rate is numerically undecided from 20% to 70%" in text_of(headline(_changed(found, undecided=open_wide)))
     nothing = found.model.whole.model_copy(update={"conflict_rate": None, "noise_scale": None})
     said = text_of(headline(_changed(found, whole=nothing, conflict_rate=None, interval=None)))
     assert "Conflict rate –" in said and said.count("Cannot tell not decided") == 2 and "95% interval" not in said
@@ -88,9 +91,41 @@ def test_samples_are_shown_as_they_were_run() -> None:
         row = dict(zip(table["headers"], line, strict=True))
         assert row["Text"] == " ".join(sample.text.split("\n")).strip() or row["Text"].endswith("…")
         assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids), sample.loss)
-        assert row["Of the answer"] == len(sample.token_ids) - sample.answer_start
+        assert row["Answer tokens"] == len(sample.token_ids) - sample.answer_start
     assert len(rows_of(SAMPLES.html(found))) == 8
     assert f"{found.data.tokens:,} tokens" in captions.samples(found)
+
+
+def test_the_most_and_the_least_conflicted_neurons_are_listed() -> None:
+    found = top_k()
+    table = NEURONS.value(found)
+    assert found.neurons is not None and found.original is not None and found.original.neurons is not None
+    assert len(table["data"]) == 2 * 400 == len(rows_of(NEURONS.html(found)))
+    first = dict(zip(table["headers"], table["data"][0], strict=True))
+    row = found.neurons.most[0]
+    assert first["Neuron"] == f"Layer {row.layer}, neuron {row.neuron}" and first["FFN"] == "top-k FFN" and first["Most or least"] == "most"
+    assert (first["Conflict"], first["Top sample"], first["Its share"]) == (row.conflict_rate, row.top_sample, row.top_share)
+    assert "The most and the least conflicted of 640 neurons" in captions.neurons(found)
+    attention = NEURONS.value(conflict_report(unit="attention"))
+    assert all(re.fullmatch(r"Layer \d, [qkvo], row \d+", row[0]) for row in attention["data"])
+
+
+def test_dominance_of_a_neuron_is_compared_in_sentence_and_table() -> None:
+    found = top_k()
+    assert found.original is not None
+    rows = list(zip(found.layers, found.original.layers, found.differences[1:], strict=True))
+    for row, before, change in rows:
+        assert change.neuron_top_share == pytest.approx((row.neuron_top_share or 0) - (before.neuron_top_share or 0))
+        assert change.neuron_effective_samples == pytest.approx(
+            (row.neuron_effective_samples or 0) - (before.neuron_effective_samples or 0)
+        )
+    after = sum(row.neuron_effective_samples or 0 for row in found.layers) / 4  # layers have as many neurons each
+    before = sum(row.neuron_effective_samples or 0 for row in found.original.layers) / 4
+    assert f"the effective sample size from {before:.3g} to {after:.3g}." in found.statement
+    assert ("one sample dominates more" in found.statement) == (after < before)
+    cells = rows_of(tables.differences(found))[1]
+    assert cells[-1] == f"{found.differences[1].neuron_effective_samples:+.2g}" and cells[-2].endswith("points")
+    assert "dominance does not clearly change" in conflict_report(ffn="topk", topk=1.0).statement
 
 
 def test_excerpts_leave_out_what_all_samples_begin_with() -> None:
@@ -114,13 +149,14 @@ def test_tables_have_every_row() -> None:
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     rows = rows_of(tables.published(conflict_report()))
     assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("Layer 31", "–")
-    assert "of another model or unit" in captions.published(conflict_report())
-    found = of_model("meta-llama/Llama-2-7b-hf", top_k())
+    assert "differs in the model, the top-k FFN, the data" in captions.published(conflict_report())
+    assert "differs in the samples and the template, so" in captions.published(as_published(template="plain", seed=1))
+    found = as_published()
     beside = rows_of(tables.published(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
     assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g}%"
-    assert "drawn beside it" in captions.published(found)
+    assert "drawn next to it, by the same definition" in captions.published(found)
 
 
 def test_progress_shows_the_rates_of_the_layers_measured_so_far() -> None:
@@ -158,7 +194,7 @@ def test_text_from_outside_stays_text() -> None:
 
 def test_the_page_taken_along_has_everything_of_every_report() -> None:
     page = document([top_k(), conflict_report(unit="attention", weights=False)])
-    assert page.count('data-figure="') == 7 + 6
+    assert page.count('data-figure="') == 8 + 7
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
     assert "<title>Gradient conflict: sample:tiny-bf16, sample:tiny-bf16</title>" in page
     assert page.count("<summary>Weights</summary>") == 1

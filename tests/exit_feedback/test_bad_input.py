@@ -100,7 +100,7 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
         ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, and 513 was asked for"),
         ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, of which anchors are taken"),
         ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),
-        ({"data": "no data"}, InvalidData, "is no data"),
+        ({"data": "no data"}, InvalidData, "is not a data source"),
         ({"data": "nowhere.jsonl"}, CheckpointNotFound, "no folder or file"),
         ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
         ({"device": "cuda"}, InvalidRequest, "There is no CUDA device here"),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
+from random import Random
 from threading import Event, Timer
 from threading import enumerate as enumerate_threads
 from typing import Any
@@ -181,6 +182,28 @@ def test_the_same_request_gives_the_same_json(analysed: Analysed) -> None:
     json.loads(first.model_dump_json(), parse_constant=lambda name: pytest.fail(name))
 
 
+def test_samples_are_chosen_by_the_seed_and_the_report_lists_their_rows() -> None:
+    asked = {"model": "sample:tiny-bf16", "samples": 5, "weights": False}
+    reports = [report(ConflictRequest.model_validate(asked | each)) for each in ({}, {"seed": 1}, {"choice": "first"})]
+    for found, rows in zip(reports, (Random(0).sample(range(64), 5), Random(1).sample(range(64), 5), range(5)), strict=True):
+        assert [sample.row for sample in found.samples] == sorted(rows) and found.data.rows == 64
+        text = builtin_pairs()
+        assert [sample.text for sample in found.samples] == [text[row].prompt + text[row].output for row in sorted(rows)]
+        assert found.tables()["samples"]["row"].tolist() == sorted(rows)
+    assert len({found.id for found in reports}) == 3
+
+
+def test_a_template_is_part_of_the_id_only_where_it_changes_something(analysed: Analysed) -> None:
+    auto, plain, alpaca = (analysed(weights=False, template=template) for template in ("auto", "plain", "alpaca"))
+    assert [found.data.template for found in (auto, plain, alpaca)] == ["plain", "plain", "alpaca"]
+    assert auto.id == plain.id != alpaca.id
+    assert all("### Response:" in sample.text for sample in alpaca.samples)
+    assert [len(sample.token_ids) - sample.answer_start for sample in alpaca.samples] != [0] * len(PAIRS)
+    assert alpaca.model.conflict_rate != auto.model.conflict_rate
+    with pytest.raises(InvalidRequest, match="has no chat template"):
+        analysed(template="chat")
+
+
 def test_the_order_of_the_samples_changes_only_their_numbers(analysed: Analysed) -> None:
     first, other = analysed(), analysed(pairs=PAIRS[::-1])
     for one_row, other_row in zip([first.model, *first.layers], [other.model, *other.layers], strict=True):
@@ -272,7 +295,7 @@ def test_layers_without_attention_have_no_projections(tmp_path: Path) -> None:
             continue
         *steps, found = analyze(request, access)
         assert isinstance(found, ConflictReport) and [row.layer for row in found.layers] == [1]
-        assert "1 of 2 layers are left out: another kind of layer stands in attention's place." in found.notes
+        assert "1 of 2 layers are excluded: they have no attention." in found.notes
         assert [step.done for step in steps if isinstance(step, MeasuredProgress)][-1] == steps[-1].total == 3  # type: ignore[union-attr]
 
 
@@ -302,14 +325,14 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     long = (*PAIRS[:3], TextPair(instruction="Count.", output="one two three " * 3000))
     found = analysed(pairs=long, max_length=40, weights=False)
     assert found.data.truncated >= 1 and found.samples[3].truncated and len(found.samples[3].token_ids) == 40
-    assert any("cut off after 40 tokens" in note for note in found.notes)
+    assert any("truncated to 40 tokens" in note for note in found.notes)
 
 
 def test_a_floor_is_one_of_single_samples_and_that_is_said(analysed: Analysed) -> None:
     plain, floored = analysed(), analysed(floor=1.5)
     assert floored.model.pairs < plain.model.pairs
     assert floored.batch_curve == plain.batch_curve != ()
-    note = "The floor is one of single samples: averages over batches count however short they are."
+    note = "The floor applies to single samples; averages over batches count whatever their norm."
     assert note in floored.notes and note not in plain.notes
 
 
@@ -410,4 +433,4 @@ def test_one_sample_is_too_few(tmp_path: Any) -> None:
 def test_options_of_a_top_k_ffn_that_nobody_asked_for(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     for ffn in ([], ["--ffn=original"]):
         assert main(["conflict", "sample:tiny-bf16", option, *ffn]) == 2
-        assert capsys.readouterr().err == f"error: {option.split('=')[0]} is of a top-k FFN, which was not asked for: add --ffn topk.\n"
+        assert capsys.readouterr().err == f"error: {option.split('=')[0]} concerns a top-k FFN only: add --ffn topk.\n"

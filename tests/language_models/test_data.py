@@ -169,6 +169,7 @@ def test_a_dataset_is_read_at_its_commit_and_no_further_than_needed(hub: LocalHu
     assert sum(request.sent for request in hub.requests) < len(many) // 2
     assert not [path for path in (tmp_path / "hf-home").rglob("*") if path.is_file()]
     assert instruction_pairs("org/data", Access(), 12).pairs == PAIRS
+    assert instruction_pairs(f"{found.source}@{commit}", Access(), 12) == found  # as a permalink names it
 
 
 @pytest.mark.parametrize(
@@ -201,10 +202,10 @@ def test_private_and_gated_datasets(hub: LocalHub) -> None:
     ("source", "access", "sentence"),
     [
         ("mine.jsonl", Access(), "works on the command line only"),
-        ("/etc/passwd", Access(), "is no data: give builtin"),
-        ("sample:tiny-bf16", HERE, "is no data"),
-        ("", HERE, "is no data"),
-        ("org/data/more", HERE, "is no data"),
+        ("/etc/passwd", Access(), "is not a data source: give builtin"),
+        ("sample:tiny-bf16", HERE, "is not a data source"),
+        ("", HERE, "is not a data source"),
+        ("org/data/more", HERE, "is not a data source"),
         ("nowhere.jsonl", HERE, "no folder or file"),
     ],
 )
@@ -213,7 +214,9 @@ def test_what_is_no_source(source: str, access: Access, sentence: str) -> None:
         instruction_pairs(source, access, 9)
 
 
-@pytest.mark.parametrize(("source", "said"), [("./pairs.csv", "is no data"), ("mine/pairs", "mine/pairs was not found on the Hub")])
+@pytest.mark.parametrize(
+    ("source", "said"), [("./pairs.csv", "is not a data source"), ("mine/pairs", "mine/pairs was not found on the Hub")]
+)
 def test_what_lies_here_and_is_no_file_of_pairs(
     source: str, said: str, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +224,7 @@ def test_what_lies_here_and_is_no_file_of_pairs(
     place = tmp_path / source
     place.parent.mkdir(exist_ok=True)
     place.write_text("a,b")
-    here = rf' What lies at "{source}" on this machine is no file of pairs, which ends in \.parquet, \.jsonl, \.json\.'
+    here = rf' "{source}" exists on this machine and is not a file of pairs, which ends in \.parquet, \.jsonl, \.json\.'
     with pytest.raises(MantissaError, match=f"{said}.*{here}$"):
         instruction_pairs(source, HERE, 9)
     with pytest.raises(MantissaError, match=said) as caught:

@@ -291,7 +291,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         (
             {"data": "random tokens"},
             InvalidData,
-            r"is no data: give builtin, random, a FILE.jsonl or FILE.txt \(command line\) or the id of a dataset",
+            r"is not a data source: give builtin, random, a FILE.jsonl or FILE.txt \(command line\) or the id of a dataset",
         ),
         ({"model": "sample:tiny-bf61"}, CheckpointNotFound, "no built-in sample"),
     ],

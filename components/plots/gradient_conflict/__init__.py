@@ -2,6 +2,7 @@
 
 from components.plots.gradient_conflict.curves import batches, deciles
 from components.plots.gradient_conflict.layers import published, rates, similarity
+from components.plots.gradient_conflict.neurons import neurons
 from components.plots.gradient_conflict.samples import cosines, dominance
 
-__all__ = ["batches", "cosines", "deciles", "dominance", "published", "rates", "similarity"]
+__all__ = ["batches", "cosines", "deciles", "dominance", "neurons", "published", "rates", "similarity"]

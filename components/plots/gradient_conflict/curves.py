@@ -1,9 +1,9 @@
-"""Conflict against the size of batches, and against how active neurons are."""
+"""Conflict by batch size, and by activation."""
 
 from typing import TYPE_CHECKING
 
 from components.conflict.names import sides
-from components.plots.gradient_conflict.lines import legend, line, said_between
+from components.plots.gradient_conflict.lines import hover_interval, legend, line
 from components.plots.style import exactly, layout
 from components.text import numbers
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def batches(report: "ConflictReport") -> "Figure":
-    """Conflict between the mean gradients of batches by their size, of units and of the whole gradient; single samples are size 1."""
+    """Conflict between mean gradients by batch size, of units and of the whole gradient; single samples have size 1."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -29,9 +29,9 @@ def batches(report: "ConflictReport") -> "Figure":
         for offset, (what, pairs) in enumerate(((name, unit), (f"whole gradient, {name}", whole))):
             if report.original is None and offset:
                 what = "whole gradient"
-            said = [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs]
+            details = [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs]
             hover = f"batches of %{{x}}, {what}<br>%{{customdata[0]}} in conflict<br>mean cosine %{{customdata[1]}}"
-            figure.add_trace(line(what, 2 * index + offset, sizes, [rate for rate, _ in pairs], (), said, hover))
+            figure.add_trace(line(what, 2 * index + offset, sizes, [rate for rate, _ in pairs], (), details, hover))
     ticks = [1, *(row.batch_size for row in report.batch_curve)]
     figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], showgrid=False)
     figure.update_yaxes(title="pairs in conflict, %", nticks=6, rangemode="tozero")
@@ -46,8 +46,8 @@ def deciles(report: "ConflictReport") -> "Figure":
     figure = Figure(layout=layout(320))
     for index, (name, found) in enumerate(sides(report)):
         rows = found.deciles
-        said = [
-            [exactly(row.conflict_rate), said_between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
+        details = [
+            [exactly(row.conflict_rate), hover_interval(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
             for row in rows
         ]
         hover = (
@@ -55,7 +55,7 @@ def deciles(report: "ConflictReport") -> "Figure":
             "mean |activation| %{customdata[3]}"
         )
         shares = [row.conflict_rate for row in rows]
-        figure.add_trace(line(name, index, [row.decile for row in rows], shares, [row.interval for row in rows], said, hover))
+        figure.add_trace(line(name, index, [row.decile for row in rows], shares, [row.interval for row in rows], details, hover))
     figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4], showgrid=False)
     figure.update_yaxes(title="pairs in conflict, %", nticks=6)
     legend(figure)

@@ -1,4 +1,4 @@
-"""What the curves of gradient conflict have in common: a line for each kind of FFN, with intervals, and a legend."""
+"""Shared by the curves of gradient conflict: a line for each kind of FFN, with intervals, and a legend."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from analyzers.base import Interval
 
-# Pixels below the axis, whose title stands between.
+# Pixels below the axis, past its title.
 _LEGEND = 54
 
 
@@ -21,11 +21,11 @@ def line(
     x: Sequence[float],
     shares: Sequence[float | None],
     intervals: "Sequence[Interval | None]" = (),
-    said: Sequence[Sequence[str]] = (),
+    details: Sequence[Sequence[str]] = (),
     hover: str = "",
     scale: float = 100.0,
 ) -> "Scatter":
-    """A line of shares, drawn in percent unless ``scale`` is 1, in style ``index``. said: by point, the customdata of ``hover``."""
+    """A line of shares, drawn in percent unless ``scale`` is 1, in style ``index``. details: of each point, the customdata of ``hover``."""
     from plotly.graph_objects import Scatter
 
     style: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def line(
         mode="lines+markers",
         line={"color": COLOURS[index], "dash": DASHES[index], "width": 2},
         marker={"symbol": MARKERS[index], "size": 7, "color": COLOURS[index]},
-        customdata=[list(each) for each in said],
+        customdata=[list(each) for each in details],
         cliponaxis=False,
         hovertemplate=hover + "<extra></extra>",
         **style,
@@ -58,7 +58,7 @@ def line(
 
 
 def legend(figure: "Figure") -> None:
-    """Below the figure and its axis, where there are several traces."""
+    """Add a legend below the axis if there are several traces."""
     if len(figure.data) > 1:
         below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
         figure.update_layout(showlegend=True, legend=below | {"itemclick": False, "itemdoubleclick": False})
@@ -66,6 +66,6 @@ def legend(figure: "Figure") -> None:
         figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 
-def said_between(interval: "Interval | None") -> str:
-    """An interval as hovering tells it."""
+def hover_interval(interval: "Interval | None") -> str:
+    """An interval for a hover text."""
     return "" if interval is None else f"{numbers.share(interval.low)} to {numbers.share(interval.high)}"

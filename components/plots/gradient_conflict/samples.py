@@ -1,6 +1,7 @@
-"""Between samples: the cosines of all pairs, and the part that each has in the whole."""
+"""Between samples: the cosines of all pairs, and each sample's share of the squared norm."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from components.conflict.names import excerpts
@@ -13,23 +14,31 @@ if TYPE_CHECKING:
 
     from analyzers.gradient_conflict.report import ConflictReport
 
-# From conflict over nothing, which lets the page shine through, to agreement. Most cosines are small: colours change fastest there.
+# From conflict over 0, which is transparent, to agreement. Most cosines are small: colours change fastest there.
 DIVERGING = (
     (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
     (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
 )  # fmt: skip
-# Beside an axis a line of text has room for so many characters on a narrow screen.
+# Characters of a label that fit next to an axis on a narrow screen.
 _LINE = 40
-# So many samples have cells large enough for a gap between them.
+# Up to so many samples cells are large enough for a gap between them.
 _APART = 32
 
 
 def cosines(report: "ConflictReport") -> "Figure":
-    """(S, S) cosines between whole gradients, each sample named by its number and the beginning of its text; none with itself."""
+    """(S, S) cosines between whole gradients."""
+    figure = samples_heat_map(report.cosines.model, named(report))
+    only = only_value((value for line in figure.data[0].z for value in line), digits=4)
+    if only is not None:
+        say_only(figure, f"Every pair of samples: cosine {only:.4g}")
+    return figure
+
+
+def samples_heat_map(cosines: Sequence[Sequence[float | None]], names: Sequence[str]) -> "Figure":
+    """(S, S) cosines between samples called ``names``; the diagonal is empty."""
     from plotly.graph_objects import Heatmap
 
-    values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(report.cosines.model)]
-    names = _named(report)
+    values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(cosines)]
     gap = int(len(names) <= _APART)
     cells = Heatmap(
         x=names,
@@ -50,17 +59,14 @@ def cosines(report: "ConflictReport") -> "Figure":
     axis = {"type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
     figure.update_xaxes(title="sample", **axis)
     figure.update_yaxes(title="sample", **axis)
-    only = only_value((value for line in values for value in line), digits=4)
-    if only is not None:
-        say_only(figure, f"Every pair of samples: cosine {only:.4g}")
     return figure
 
 
 def dominance(report: "ConflictReport") -> "Figure":
-    """A bar for each sample: its share of the sum of squares; a line where all would be equal."""
+    """A bar for each sample: its share of the sum of |g|^2; a line at equal shares."""
     from plotly.graph_objects import Bar, Figure
 
-    rows, names = report.dominance.samples, _named(report)
+    rows, names = report.dominance.samples, named(report)
     bars = Bar(
         x=[row.sample for row in rows],
         y=[None if row.share is None else 100 * row.share for row in rows],
@@ -75,21 +81,21 @@ def dominance(report: "ConflictReport") -> "Figure":
             ]
             for row, name in zip(rows, names, strict=True)
         ],
-        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the sum of squares<br>cosine to the rest %{customdata[2]}"
-        "<br>the mean without it: cosine %{customdata[3]}<br>leads %{customdata[4]} of the units<extra></extra>",
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
+        "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
     )
     figure = Figure([bars], layout(280))
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=100 / len(rows), y1=100 / len(rows), line=LIMIT)
     figure.update_xaxes(title="sample", showgrid=False, nticks=10)
-    figure.update_yaxes(title="part of the sum, %", nticks=5, rangemode="tozero")
+    figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
     return figure
 
 
-def _named(report: "ConflictReport") -> list[str]:
-    """Of each sample its number and the beginning of its text in two lines, for a figure; no two are the same."""
-    named = []
+def named(report: "ConflictReport") -> list[str]:
+    """Of each sample its number and the beginning of its text in two lines, for a figure; all different."""
+    names = []
     for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
         cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1
         first, rest = (excerpt[:cut], excerpt[cut + 1 :]) if cut > 0 else (excerpt[:_LINE], excerpt[_LINE:])
-        named.append("<br>".join([f"{number}: {text(first)}", *([text(rest)] if rest else [])]))
-    return named
+        names.append("<br>".join([f"{number}: {text(first)}", *([text(rest)] if rest else [])]))
+    return names

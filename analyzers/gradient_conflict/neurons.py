@@ -1,0 +1,199 @@
+"""Neuron by neuron: a row of figures for every unit, and the cosines between samples of those that conflict most and least.
+
+Axes: n units of a chunk, F units of a layer, expert or projection, S samples.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analyzers import limits
+from analyzers.gradient_conflict.jackknife import FloatArray
+from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
+from analyzers.gradient_conflict.summaries import NeuronCosines, NeuronRow, Neurons
+
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 8
+"""Of the most, and as many of the least conflicted units, the cosines between samples are kept, if `limits.NEURON_COSINES` allows."""
+_NONE = -1
+_COLUMNS = np.dtype(
+    [("layer", "i4"), ("expert", "i4"), ("block", "i1"), ("neuron", "i4"), ("pairs", "i4"), ("top_sample", "i4")]
+    + [
+        (name, "f4")
+        for name in ("mean_activation", "conflict_rate", "magnitude_similarity", "mean_cosine", "top_share", "effective_samples")
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Candidate:
+    """A unit that may be among those shown. key: smaller is first. cosines: (S, S), NaN where a pair does not count."""
+
+    key: tuple[float, float]
+    row: Any
+    cosines: FloatArray
+
+
+class NeuronTable:
+    """A row for every unit, 48 bytes each, of one layer, expert or projection after the other. gamma: as of the request.
+
+    Units are ranked by conflict rate, then by mean cosine, if at least half of all pairs of samples count in them: a rate of a few pairs
+    says little.
+    """
+
+    def __init__(self, samples: int, gamma: float) -> None:
+        self._gamma = gamma
+        self._fewest = samples * (samples - 1) / 4
+        self._shown = min(SHOWN, limits.NEURON_COSINES // (2 * samples**2))
+        self._parts: list[Any] = []
+        self._most: list[_Candidate] = []
+        self._least: list[_Candidate] = []
+        self._blocks: list[str] = []
+        self._where = (0, _NONE, _NONE)
+        self._activation: FloatArray | None = None
+
+    def begin(self, layer: int, expert: int | None, block: str | None, activity: Tensor | None, tokens: Tensor) -> None:
+        """The next units. block: of a projection, None for neurons. activity, tokens: as of `LayerCapture`."""
+        if block is not None and block not in self._blocks:
+            self._blocks.append(block)
+        self._where = (layer, _NONE if expert is None else expert, _NONE if block is None else self._blocks.index(block))
+        self._activation = None if activity is None else (activity.double().sum(0) / tokens.sum()).cpu().numpy()
+
+    def add(self, units: slice, pairs: Pairs) -> None:
+        """Add a chunk of them."""
+        rows = np.zeros(len(pairs.gram), _COLUMNS)
+        rows["layer"], rows["expert"], rows["block"] = self._where
+        rows["neuron"] = np.arange(units.start, units.start + len(rows))
+        rows["mean_activation"] = np.nan if self._activation is None else self._activation[units]
+        for name, values in _figures(pairs, self._gamma).items():
+            rows[name] = values
+        self._parts.append(rows)
+        if self._shown:
+            self._most = self._best(self._most, rows, pairs, _most_first(rows))
+            self._least = self._best(self._least, rows, pairs, _least_first(rows))
+
+    def _best(self, known: list[_Candidate], rows: Any, pairs: Pairs, keys: Sequence[FloatArray]) -> list[_Candidate]:
+        """The first `_shown` of those known and of a chunk; cosines are copied only of these."""
+        last = known[-1].key if len(known) == self._shown else (np.inf, np.inf)
+        order = np.lexsort(keys[::-1])
+        added = [
+            _Candidate(key, rows[index], _cosines(pairs, int(index)))
+            for index in order[rows["pairs"][order] >= self._fewest][: self._shown]
+            if (key := (float(keys[0][index]), float(keys[1][index]))) < last
+        ]
+        return sorted([*known, *added], key=lambda each: each.key)[: self._shown]
+
+    def summary(self) -> Neurons:
+        """For the report: at most `limits.REPORT_NEURONS` of the most, and as many of the least conflicted units, none of them twice."""
+        rows = self.rows()
+        ranked = rows[rows["pairs"] >= self._fewest]
+        most = np.lexsort(_most_first(ranked)[::-1])[: min(limits.REPORT_NEURONS, (len(ranked) + 1) // 2)]
+        least = np.lexsort(_least_first(ranked)[::-1])[: min(limits.REPORT_NEURONS, len(ranked) // 2)]
+        named = {_place(row) for row in (*ranked[most], *ranked[least])}
+        shown = [each for each in (*self._most, *self._least) if _place(each.row) in named]
+        return Neurons(
+            total=len(rows),
+            ranked=len(ranked),
+            most=tuple(self._row(ranked[index]) for index in most),
+            least=tuple(self._row(ranked[index]) for index in least),
+            cosines=tuple(
+                NeuronCosines(**self._named(each.row), values=_values(each.cosines))
+                for each in {_place(each.row): each for each in shown}.values()
+            ),
+        )
+
+    def rows(self) -> Any:
+        """All rows, a structured array."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0, _COLUMNS)
+
+    def frame(self) -> "pandas.DataFrame":
+        """All rows, the columns of `NeuronRow`, those of the last layer first."""
+        import pandas
+
+        rows = self.rows()
+        table = pandas.DataFrame({name: rows[name] for name in _COLUMNS.names or ()})
+        table["expert"] = table["expert"].astype("Int64").mask(rows["expert"] == _NONE)
+        table["top_sample"] = table["top_sample"].astype("Int64").mask(rows["top_sample"] == _NONE)
+        table["block"] = pandas.Categorical.from_codes(rows["block"], categories=self._blocks)
+        return table[list(NeuronRow.model_fields)]
+
+    def _row(self, row: Any) -> NeuronRow:
+        values = {name: _number(row[name]) for name in NeuronRow.model_fields if name in _FLOATS}
+        top_sample = None if row["top_sample"] == _NONE else int(row["top_sample"])
+        return NeuronRow(**self._named(row), **values, pairs=int(row["pairs"]), top_sample=top_sample)
+
+    def _named(self, row: Any) -> dict[str, Any]:
+        expert, block = int(row["expert"]), int(row["block"])
+        return {
+            "layer": int(row["layer"]),
+            "expert": None if expert == _NONE else expert,
+            "block": None if block == _NONE else self._blocks[block],
+            "neuron": int(row["neuron"]),
+        }
+
+
+_FLOATS = frozenset(name for name in _COLUMNS.names or () if _COLUMNS[name].kind == "f")
+
+
+def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
+    """(n,) each; NaN where a unit has no pair, or no gradient."""
+    counted = pairs.counted.sum(1).double()
+    number = counted * (counted - 1) / 2
+    squares = torch.where(pairs.squares > SMALLEST_SQUARE, pairs.squares, 0).double()
+    total = squares.sum(1)
+    shares = squares / total[:, None]
+    live = total > 0
+    columns = {
+        "pairs": number,
+        "conflict_rate": pairs.below(gamma).sum((1, 2)).double() / 2 / number,
+        "magnitude_similarity": _off_diagonal(pairs.similarity) / number,
+        "mean_cosine": (_off_diagonal(pairs.cosines) / number).clamp(-1, 1),
+        "top_share": shares.amax(1),
+        "top_sample": torch.where(live, squares.argmax(1).double(), _NONE),
+        "effective_samples": 1 / shares.square().sum(1),
+    }
+    stacked = torch.stack(list(columns.values())).cpu().numpy()
+    return dict(zip(columns, stacked, strict=True))
+
+
+def _off_diagonal(values: Tensor) -> Tensor:
+    """(n, S, S), symmetric -> (n,), the sum over pairs of two samples."""
+    return (values.sum((1, 2)) - values.diagonal(dim1=1, dim2=2).sum(1)).double() / 2
+
+
+def _most_first(rows: Any) -> tuple[FloatArray, FloatArray]:
+    """Keys to sort by: a large conflict rate first, then a small mean cosine; units without pairs last."""
+    return -rows["conflict_rate"].astype(float), rows["mean_cosine"].astype(float)
+
+
+def _least_first(rows: Any) -> tuple[FloatArray, FloatArray]:
+    return rows["conflict_rate"].astype(float), -rows["mean_cosine"].astype(float)
+
+
+def _cosines(pairs: Pairs, unit: int) -> FloatArray:
+    counted = pairs.counted[unit]
+    cosines = torch.where(counted[:, None] & counted, pairs.cosines[unit], torch.nan)
+    return cosines.double().clamp(-1, 1).cpu().numpy()
+
+
+def _place(row: Any) -> tuple[int, ...]:
+    return tuple(int(row[name]) for name in ("layer", "expert", "block", "neuron"))
+
+
+def _number(value: Any) -> float | None:
+    """The shortest decimal that is this float32; None for NaN."""
+    return None if np.isnan(value) else float(str(value))
+
+
+def _values(cosines: FloatArray) -> tuple[tuple[float | None, ...], ...]:
+    return tuple(tuple(_rounded(row)) for row in cosines)
+
+
+def _rounded(row: FloatArray) -> Iterator[float | None]:
+    return (None if np.isnan(value) else float(value) for value in row.round(4))

@@ -1,0 +1,72 @@
+"""The published run: what counts as the same setting, and that the page's example asks for it."""
+
+from typing import Any
+
+import pytest
+
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest
+from analyzers.gradient_conflict.published import MIRRORS, SETTING, comparable, departures, published
+from components.pages.conflict import EXAMPLES
+from tests.components.conflict_reports import conflict_report
+from tests.components.reports import of_model
+
+
+def as_published(ref: str = "meta-llama/Llama-2-7b-hf", **changes: Any) -> ConflictReport:
+    """A report of the tiny sample with the facts of the published run in place of its own, but for ``changes`` of the request."""
+    found = of_model(ref, conflict_report(ffn="topk"))
+    request = ConflictRequest(**{**SETTING, **changes})
+    topk = None
+    if request.ffn == "topk" and found.ffn.topk is not None:
+        layers = (31,) if request.topk_layers == "last" else (0, 31)
+        topk = found.ffn.topk.model_copy(update={"layers": layers, "select": request.select, "share_of_width": request.topk})
+    data = {"source": f"datasets/{request.data}", "samples": request.samples, "template": request.template, "truncated": 0}
+    return found.model_copy(
+        update={
+            "request": request,
+            "data": found.data.model_copy(update=data),
+            "ffn": found.ffn.model_copy(update={"variant": request.ffn, "unit": request.unit, "topk": topk}),
+            "dtype": request.dtype,
+        }
+    )
+
+
+@pytest.mark.parametrize("ref", sorted(MIRRORS))
+def test_the_published_setting_is_comparable(ref: str) -> None:
+    assert comparable(as_published(ref)) and len(published()) == 32
+    assert comparable(as_published(ref, gamma=0.1, floor=0.5, weights=False, checkpointing=True, attention="eager"))
+    assert len(as_published(ref).tables()["published"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"ref": "meta-llama/Llama-2-7b-chat-hf"}, "the model"),
+        ({"ref": "someone/llama-2-7b-hf-lora"}, "the model"),
+        ({"unit": "attention", "ffn": "original"}, "the unit"),
+        ({"ffn": "original"}, "the top-k FFN"),
+        ({"select": "up"}, "the top-k FFN"),
+        ({"topk": 0.25}, "the top-k FFN"),
+        ({"topk_layers": "all"}, "the top-k FFN"),
+        ({"data": "yahma/alpaca-cleaned"}, "the data"),
+        ({"samples": 49}, "the samples"),
+        ({"choice": "first"}, "the samples"),
+        ({"seed": 0}, "the samples"),
+        ({"template": "alpaca"}, "the template"),
+        ({"loss": "sum"}, "the loss"),
+        ({"dtype": "float16"}, "the dtype"),
+    ],
+)
+def test_another_setting_is_not(changes: dict[str, Any], differs: str) -> None:
+    found = as_published(**changes)
+    assert differs in departures(found) and not comparable(found)
+    assert found.tables()["published"].empty
+
+
+def test_a_truncated_sample_makes_it_another_setting() -> None:
+    found = as_published()
+    cut = found.model_copy(update={"data": found.data.model_copy(update={"truncated": 1})})
+    assert departures(cut) == ("the length of samples",)
+
+
+def test_the_pages_example_asks_for_exactly_the_published_run() -> None:
+    assert EXAMPLES["Llama-2-7b, the published run"].request() == ConflictRequest(**SETTING)

@@ -104,6 +104,7 @@ def _serve(port: str | None, on_space: bool) -> None:
         server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         server_port=int(port) if port else None,
         share=False,
+        _frontend=False,  # or Gradio asks itself for a page, and ends the app where a busy machine takes more than 3 seconds to answer
         show_error=False,
         footer_links=["api"],
         run_history=False,

@@ -29,6 +29,13 @@ _FILLING = (
     "document.body.classList.toggle('m-filling', new URLSearchParams(query || location.search).has('{key}')); return query }}"
 )
 _FILLED = "() => document.body.classList.remove('m-filling')"
+# A run that the visitor stops may fail like one for which the queue has no room, and may do so after the next has begun. The page knows
+# when Stop and when a start were pressed.
+_FULL, _STOPPED, _PREVIOUS = "full", "stopped", "previous"
+_WHY = (
+    "(why, ...shown) => { const { stopped = 0, started = 0 } = document.body.dataset; "
+    f"return [+stopped > +started ? '{_STOPPED}' : Date.now() - stopped < 5000 ? '{_PREVIOUS}' : '{_FULL}', ...shown] }}"
+)
 _QUERY_KEYS = 1_000
 # A form may be longer than the screen: scroll to the outcome. Inside a frame the page around it must not scroll.
 _SHOW = (
@@ -58,11 +65,15 @@ def wire_runs(
     def compute(*values: Any) -> Iterator[Updates]:
         yield from runs.run(form(*values), again=True)
 
-    def ended_early(shown: str | None, *state: Any) -> Updates:
-        if shown == Meter.waiting():
+    reason = gr.Textbox(visible=False)
+
+    def ended_early(why: str | None, shown: str | None, *state: Any) -> Updates:
+        if why == _PREVIOUS or not Meter.is_progress(shown):
+            return {runs.status: gr.skip()}
+        if why == _FULL and shown == Meter.waiting():
             return runs.refuse()
-        # Stopped: the last progress may have arrived after Stop's own answer.
-        return runs.stopped(*state) if Meter.is_progress(shown) else {runs.status: gr.skip()}
+        # The last progress may arrive after the answer to Stop.
+        return runs.stopped(*state)
 
     everything = runs.outputs()
     starts = [(runs.controls.go.click(runs.begin, outputs=everything, queue=False, **QUIET), run)]
@@ -76,7 +87,7 @@ def wire_runs(
     for start, work in starts:
         done = start.then(work, fields, everything, concurrency_limit=kind.limit, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
-        done.failure(ended_early, [runs.status, *runs.state()], everything, queue=False, **QUIET)
+        done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
     # an event that cancels others gets no inputs: the next one shows what was reached
     controls = runs.controls

@@ -116,17 +116,19 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def open_page(chromium: BrowserContext) -> Iterator[OpenPage]:
     """Open an address; the test fails when the page logs an error, throws, or asks another host for anything.
 
-    All pages of a test are one visitor's; the next test has another visitor.
+    All pages of a test are one visitor's; the next test has another visitor. expected: in errors that are part of the test.
     """
     complaints: list[str] = []
     blank = chromium.pages[0]
 
-    def open_(url: str, width: int = 1280, dark: bool = False) -> Page:
+    def open_(url: str, width: int = 1280, dark: bool = False, expected: str = "\0") -> Page:
         page = chromium.new_page()
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.set_default_timeout(60_000)
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" and expected not in message.text else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: complaints.append(request.url) if _elsewhere(request.url) else None)

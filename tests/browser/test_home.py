@@ -172,6 +172,23 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     expect(page.locator(".m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
 
+def test_a_full_queue_is_told_apart_from_a_run_that_was_stopped(open_page: OpenPage, offline: str) -> None:
+    """Both fail. A run may do so before Stop has answered, and after the next run has begun."""
+    page = open_page(offline, expected="503")
+    page.route("**/gradio_api/queue/join**", lambda route: route.fulfill(status=503, json={"detail": "Queue is full."}))
+    page.fill(MODEL, SAMPLE)
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.get_by_role("alert")).to_contain_text("Too many analyses are waiting already")
+    page.evaluate("document.body.dataset.stopped = Date.now() + 60_000")  # as if Stop were pressed after the next start
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.locator("#m-status")).to_contain_text("Stopped.")
+    page.evaluate("document.body.dataset.stopped = Date.now() - 1_000")  # and now before it
+    page.get_by_role("button", name="Inspect").click()
+    expect(page.locator("#m-status")).to_contain_text("Starting")
+    page.wait_for_timeout(1_000)
+    expect(page.locator("#m-status")).to_contain_text("Starting")
+
+
 def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) -> None:
     page = open_page(f"{online}/?model=org/large&mode=exact")
     expect(page.get_by_role("alert")).to_contain_text("the limit here is")

@@ -45,7 +45,7 @@ def test_the_number_stands_first_with_what_it_means() -> None:
     assert "built-in sample: trained in pure bf16" in said
     assert "numerically undecided" not in said
     assert summary(found) == f"sample:tiny-bf16: conflict rate {rate}. {found.statement}"
-    assert found.statement.startswith(f"In {rate.replace(' ', '')} of the pairs of samples")
+    assert found.statement.startswith(f"In {rate} of the pairs of samples")
 
 
 def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_be_none() -> None:

@@ -56,8 +56,12 @@
     if (event.target.closest?.("#m-stop")) {
       if (Date.now() - stopped < 2000) { event.stopImmediatePropagation(); event.preventDefault(); return; }
       stopped = Date.now();
+      document.body.dataset.stopped = stopped;
     }
-    if (event.target.closest?.("#m-inspect, .m-chips")) stopped = 0;
+    if (event.target.closest?.("#m-inspect, #m-again, .m-chips")) {
+      stopped = 0;
+      document.body.dataset.started = Date.now();
+    }
     if (event.target.closest?.("#m-inspect, #m-stop, .m-chips")) say("");
     // Not of the click that an address makes by itself.
     if (event.isTrusted && event.target.closest?.("#m-inspect, .m-chips button")) speak(location.pathname);

@@ -220,6 +220,20 @@ def test_the_product_keeps_the_layers() -> None:
     assert violations(sources, packages) == []
 
 
+def _touches_gradio_internals(source: str) -> bool:
+    """Whether a module reads private parts of Gradio's app, overrides how it processes calls, or replaces attributes of a module."""
+    names = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    called = {node.func.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return bool(names & {"_queue", "process_api", "state_holder"}) or bool(called & {"setattr", "vars"})
+
+
+def test_only_one_file_touches_the_internals_of_gradio() -> None:
+    product = [ROOT / "app.py", *(ROOT / "components").rglob("*.py")]
+    found = [str(path.relative_to(ROOT)) for path in product if _touches_gradio_internals(path.read_text(encoding="utf-8"))]
+    assert found == ["components/running/gradio_internals.py"]
+    assert _touches_gradio_internals("vars(module)['traceback'] = None") and _touches_gradio_internals("app._queue.push = f")
+
+
 def test_the_command_line_loads_nothing_heavy() -> None:
     program = "import json, sys, analyzers.__main__, analyzers.dtype_detection; print(json.dumps(list(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)

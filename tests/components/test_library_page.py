@@ -180,7 +180,7 @@ def test_with_a_login_the_name_is_the_logins(library: Library, monkeypatch: pyte
     with pytest.raises(InvalidRequest, match="Log in"):
         identity(None, _Visit({COOKIE: "one"}))
     assert LOG_IN in who_you_are(None, None)
-    with pytest.raises(InvalidRequest, match="no name of a user"):
+    with pytest.raises(InvalidRequest, match="not a valid user name"):
         identity({"preferred_username": "<b>"}, None)
 
 

@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_written_is_a_sentence(client: TestClient, library
         answer = client.get(f"/library/{name}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    assert (answer.status_code, answer.text.split(":")[0]) == (503, "The file cannot be made")
+    assert (answer.status_code, answer.text.split(":")[0]) == (503, "The file cannot be written")
     assert client.get(f"/library/{name}").status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""What is counted of each span of a tensor: its bit histogram, and beside it what depends on position."""
+"""What is counted of each span of a tensor: its bit histogram, and per-row counters for what depends on position."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -87,7 +87,7 @@ def _qualify(found: dict[str, Evidence]) -> None:
             found[follows.test] = follows.model_copy(update={"conclusion": f"passes, as values of {narrow.format} may without it"})
     for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
         if proven in found and other in found and found[proven].proven:
-            conclusion = f"as {found[proven].format} values do"
+            conclusion = f"expected of {found[proven].format} values"
             found[other] = found[other].model_copy(update={"proven": False, "conclusion": conclusion})
             return
 

@@ -28,24 +28,24 @@ def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool,
     yield from checkpoint.notes
     if not exact:
         yield (
-            "Quick mode read a sample: extremes and counts are what was seen in it, norms of tensors read in part are scaled up, "
+            "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "
             "shares are estimates with 95% intervals."
         )
     left_out, _ = unread(chosen)
     if left_out:
-        yield f"No plain floats, and left out of all statistics: {left_out}. What is said here is said of the others."
+        yield f"Not plain floats, and excluded from all statistics: {left_out}. The report describes the others."
     scaled = [t for t in chosen.floats if t.scale is not None]
     if scaled:
         yield (
-            f"Described by decoded values, code times scale in float32, as they are used: {_tensors(scaled)}. "
+            f"Described by decoded values (code times scale in float32, as the model uses them): {_tensors(scaled)}. "
             f"{plural(len(chosen.scales), 'tensor')} of scales {'counts' if len(chosen.scales) == 1 else 'count'} for storage alone."
         )
     unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
     if unscaled:
-        yield f"Described by stored values, for no scales that fit stand beside them: {_tensors(unscaled)}."
+        yield f"Described by stored values, since no matching scales were found: {_tensors(unscaled)}."
     if chosen.buffers:
         are = "stored tensor is a buffer, no parameter", "stored tensors are buffers, not parameters"
-        yield f"{plural(len(chosen.buffers), *are)}: listed by name and left out of everything else."
+        yield f"{plural(len(chosen.buffers), *are)}: listed by name and excluded from everything else."
     if tiny:
         are = "nonzero value is", "nonzero values are"
         yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."

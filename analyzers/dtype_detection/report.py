@@ -210,7 +210,7 @@ class TensorRow(Data):
 
 
 class LayerRow(Data):
-    """All tensors of one layer and role together; ``layer`` is null for what stands outside the layers."""
+    """All tensors of one layer and role together; ``layer`` is null for what stands not in a layer."""
 
     layer: int | None
     role: str

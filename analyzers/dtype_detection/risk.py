@@ -16,7 +16,7 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
     overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
     weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
-    unseen = [f"Nothing is said of {unread}, whose values are not decoded."] if unread else []
+    unseen = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
     if nonzero == 0 or extremes.abs_max is None:
         none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
         return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *unseen))

@@ -179,7 +179,7 @@ def aggregate_rows(results: Sequence[TensorResult]) -> list[TensorRow]:
         verdict = "undecided" if not verdicts else next(iter(verdicts)) if len(verdicts) == 1 else "mixed"
         ancestors = tuple(dict.fromkeys(name for r in group for name in r.judgement.passed_through))
         lineage = TensorLineage(verdict=verdict, passed_through=ancestors, evidence=_sum_evidence(group))
-        name = f"{'outside the layers' if layer is None else f'layer {layer}'}: {role}"
+        name = f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}"
         read = [r for r in group if r.statistics.values_read]
         parameters = sum(r.tensor.elements for r in group)
         whole = together([r.statistics for r in read])

@@ -51,7 +51,7 @@ def one(report: DtypeReport) -> str:
 
 def _evidence(found: Sequence[Evidence]) -> list[str]:
     """A line for each question; it says of which values where there are several dtypes of them."""
-    rows = [("Question put to the bits", "Stored", "Tested", "Exceptions", "By chance", "Then")]
+    rows = [("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")]
     rows += [(e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", share(e.chance), e.conclusion) for e in found]
     if len({e.stored for e in found}) > 1:
         return columns(rows, right=(2, 3, 4))

@@ -1,4 +1,4 @@
-"""Update sparsity: what share of the weights a fine-tune changed that bf16 can see, where, and by how much."""
+"""Update sparsity: what fraction of the weights a fine-tune changed at bf16 resolution, where, and by how much."""
 
 from analyzers.update_sparsity.analyze import analyze
 from analyzers.update_sparsity.report import SparsityReport, SparsityRequest

@@ -16,7 +16,7 @@ from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
 from analyzers.update_sparsity.count import Comparer
 from analyzers.update_sparsity.magnitudes import energy, magnitudes, ulp_histogram
-from analyzers.update_sparsity.matrices import Matrices, take_apart
+from analyzers.update_sparsity.matrices import Matrices, decompose
 from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.rows import aggregate_rows, layer_rows, role_rows, tensor_row
 from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
@@ -51,7 +51,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
                 f"This would read {size(comparison.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
             )
         found = yield from comparison.count()
-        yield from comparison.take_apart(found)
+        yield from comparison.decompose(found)
         yield comparison.report(found, start)
 
 
@@ -102,16 +102,16 @@ class _Comparison:
         found.tables = compare.tables()
         return found
 
-    def take_apart(self, found: _Found) -> Iterator[Progress]:
+    def decompose(self, found: _Found) -> Iterator[Progress]:
         """Add the spectra of the chosen matrices to what was found."""
         if self._matrices is None:
             return
         nbytes, requests, reading = found.nbytes, found.requests, perf_counter() - found.seconds
-        for step in take_apart(self._matrices, self._sides, self._names, self._device):
+        for step in decompose(self._matrices, self._sides, self._names, self._device):
             if step.spectrum is not None:
                 found.spectra.append(step.spectrum)
             found.nbytes, found.requests, found.seconds = nbytes + step.bytes_read, requests + step.requests, perf_counter() - reading
-            yield self._progress(found.nbytes, f"taking matrices apart, {step.done} of {len(self._matrices.spans)}")
+            yield self._progress(found.nbytes, f"decomposing matrices, {step.done} of {len(self._matrices.spans)}")
 
     def _progress(self, done: int, note: str) -> Progress:
         return Progress(done=done, total=self.nbytes, unit="bytes", note=note)

@@ -12,7 +12,7 @@ from analyzers.update_sparsity.report import DEFAULT_ETA
 
 def add_options(parser: Parser) -> None:
     """What the command takes."""
-    parser.description = "What share of the weights did this fine-tune change that bf16 can see, where, and by how much?"
+    parser.description = "What fraction of the weights did this fine-tune change at bf16 resolution, where, and by how much?"
     parser.add_argument("base", metavar="BASE", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("tuned", nargs="+", metavar="TUNED", help="what became of it; several in the order of the training")
     parser.add_argument("--eta", type=float, default=DEFAULT_ETA, help=f"of the probe |v-w| > eta max(|w|,|v|) (default {DEFAULT_ETA:g})")

@@ -1,4 +1,4 @@
-"""Which matrices are taken apart on request, and the way of each from the files to its `Spectrum`."""
+"""Which matrices are decomposed on request, and the way of each from the files to its `Spectrum`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 @dataclass(slots=True)
 class Matrices:
-    """The matrices of base and last tuned checkpoint that are taken apart, as an alignment of these two; left_out: how many are not."""
+    """The matrices of base and last tuned checkpoint that are decomposed, as an alignment of these two; left_out: how many are not."""
 
     alignment: Alignment
     left_out: int
@@ -79,7 +79,7 @@ class MatrixStep:
     requests: int
 
 
-def take_apart(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[str], device: Device) -> Iterator[MatrixStep]:
+def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[str], device: Device) -> Iterator[MatrixStep]:
     """Read one matrix of both sides after the other and measure it; at least every `HEARTBEAT` seconds a step.
 
     Closing the generator stops the reads; the matrix being measured, which nothing can interrupt, is finished unheeded.

@@ -94,7 +94,7 @@ class RoleRow(Data):
 
 
 class LayerRow(Data):
-    """One layer; ``layer`` is null for what stands outside the layers. roles: role -> sparsity of its tensors in this layer."""
+    """One layer; ``layer`` is null for what stands not in a layer. roles: role -> sparsity of its tensors in this layer."""
 
     layer: int | None
     tensors: int

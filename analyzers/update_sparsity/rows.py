@@ -84,7 +84,7 @@ def aggregate_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[T
         groups.setdefault((cell.layer, cell.role, cell.dtype, cell.tuned_dtype), []).append(cell)
     rows = []
     for (layer, role, _, _), group in groups.items():
-        name = f"{'outside the layers' if layer is None else f'layer {layer}'}: {role}"
+        name = f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}"
         rows.append(_row(group, name, name, (), weights))
     return rows
 

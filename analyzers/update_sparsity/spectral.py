@@ -16,7 +16,7 @@ Singular values are square roots of eigenvalues of the smaller of W W^T and W^T 
 of the largest, and far better for those that are not small. A singular value of D below sqrt(min(m, n) 2^-52) of the largest counts as 0.
 On a CPU this is several times faster than a decomposition of W itself, and no copy of W in float64 is ever held.
 
-torch is imported when the first matrix is taken apart.
+torch is imported when the first matrix is decomposed.
 """
 
 from collections.abc import Iterable, Iterator

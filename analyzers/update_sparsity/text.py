@@ -64,7 +64,7 @@ def _counts(report: SparsityReport) -> list[str]:
             ("Compared", f"{plural(report.total_parameters, 'parameter')}{seen}"),
             ("Changed in bf16", f"{report.num_changed:,} ({share(report.update_fraction)})"),
             ("Changed by the probe", f"{report.probe.num_changed:,}, sparsity {share(report.probe.sparsity)} (eta {report.eta:g})"),
-            ("Swallowed by bf16", f"{report.swallowed.count:,} ({swallowed})"),
+            ("Lost to bf16 rounding", f"{report.swallowed.count:,} ({swallowed})"),
         ]
     )
 
@@ -100,7 +100,7 @@ def _magnitudes(report: SparsityReport) -> list[str]:
         f"Of the changed ones {share(changed.below_2_minus_8)} by less than 2^-8 of their size, "
         f"{share(changed.below_2_minus_7)} by less than 2^-7",
         f"Energy of the update: {tops}",
-        f"Steps of bf16 between the values: {steps}",
+        f"bf16 ULPs between the values: {steps}",
     ]
 
 
@@ -108,7 +108,7 @@ def _trajectory(report: SparsityReport) -> Iterator[str]:
     if not report.trajectory:
         return
     rows: list[tuple[str, ...]] = [
-        ("", "Checkpoint", "Sparsity", "Probe", "Swallowed", "|D|/|W|", "Step: sparsity", "Jaccard with last", "By chance")
+        ("", "Checkpoint", "Sparsity", "Probe", "Lost", "|D|/|W|", "Step: sparsity", "Jaccard with last", "By chance")
     ]
     last = len(report.trajectory) - 1
     overlap = {each.first: each for each in report.overlap if each.second == last}

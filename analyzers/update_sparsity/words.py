@@ -1,4 +1,4 @@
-"""What the numbers mean: the headline in one sentence, and what a reader must know."""
+"""The report in sentences: the headline, and notes on what was compared and how."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -24,7 +24,7 @@ def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: 
     said = _headline(same, counts, sparsity, interval)
     if coverage >= _NEARLY_ALL:
         return said
-    return f"{said} This is said of {share(coverage)} of the base's parameters: the rest has no counterpart that can be compared."
+    return f"{said} This covers {share(coverage)} of the base's parameters: the rest has no comparable counterpart."
 
 
 def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None) -> str:
@@ -38,35 +38,35 @@ def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: 
         return f"The one weight compared {_one(counts)}."
     n = f"{counts.values:,}"
     if counts.differ == 0:
-        return f"Not one of the {n} weights compared differs."
+        return f"None of the {n} weights compared differ."
     if counts.changed == 0:
         return (
-            f"Not one of the {n} weights changed in bf16, though {share(counts.differ / counts.values)} differ as stored: "
-            "every update is too small for bf16 to see."
+            f"None of the {n} weights changed in bf16, though {share(counts.differ / counts.values)} differ as stored: "
+            "every update is below bf16 resolution."
         )
     if counts.changed == counts.values:
         return f"Every one of the {n} weights changed in bf16."
-    return f"{share(sparsity)} of the weights are, in bf16, what they were: this fine-tune changed {share(1 - sparsity)} of them."
+    return f"{share(sparsity)} of the weights are unchanged in bf16: this fine-tune changed {share(1 - sparsity)} of them."
 
 
 def _one(counts: PairCounts) -> str:
     """What became of the only value compared."""
     if counts.changed:
         return "changed in bf16"
-    return "changed as stored, too little for bf16 to see" if counts.differ else "does not differ"
+    return "changed as stored, below bf16 resolution" if counts.differ else "does not differ"
 
 
 def _sampled(counts: PairCounts, interval: Interval) -> str:
     n = f"{counts.values:,}"
     if counts.changed == 0:
-        seen = "differs" if counts.differ == 0 else "changed in bf16"
-        read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"Not one of the {n} weights read {seen}"
-        return f"{read}: with 95% confidence at least {share(interval.low)} of all weights are, in bf16, what they were."
+        seen = "differ" if counts.differ == 0 else "changed in bf16"
+        read = f"The one weight read {_one(counts)}" if counts.values == 1 else f"None of the {n} weights read {seen}"
+        return f"{read}: with 95% confidence at least {share(interval.low)} of all weights are unchanged in bf16."
     if counts.changed == counts.values:
         read = "The one weight read" if counts.values == 1 else f"Every one of the {n} weights read"
-        return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are what they were."
+        return f"{read} changed in bf16: with 95% confidence at most {share(interval.high)} of all weights are unchanged in bf16."
     return (
-        f"About {share(interval.estimate)} of the weights are, in bf16, what they were (95% interval: {share(interval.low)} to "
+        f"About {share(interval.estimate)} of the weights are unchanged in bf16 (95% interval: {share(interval.low)} to "
         f"{share(interval.high)}): this fine-tune changed about {share(1 - interval.estimate)} of them."
     )
 
@@ -82,10 +82,10 @@ def notes(
     aggregated: bool,
     left_out: int,
 ) -> Iterator[str]:
-    """What the report's reader must know, most important first. left_out: matrices that were not taken apart though asked for."""
+    """What the report's reader must know, most important first. left_out: matrices that were not decomposed though asked for."""
     if not exact:
         yield (
-            "Quick mode read a sample, the same places on every side: counts, magnitudes and norms are what was seen in it, shares are "
+            "Quick mode read a sample, at the same offsets on every side: counts, magnitudes and norms describe the sample, shares are "
             "estimates with 95% intervals. Changed rows and columns need exact mode."
         )
     yield from unmatched_notes(alignment.unmatched[-1])
@@ -93,15 +93,15 @@ def notes(
         number = len(found.missing) + len(found.misshapen) + len(found.integers)
         if number:
             lost = plural(number, "tensor of the base has", "tensors of the base have")
-            yield f"{name}: {lost} no counterpart in it, so that its shares are of fewer weights."
+            yield f"{name}: {lost} no counterpart in it, so its shares cover fewer weights."
         shorter = sum(each.tuned.shape[0] < each.base.shape[0] for each in found.resized)
         if shorter:
             lost = plural(shorter, "tensor has", "tensors have")
-            yield f"{name}: {lost} fewer rows in it than in the base, so that its shares are of fewer weights."
+            yield f"{name}: {lost} fewer rows in it than in the base, so its shares cover fewer weights."
     yield from _dtype_notes(pairs, eta)
     if counts.nonfinite:
         have = plural(counts.nonfinite, "pair has", "pairs have")
-        yield f"{have} a NaN or an infinity on either side: such pairs count as changed or not, and have no magnitude."
+        yield f"{have} a NaN or an infinity on either side: such pairs are counted as changed or unchanged, and excluded from magnitudes."
     if counts.values > counts.nonfinite and weigh([(0, counts)], [Fraction(1)]).update_norm is None:
         yield (
             "The update's norm is beyond the range of float64 (1.8e308), of some tensors or of all together: such norms and relative "
@@ -109,7 +109,7 @@ def notes(
         )
     if left_out:
         yield (
-            f"Singular values and subspaces: {plural(left_out, 'more matrix was', 'more matrices were')} not taken apart (at most "
+            f"Singular values and subspaces: {plural(left_out, 'more matrix was', 'more matrices were')} not decomposed (at most "
             f"{limits.SPECTRAL_MATRICES:,}, spread over layers and roles, of at most {limits.SPECTRAL_ELEMENTS:,} elements and "
             f"{limits.SPECTRAL_SIDE:,} on the shorter side)."
         )
@@ -125,17 +125,17 @@ def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
         shown = ", ".join(f"{before} with {after}" for before, after in kinds[:4])
         yield (
             f"Stored in different dtypes ({shown}): every value is rounded to bf16 before it is compared, and what differs only as stored "
-            "counts conversions, not updates that bf16 swallowed."
+            "counts conversions, not updates lost to bf16 rounding."
         )
     stored = {pair.base.counted_as for pair in pairs} | {pair.tuned.counted_as for pair in pairs}
     if stored != {"BF16"}:
         yield (
-            f"Changed and probe answer different questions here, for not all values are stored in bf16: an update of 5e-4 of a weight is "
-            f"nothing to the probe (eta {eta:g}), yet can tip its rounding to bf16."
+            "Changed and probe measure different things here, since not all values are stored in bf16: an update of 5e-4 of a weight is "
+            f"below the probe's threshold (eta {eta:g}), yet can change its rounding to bf16."
         )
     elif eta >= 2**-8:
-        yield f"With eta {eta:g}, at least 2^-8, the probe overlooks steps of bf16 that count as changed."
+        yield f"With eta {eta:g}, at least 2^-8, the probe misses single bf16 ULPs, which count as changed."
     scaled = [pair for pair in pairs if pair.base.scale is not None or pair.tuned.scale is not None]
     if scaled:
         are = plural(len(scaled), "tensor is", "tensors are")
-        yield f"{are} compared by decoded values, code times scale in float32, as they are used."
+        yield f"{are} compared by decoded values (code times scale in float32, as the model uses them)."

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, ResultRow
-from components.library_page.labels import contributor, evidence, state
+from components.library_page.labels import PIECES, contributor, evidence, state
 from components.site import addresses
 from components.text import numbers
-from components.text.markup import tag
 from components.text.plain_text import html
 
 MODELS, LABELS, RESULTS = "models", "labels", "results"
@@ -25,17 +24,12 @@ class Kind(NamedTuple):
     orders: dict[str, tuple[str, bool]]
     read: Callable[[Library, Query], Any]
     cells: Callable[[Any], Sequence[str]]
-    nothing: str
 
 
 def _model(row: ModelRow) -> Sequence[str]:
-    labelled = html(row.precision) + f" {tag('label', numbers.plural(row.contributors, 'label'))}" if row.precision else ""
-    how = tag("fact", "known") if row.model.startswith("sample:") else tag("inference", "inference")
-    inferred = f"{html(row.trained_in)} {how}" if row.trained_in not in ("", "undecided") else numbers.NOTHING
-    disputed = f" {tag('warning', 'labels disagree')}" if row.disputed else ""
     return (
         _named(row.model),
-        (labelled + disputed) or inferred,
+        str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)),
         html(row.storage) or numbers.NOTHING,
         html(_through(row.passed_through)),
         html(RISKS.get(row.fp16_risk, numbers.NOTHING)),
@@ -47,19 +41,14 @@ def _model(row: ModelRow) -> Sequence[str]:
 
 def _label(row: Any) -> Sequence[str]:
     label = row.label
-    doubted = f" {tag('warning', numbers.plural(row.flags, 'flag'))}" if row.flags else ""
-    replaced = "" if row.current else f" {tag('undecided', 'replaced')}"
-    said = f"{html(label.precision)}{replaced}{doubted}"
+    said = str(PIECES.label_precision(row, numbers.plural(row.flags, "flag") if row.flags else ""))
     return _named(label.model), said, evidence(label, short=True), contributor(label), html(day(label.created)), state(row)
 
 
 def _result(row: ResultRow) -> Sequence[str]:
     result = row.result
-    subject = _named(result.models[0]) + (
-        f'<br><small class="m-dim">from {html(result.models[-1])}</small>' if len(result.models) > 1 else ""
-    )
     return (
-        subject,
+        str(PIECES.subject(_named(result.models[0]), result.models[-1] if len(result.models) > 1 else "")),
         _result_link(result.id, result.analyzer),
         html(result.storage) or numbers.NOTHING,
         html(_through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,
@@ -86,7 +75,6 @@ KINDS = {
         },
         lambda library, query: library.models(query),
         _model,
-        "No model",
     ),
     LABELS: Kind(
         ("Model", "Trained in", "Evidence", "Contributor", "Added", "State"),
@@ -99,7 +87,6 @@ KINDS = {
         },
         lambda library, query: library.labels(query),
         _label,
-        "No label",
     ),
     RESULTS: Kind(
         ("Model", "Analysis", "Stored as", "Passed through", "Trained in", "fp16", "By", "Stored", "State"),
@@ -115,7 +102,6 @@ KINDS = {
         },
         lambda library, query: library.results(query),
         _result,
-        "No result",
     ),
 }
 
@@ -124,15 +110,9 @@ def listed(kind: str, page: Any) -> str:
     """A page of a list as a table; a sentence where nothing is in it."""
     parts = KINDS[kind]
     if not page.rows:
-        return f'<p class="m-say">{parts.nothing} is as asked for. Leave out a filter, or add what is missing below.</p>'
-    top = "".join(f'<th scope="col">{html(title)}</th>' for title in parts.titles)
-    rows = (zip(parts.titles, parts.cells(row), strict=True) for row in page.rows)
-    cells = ("".join(f'<td{_empty(cell)} data-title="{html(title)}"><span>{cell}</span></td>' for title, cell in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return (
-        f'<div class="m-scroll m-list" tabindex="0" role="group" aria-label="{html(kind)}"><table class="m-table m-stacked">'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+        return str(PIECES.nothing(kind))
+    # A narrow screen leaves out the cells with nothing in them.
+    return str(PIECES.table(parts.titles, [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0")))
 
 
 def extent(page: Any, per_page: int) -> str:
@@ -143,21 +123,15 @@ def extent(page: Any, per_page: int) -> str:
     return f"{first:,} to {first + len(page.rows) - 1:,} of {page.total:,}"
 
 
-def _empty(cell: str) -> str:
-    """Marks a cell with nothing in it, which a narrow screen leaves out."""
-    return ' class="m-none"' if cell in (numbers.NOTHING, "0") else ""
-
-
 def _through(text: str) -> str:
     return _THROUGH.get(text, text.replace("_", " "))
 
 
 def _named(model: str) -> str:
     """The model; a click shows its labels. A sample has none."""
-    if model.startswith("sample:"):
-        return f'<a href="./{addresses.passport(model)}">{html(model)}</a>'
-    return f'<a href="{html(addresses.labels_of(model), 500)}" data-model="{html(model, 500)}">{html(model)}</a>'
+    address = f"./{addresses.passport(model)}" if model.startswith("sample:") else addresses.labels_of(model)
+    return str(PIECES.model_link(model, address))
 
 
 def _result_link(identifier: str, text: str) -> str:
-    return f'<a href="{html(addresses.stored(identifier), 100)}">{html(text)}</a>'
+    return str(PIECES.result_link(addresses.stored(identifier), text))

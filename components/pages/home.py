@@ -32,7 +32,7 @@ EXAMPLES = {
     )
 } | {"three samples": _THREE}
 _TITLE = """<header class="m-title"><h1>What precision was this model trained in?</h1>
-<p>Paste a Hub model id, or several. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and tells what they
+<p>Paste a Hub model id, or several. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and reports what they
 prove and what they suggest.</p></header>"""
 # Opened with a key, the result is also where the next key goes.
 _SHOW_RESULT = (

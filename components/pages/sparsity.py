@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _TITLE = """<header class="m-title"><h1>What did this fine-tune change?</h1>
 <p>Name a checkpoint and what it was tuned to. Mantissa reads the same sample of both (64 MB each, a few seconds, whatever their size) and
-tells what share of the weights changed that bf16 can see, where, and by how much.</p></header>"""
+reports what fraction of the weights changed at bf16 resolution, where, and by how much.</p></header>"""
 
 
 def build(page: gr.Blocks) -> None:

@@ -29,7 +29,7 @@ def _questions(report: DtypeReport) -> str:
         )
         for item in report.lineage.evidence
     ]
-    titles = ("Question put to the bits", "Stored", "Tested", "Exceptions", "By chance", "Then")
+    titles = ("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")
     if len({item.stored for item in report.lineage.evidence}) > 1:
         return table(titles, rows, frozenset({2, 3, 4}), stacked=True)
     return table((titles[0], *titles[2:]), [(row[0], *row[2:]) for row in rows], frozenset({1, 2, 3}), stacked=True)

@@ -140,7 +140,7 @@ def _tests() -> str:
     rows = [
         (dtype, powers(test.question), _conclusion(test), numbers.share(test.chance)) for dtype, tests in TESTS.items() for test in tests
     ]
-    return _card(table(("Stored", "Question put to the bits", "If all pass", "By chance, each"), rows, frozenset({3}), stacked=True))
+    return _card(table(("Stored", "Test", "If all pass", "By chance, each"), rows, frozenset({3}), stacked=True))
 
 
 def _conclusion(test: Test) -> str:

@@ -1,4 +1,4 @@
-"""The result on the page: the passport, and under it the tabs that say why."""
+"""The result on the page: the passport and the tabs with its evidence."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ from components.plots.among_models import among_models, place
 from components.results.result_tabs import Layout, Tab, html, plot, rows, said
 
 _ABOUT_SPECTRUM = (
-    "How many of the values read have which size. A value left of fp16's smallest normal loses digits in fp16, "
+    "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
     "one right of its largest becomes infinite."
 )
-_ABOUT_LAYERS = "The largest magnitude in each layer, by role. Embeddings and whatever else belongs to no layer stand on the left."
+_ABOUT_LAYERS = "The largest magnitude in each layer, by role. Embeddings and other tensors that are not in a layer are on the left."
 _ABOUT_LABELLED = "Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 

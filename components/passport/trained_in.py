@@ -1,12 +1,15 @@
 """The third tile of the passport, "Trained in": what the library's labels say, which beats inference, or else what the weights suggest."""
 
+from typing import Any
+
 from analyzers.dtype_detection import DtypeReport
 from components.library import Consensus
 from components.site import addresses, archive
 from components.text import numbers
 from components.text.markup import cited, tag, tile
-from components.text.plain_text import html, prose
+from components.text.render import macros
 
+_BODY = macros("passport/templates/trained_in.html")
 _LIKELY = 0.75
 _DISPUTED = "Labels disagree"
 
@@ -16,18 +19,17 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     found = archive.consensus(report.checkpoint.ref)
     answer, kind, text = _answer(report, found)
     if found is None or not found.labels:
-        bars = "" if kind == "label" else _bars(report.training.probabilities)
-        source = f"<p>{cited(report.training.source)}</p>" if report.training.source else ""
+        bars = {} if kind == "label" else report.training.probabilities
         known = links and found is not None and kind != "label"
-        more = f"<p>{_library_link(report, 'Known better? Add a label')}</p>" if known else ""
-        return tile("Trained in", answer, tag(kind, text), f"{bars}<p>{prose(report.training.explanation)}</p>{source}{more}")
+        source = cited(report.training.source) if report.training.source else ""
+        body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
+        return tile("Trained in", answer, tag(kind, text), str(body))
     said = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
     disputed = f" {tag('warning', _DISPUTED.lower())}" if found.disputed and found.precision else ""
-    source = f"<p>{cited(found.evidence, 'Evidence: ')}</p>" if found.evidence else ""
+    source = cited(found.evidence, "Evidence: ") if found.evidence else ""
     bits, by_bits, _ = _inferred(report)
-    inferred = f"<p>Inferred from the weights: {html(bits)}.</p>" if by_bits != "label" else ""
-    more = f"<p>{_library_link(report, 'All labels')}</p>" if links else ""
-    return tile("Trained in", answer, tag(kind, text) + disputed, f"<p>{html(said, 300)}</p>{source}{inferred}{more}")
+    body = _BODY.labelled(said, source, bits if by_bits != "label" else "", _library(report) if links else "")
+    return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
 
 
 def training_answer(report: DtypeReport) -> str:
@@ -57,14 +59,11 @@ def _inferred(report: DtypeReport) -> tuple[str, str, str]:
     return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
 
 
-def _library_link(report: DtypeReport, text: str) -> str:
-    return f'<a href="{html(addresses.labels_of(report.checkpoint.ref), 500)}">{text}</a>'
+def _library(report: DtypeReport) -> str:
+    """The address of the model's labels."""
+    return addresses.labels_of(report.checkpoint.ref)
 
 
-def _bars(probabilities: dict[str, float]) -> str:
-    rows = []
-    for name, value in sorted(probabilities.items(), key=lambda item: -item[1]):
-        label, percent = html(name, 20), numbers.share(round(value, 2))
-        meter = f'<meter min="0" max="1" value="{value:.4f}" aria-label="Probability of {label}">{percent}</meter>'
-        rows.append(f"<li>{label}{meter}<span>{percent}</span></li>")
-    return f'<ul class="m-bars">{"".join(rows)}</ul>' if rows else ""
+def _bars(probabilities: dict[str, float]) -> list[dict[str, Any]]:
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    return [{"name": name, "value": value, "percent": numbers.share(round(value, 2))} for name, value in ranked]

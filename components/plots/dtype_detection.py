@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection.report import LayerRow
 
 _ACCENT = "#3b5bdb"
-_OUTSIDE = "outside"
+_OUTSIDE = "no layer"
 
 
 class Mark(NamedTuple):
@@ -96,7 +96,7 @@ def layers(report: DtypeReport) -> "Figure":
     outside = -max(1, math.ceil((highest + 1) / 6))
     for index, (role, rows) in enumerate(_by_role(report)):
         style = index % len(COLOURS)
-        # what stands outside the layers is no neighbour of layer 0: no line leads from one to the other
+        # what stands not in a layer is no neighbour of layer 0: no line leads from one to the other
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         figure.add_trace(
             Scatter(
@@ -155,7 +155,7 @@ def _by_role(report: DtypeReport) -> "Iterator[tuple[str, list[LayerRow]]]":
 
 
 def _place(row: "LayerRow") -> str:
-    return "outside the layers" if row.layer is None else f"layer {row.layer}"
+    return "not in a layer" if row.layer is None else f"layer {row.layer}"
 
 
 def _number(value: float | None) -> str:

@@ -4,7 +4,7 @@ import time
 
 from analyzers.base import Progress
 from components.text import numbers
-from components.text.plain_text import html
+from components.text.render import render
 
 _EVERY_SECONDS = 0.15
 # Seconds before an estimate is shown: earlier ones are erratic.
@@ -61,6 +61,4 @@ def _share(progress: Progress) -> float | None:
 
 
 def _card(note: str, how_far: str, share: float | None, below: str = "") -> str:
-    value = "" if share is None else f' value="{share:.4f}"'
-    text = f'<p><span role="status" aria-live="polite">{html(note[:1].upper() + note[1:])}</span><small>{html(how_far)}</small></p>'
-    return f'<div class="m-status">{text}<progress max="1"{value} aria-label="Progress"></progress>{below}</div>'
+    return render("running/templates/meter.html", note=note[:1].upper() + note[1:], how_far=how_far, share=share, below=below)

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from components.text.plain_text import html, shown
+from components.text.plain_text import shown
+from components.text.render import render
 
 if TYPE_CHECKING:
     from components.library import ModelRow
@@ -41,23 +42,16 @@ def parts(row: "ModelRow | None", kinds: Sequence[str] = KINDS) -> list[Part]:
 
 def svg(badge: Sequence[Part], about: str) -> str:
     """The badge. about: the model, for a screen reader. All texts are escaped."""
-    drawn, left = [], 0.0
+    boxes, left = [], 0.0
     for part in badge:
         for text, colour in ((part.name, _NAME), (part.value, part.colour)):
             line = shown(text, _LONGEST)
             wide = _width(line)
-            drawn.append(
-                f'<rect x="{left:.0f}" width="{wide + 2 * _PADDING:.0f}" height="{_HEIGHT}" fill="{colour}"/>'
-                f'<text x="{left + _PADDING:.0f}" y="14" textLength="{wide:.0f}">{html(line, _LONGEST)}</text>'
-            )
+            at, widths = (f"{left:.0f}", f"{left + _PADDING:.0f}"), (f"{wide + 2 * _PADDING:.0f}", f"{wide:.0f}")
+            boxes.append({"left": at[0], "width": widths[0], "colour": colour, "text_left": at[1], "text_width": widths[1], "line": line})
             left += wide + 2 * _PADDING
-    said = html(f"{about}: " + ", ".join(f"{part.name} {part.value}" for part in badge), 400)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left:.0f}" height="{_HEIGHT}" role="img" aria-label="{said}">'
-        f"<title>{said}</title>"
-        f'<clipPath id="r"><rect width="{left:.0f}" height="{_HEIGHT}" rx="3"/></clipPath><g clip-path="url(#r)" fill="#fff" '
-        f'font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{"".join(drawn)}</g></svg>'
-    )
+    said = f"{about}: " + ", ".join(f"{part.name} {part.value}" for part in badge)
+    return render("site/templates/badge.svg", width=f"{left:.0f}", height=_HEIGHT, said=said, boxes=boxes)
 
 
 def etag(drawing: str) -> str:

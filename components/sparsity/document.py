@@ -29,7 +29,7 @@ def _article(row: int, report: SparsityReport) -> str:
         figure("Where: roles", plots.roles(report), f"roles-{row}", captions.ROLES),
         card(tables.roles(report) + notes(report.notes)),
         figure("How much: relative updates", plots.relative(report), f"relative-{row}", captions.relative(report)),
-        figure("How much: steps of bf16", plots.ulps(report), f"ulps-{row}", captions.ULPS),
+        figure("How much: bf16 ULPs", plots.ulps(report), f"ulps-{row}", captions.ULPS),
         card(tables.sizes(report)),
     ]
     if report.trajectory:
@@ -45,7 +45,7 @@ def _article(row: int, report: SparsityReport) -> str:
         folded("Matching of the tensors", matching(report)),
     ]
     if report.spectral:
-        parts.append(folded("Matrices taken apart", caption(captions.spectral(report)) + SPECTRAL.html(report)))
+        parts.append(folded("Singular values and subspaces", caption(captions.spectral(report)) + SPECTRAL.html(report)))
     return article(row, [*parts, _tensors(report)])
 
 

@@ -54,7 +54,7 @@ def _left_out(report: SparsityReport) -> str:
     parts = [f"{numbers.count(counts[kind])} {words}" for kind, words in _LEFT_OUT.items() if counts.get(kind)]
     if not parts:
         return ""
-    return f'<p class="m-left-out">Tensors left out of all numbers: {html(", ".join(parts), 500)}. The tab Matching lists them.</p>'
+    return f'<p class="m-left-out">Tensors excluded from the comparison: {html(", ".join(parts), 500)}. The tab Matching lists them.</p>'
 
 
 def _tag(report: SparsityReport) -> str:
@@ -73,17 +73,17 @@ def _probe(report: SparsityReport) -> str:
         body = f"The probe, which asks whether stored values differ {beyond}, finds as many changed: {numbers.count(report.num_changed)}."
     else:
         found = numbers.count(report.probe.num_changed)
-        body = f"{found} stored values differ {beyond}. Where not all is stored in bf16, that is another question."
+        body = f"{found} stored values differ {beyond}. For values not stored in bf16 this is a different test."
     return answer("Sparsity by the probe", numbers.share(report.probe.sparsity), _tag(report), body)
 
 
 def _swallowed(report: SparsityReport) -> str:
-    count, name = report.swallowed.count, "Swallowed by bf16"
+    count, name = report.swallowed.count, "Lost to bf16 rounding"
     if not report.swallowed.meaningful:
         body = "The two sides are stored in different dtypes: values that differ only as stored are conversions, not updates."
         return cannot_tell(name, body)
     if not count:
-        body = "No value differs as stored and is the same in bf16."
+        body = "Every difference between stored values is still there after rounding to bf16."
         return answer(name, "Nothing", _tag(report), body)
     body = f"{numbers.plural(count, 'value differs', 'values differ')} as stored and {'is' if count == 1 else 'are'} the same in bf16."
     return answer(name, numbers.share(report.swallowed.share), _tag(report), body)
@@ -92,12 +92,12 @@ def _swallowed(report: SparsityReport) -> str:
 def _size(report: SparsityReport) -> str:
     relative = report.magnitudes.relative.changed_only
     if relative.p50 is None and report.num_changed:
-        body = "What changed has a NaN or an infinity on either side: such a change has no size."
+        body = "Every changed pair has a NaN or an infinity on one side, so its size is undefined."
         return cannot_tell("Size of a change", body)
     if relative.p50 is None:
         return answer("Size of a change", "No change", _tag(report), "No changed pair of finite values was read.")
     body = (
-        f"Half of the changed values moved by less than this share of their size, 99% by less than {numbers.share(relative.p99)}. "
+        f"Half of the changed values moved by less than this fraction of their size, 99% by less than {numbers.share(relative.p99)}. "
         f"The largest of these updates is {numbers.magnitude(report.magnitudes.absolute.changed_only.max)}."
     )
     return answer("Size of a change", shown(numbers.share(relative.p50)), _tag(report), body)

@@ -23,10 +23,10 @@ agree for every &#951; below that. For fp32 they do not: an update of 5e-4 of a 
 bf16 of about one weight in ten. Both are shown, and where they are different questions the report says so. Source: <a
 href="{SOURCE}">Zhu et al., The Path Not Taken, arXiv 2511.08567</a>, Definitions 2.1 and 2.2; its Table 1 is the table of published
 fine-tunes.</p>
-<h2 id="swallowed">Swallowed updates</h2>
-<p>An update is <b>swallowed</b> when the stored values differ and their bf16 values do not: it exists in the file and not in the model
-that runs in bf16. Of checkpoints stored in bf16 there is none, by construction. Where the two sides are stored in different dtypes,
-values that differ only as stored are conversions, and the tile says that it cannot tell.</p>
+<h2 id="swallowed">Updates lost to bf16 rounding</h2>
+<p>An update is <b>lost to rounding</b> (<code>swallowed</code> in the JSON) when the stored values differ and their bf16 values do not:
+it exists in the file and not in the model that runs in bf16. Of checkpoints stored in bf16 there is none, by construction. Where the two
+sides are stored in different dtypes, values that differ only as stored are conversions, and the tile says that it cannot tell.</p>
 """
 
 _AMOUNTS = f"""
@@ -37,7 +37,7 @@ come from bins of 128 to a binade, 0.8% wide, so that they are off by less than 
 {numbers.power(-8)} and {numbers.power(-7)} are edges of bins: the shares below them are exact. Neighbouring bf16 values are
 {numbers.power(-8)} to {numbers.power(-7)} of their size apart, depending on where in its binade a value lies. Histograms do not depend on
 the order in which weights arrive or on the number of threads.</p>
-<p><b>Steps of bf16</b> (ULP): how many neighbours lie between the two bf16 values, counted across zero; +0 and &#8722;0 are one. <b>Sum
+<p><b>bf16 ULPs</b>: the number of bf16 steps from one value to the other, counted across zero; +0 and &#8722;0 are the same. <b>Sum
 of squares</b>: what share of &#8721;(v &#8722; w)&#178; the largest {", ".join(f"{100 * top:g}%" for top in TOPS)} of all compared
 coordinates hold, from the bins of the absolute updates. <b>Changed rows and columns</b>: the share of a matrix's rows and columns with
 at least one change, in exact mode.</p>
@@ -64,7 +64,7 @@ weights.</p>
 """
 
 _SPECTRAL = f"""
-<h2 id="spectral">Matrices taken apart</h2>
+<h2 id="spectral">Singular values and subspaces</h2>
 <p>On request, of up to {limits.SPECTRAL_MATRICES} matrices spread over layers and roles, read whole. Of a base W, a tuned W<sup>+</sup>
 and D = W<sup>+</sup> &#8722; W, in float64: <b>stable rank</b> &#8214;D&#8214;<sub>F</sub>&#178; / &#8214;D&#8214;<sub>2</sub>&#178;;
 <b>effective rank</b> exp(&#8722;&#8721; p ln p) of the normalised singular values p of D; <b>spectral drift</b> (NSS)

@@ -1,4 +1,4 @@
-"""The table of matrices that were taken apart."""
+"""The table of matrices that were decomposed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -59,4 +59,4 @@ def _degrees(angle: float | None) -> str:
     return numbers.NOTHING if angle is None else f"{angle:.3g}°"
 
 
-SPECTRAL = DataTable("Matrices taken apart", "m-spectral", _COLUMNS, _lines)
+SPECTRAL = DataTable("Singular values and subspaces", "m-spectral", _COLUMNS, _lines)

@@ -61,7 +61,7 @@ def trajectory(report: SparsityReport) -> str:
         "Sparsity, from the base",
         "From the one before",
         "By the probe",
-        "Swallowed",
+        "Lost to rounding",
         "|update| / |base|",
     )
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
@@ -95,4 +95,4 @@ def _below(report: SparsityReport) -> str:
 
 def _energy(report: SparsityReport) -> str:
     rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
-    return table(("Updates of all values compared", "Hold of the sum of squares"), rows, frozenset({1}))
+    return table(("Updates of all values compared", "Share of squared update norm"), rows, frozenset({1}))

@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("|update| / |base|", 136, True),
     Column("Changed", 104, True),
     Column("Largest update", 124, True),
-    Column("Swallowed", 104, True),
+    Column("Lost to rounding", 124, True),
     Column("Dtypes", 110, False),
     Column("Shape", 112, False),
     Column("In the tuned checkpoint", 318, False),

@@ -5,8 +5,10 @@ from analyzers.language_models.samples import SAMPLES
 from components.text import numbers
 from components.text.markup import head, tag, tile
 from components.text.names import commit
-from components.text.plain_text import html, prose
+from components.text.plain_text import html
+from components.text.render import macros
 
+_PIECES = macros("text/templates/headline.html")
 FACT = tag("fact", "fact")
 ESTIMATE = tag("inference", "estimate")
 UNKNOWN = tag("undecided", "not decided")
@@ -14,7 +16,7 @@ UNKNOWN = tag("undecided", "not decided")
 
 def card(name: str, *parts: str) -> str:
     """The card. name: what a screen reader calls it; parts: HTML."""
-    return f'<section class="m-card" aria-label="{html(name)}">{"".join(parts)}</section>'
+    return str(_PIECES.card(name, parts))
 
 
 def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
@@ -24,7 +26,7 @@ def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
 
 def short(checkpoint: CheckpointFacts) -> str:
     """The beginning of the commit, small; nothing for a sample."""
-    return f" <small>@&nbsp;{html(commit(checkpoint))}</small>" if commit(checkpoint) else ""
+    return str(_PIECES.short(commit(checkpoint)))
 
 
 def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
@@ -33,31 +35,28 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
     if sample is None:
         return ""
     said = f"{sample.description}{more}." + (f" It shows {sample.shows}." if shows else "")
-    return f'<p class="m-sample">A built-in sample: {html(said, 500)}</p>'
+    return str(_PIECES.sample(said))
 
 
 def number(title: str, value: str, interval: Interval | None, means: str) -> str:
     """The one number, its 95% interval of shares where it has one, and what it means, a sentence of the analyzer."""
-    between = f"<small>95% interval: {html(numbers.between(interval))}</small>" if interval is not None else ""
-    body = f'<p class="m-number">{html(value)}{between}</p><p class="m-means">{prose(means)}</p>'
-    return f'<div class="m-headline"><h3>{html(title)}</h3>{body}</div>'
+    between = "" if interval is None else numbers.between(interval)
+    return str(_PIECES.number(title, value, between, means))
 
 
 def reading(title: str, statement: str) -> str:
     """What was found, in plain words: the sentences of an analyzer, each in a line of its own."""
-    sentences = statement.removesuffix(".").split(". ")
-    listed = "".join(f"<li>{prose(sentence)}.</li>" for sentence in sentences)
-    return f'<div class="m-headline"><h3>{html(title)}</h3><ul class="m-reading">{listed}</ul></div>'
+    return str(_PIECES.reading(title, statement.removesuffix(".").split(". ")))
 
 
 def tiles(*each: str) -> str:
-    """A row of tiles."""
-    return f'<div class="m-tiles">{"".join(each)}</div>'
+    """A row of tiles (HTML)."""
+    return str(_PIECES.tiles(each))
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:
     """A tile. how: the tag for how we know; body: plain text."""
-    return tile(question, value, how, f"<p>{html(body, 500)}</p>")
+    return tile(question, value, how, str(_PIECES.paragraph(body)))
 
 
 def cannot_tell(question: str, why: str) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import count
+from typing import Any
 
 from components.plots.marks import marked
-from components.text.plain_text import html
+from components.text.render import macros
 
 # In a box 28 wide and 12 high, as Plotly draws them.
 _PATHS = {
@@ -23,12 +24,8 @@ _DASHES = {"solid": "none", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2", "
 def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | None = None) -> str:
     """Each name beside how it is drawn. lines: whether lines join the marks; styles: numbers of `marked`, by default in order."""
     numbered = zip(count() if styles is None else styles, names, strict=False)
-    rows = "".join(f"<li>{_drawn(index, lines)}{html(name)}</li>" for index, name in numbered)
-    return f'<ul class="m-legend">{rows}</ul>'
+    return str(macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered]))
 
 
-def _drawn(index: int, lines: bool) -> str:
-    style = marked(index)
-    line = f'<path d="M0 6H28" stroke="{style["color"]}" stroke-width="2" stroke-dasharray="{_DASHES[style["dash"]]}"/>' if lines else ""
-    mark = f'<path d="{_PATHS[style["symbol"]]}" fill="{style["color"]}"/>'
-    return f'<svg width="28" height="12" viewBox="0 0 28 12" aria-hidden="true">{line}{mark}</svg>'
+def _row(name: str, style: dict[str, Any], line: bool) -> dict[str, Any]:
+    return {"name": name, "line": line, "color": style["color"], "dashes": _DASHES[style["dash"]], "path": _PATHS[style["symbol"]]}

@@ -6,13 +6,14 @@ from html import escape
 from analyzers.terminal import printable
 
 # What a line of a table can bear; the whole name is in the downloads.
-_LONGEST = 160
+LONGEST = 160
+LONGEST_SENTENCE = 2_000
 _POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w)")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def shown(text: str, longest: int = _LONGEST) -> str:
+def shown(text: str, longest: int = LONGEST) -> str:
     """``text`` as plain text of one line: what cannot be seen is written as its code (``<U+202E>``), the middle of a long text left out.
 
     White space of any kind becomes one space. ``longest`` counts characters of ``text`` and is at least 3.
@@ -23,7 +24,7 @@ def shown(text: str, longest: int = _LONGEST) -> str:
     return printable("".join(" " if c.isspace() else c for c in text))
 
 
-def html(text: str, longest: int = _LONGEST) -> str:
+def html(text: str, longest: int = LONGEST) -> str:
     """`shown`, escaped: for HTML, inside elements and quoted attributes, and for Plotly."""
     return escape(shown(text, longest))
 
@@ -37,4 +38,4 @@ def powers(text: str) -> str:
 
 def prose(text: str) -> str:
     """A sentence of an analyzer as HTML: `powers`, then `html`, at any length a sentence may have."""
-    return html(powers(text), 2_000)
+    return html(powers(text), LONGEST_SENTENCE)

@@ -170,7 +170,7 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
     expect(page.locator("#m-list tbody tr").first).to_contain_text("pythia")
     expect(page.locator(".m-extent")).not_to_contain_text("25 of")
     field(page, "m-search").fill("no such model")
-    expect(page.locator("#m-list")).to_contain_text("No model is as asked for.")
+    expect(page.locator("#m-list")).to_contain_text("No matching models.")
     field(page, "m-search").fill("")
     page.locator("#m-kind").get_by_text("Labels").click()
     expect(page.locator("#m-list th").nth(2)).to_have_text("Evidence")

@@ -204,7 +204,7 @@ def sparsity_report(depth: int = 4, **changes: Any) -> SparsityReport:
         "trajectory": (),
         "overlap": (),
         "spectral": (),
-        "statement": "75% of the weights are, in bf16, what they were.",
+        "statement": "75% of the weights are unchanged in bf16.",
         "notes": (),
     }
     return SparsityReport.model_validate(fields | changes)

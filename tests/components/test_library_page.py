@@ -72,7 +72,7 @@ def test_lists_are_searched_filtered_and_paged_on_the_server(library: Library) -
     _, query = _ask(LABELS, contributor="user3")
     assert [row.label.model for row in library.labels(query).rows] == ["zoo/animal-03"]
     kind, query = _ask(MODELS, "no such thing")
-    assert "No model is as asked for" in listed(kind, KINDS[kind].read(library, query))
+    assert "No matching models" in listed(kind, KINDS[kind].read(library, query))
 
 
 @pytest.mark.parametrize("values", [("evil",), (None,), ("models", "x" * 1000), ("models", "", "y" * 1000)])

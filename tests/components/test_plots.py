@@ -64,6 +64,6 @@ def test_names_of_layers_keep_their_distance(count: int) -> None:
     row = report().layers[0].model_dump()
     layers = [row | {"layer": None, "role": "head"}, *(row | {"layer": layer} for layer in range(count))]
     axis = plots.layers(report(layers=layers)).layout.xaxis
-    assert axis.ticktext[:2] == ("outside", "0")
+    assert axis.ticktext[:2] == ("no layer", "0")
     gaps = [b - a for a, b in zip(axis.tickvals, axis.tickvals[1:], strict=False)]
     assert min(gaps) >= (axis.tickvals[-1] - axis.tickvals[0]) / 8

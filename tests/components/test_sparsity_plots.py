@@ -23,7 +23,7 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_role_and_one_place_for_the_r
         if share is not None
     }
     expected = {
-        (role, "outside the layers" if row.layer is None else f"layer {row.layer}"): 100 * share
+        (role, "not in a layer" if row.layer is None else f"layer {row.layer}"): 100 * share
         for row in report.layers
         for role, share in row.roles.items()
         if share is not None
@@ -31,7 +31,7 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_role_and_one_place_for_the_r
     assert drawn == pytest.approx(expected)
     assert (cells.texttemplate is not None) == (depth < 15)
     axis = plots.heat_map(report).layout.xaxis
-    assert axis.ticktext[0] == "outside" and len(axis.ticktext) <= 8
+    assert axis.ticktext[0] == "no layer" and len(axis.ticktext) <= 8
 
 
 def test_equal_shares_are_not_stretched_over_all_colours() -> None:
@@ -62,7 +62,7 @@ def test_relative_updates_mark_both_steps_of_bf16_and_stack_what_bf16_does_not_s
     plain, swallowed = plots.relative(sparsity_report()), plots.relative(sampled_report())
     for figure in (plain, swallowed):
         assert {shape.x0 for shape in figure.layout.shapes} == {-8, -7}
-        assert {note.text for note in figure.layout.annotations} == {"least step of bf16, 2⁻⁸", "most step of bf16, 2⁻⁷"}
+        assert {note.text for note in figure.layout.annotations} == {"smallest relative bf16 ULP, 2⁻⁸", "largest relative bf16 ULP, 2⁻⁷"}
     assert [trace.name for trace in plain.data] == ["changed in bf16"]
     assert [trace.name for trace in swallowed.data] == ["changed in bf16", "the same in bf16"]
     assert swallowed.layout.barmode == "stack"
@@ -77,7 +77,7 @@ def test_relative_updates_mark_both_steps_of_bf16_and_stack_what_bf16_does_not_s
 def test_steps_of_bf16_are_named_and_empty_ones_left_out() -> None:
     figure = plots.ulps(sparsity_report())
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "4+", "8+"]
-    assert [said[0] for said in figure.data[0].customdata] == ["0 steps", "1 step", "2 steps", "4 to 7 steps", "8 to 15 steps"]
+    assert [said[0] for said in figure.data[0].customdata] == ["0 ULPs", "1 ULP", "2 ULPs", "4 to 7 ULPs", "8 to 15 ULPs"]
     assert sum(figure.data[0].y) == pytest.approx(100)
     assert figure.layout.yaxis.type == "log"
 

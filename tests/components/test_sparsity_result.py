@@ -30,10 +30,10 @@ from tests.components.sparsity_reports import (
 
 def test_the_number_stands_first_with_what_it_means() -> None:
     said = text_of(headline(sparsity_report()))
-    assert "Update sparsity 75% 75% of the weights are, in bf16, what they were. Changed 25% fact" in said
+    assert "Update sparsity 75% 75% of the weights are unchanged in bf16. Changed 25% fact" in said
     assert "425,000 of 1,700,000 values compared differ" in said
     assert "finds as many changed: 425,000" in said
-    assert "Swallowed by bf16 Nothing fact" in said
+    assert "Lost to bf16 rounding Nothing fact" in said
     assert "Size of a change 5% fact" in said
     assert "interval" not in said
     assert summary(sparsity_report()).startswith("From org/base to org/tuned: sparsity 75%.")
@@ -44,8 +44,8 @@ def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
     assert "95% interval: 70% to 79%" in said
     assert said.count("estimate") == 4 and "fact" not in said
     assert "values read differ" in said
-    assert "120,000 stored values differ by more than 0.001" in said and "another question" in said
-    assert "Swallowed by bf16 5%" in said
+    assert "120,000 stored values differ by more than 0.001" in said and "a different test" in said
+    assert "Lost to bf16 rounding 5%" in said
     assert "As seen in the sample" in tables.sizes(sampled_report())
     assert "need exact mode" in about_tensors(sampled_report())
 
@@ -93,7 +93,7 @@ def test_what_is_left_out_is_said_in_the_head_and_listed() -> None:
         missing_parameters=6,
     )
     report = sparsity_report(unmatched=found)
-    assert "Tensors left out of all numbers: 1 only in the base, 1 of another shape." in text_of(headline(report))
+    assert "Tensors excluded from the comparison: 1 only in the base, 1 of another shape." in text_of(headline(report))
     listed = matching(report)
     assert "6 parameters of the base have none. 1 tensor of another shape or of no plain floats was not compared." in text_of(listed)
     assert rows_of(listed) == [
@@ -199,7 +199,7 @@ def test_the_page_taken_along_has_everything_of_every_report() -> None:
     page = document([several, sampled_report()])
     assert page.count('data-figure="') == 7 + 5
     assert re.findall(r'<article id="(report-\d)">', page) == ["report-1", "report-2"]
-    assert "Matrices taken apart" in page
+    assert "Singular values and subspaces" in page
     assert "<title>Update sparsity: org/base to org/tuned@step-3, org/base to org/tuned</title>" in page
 
 

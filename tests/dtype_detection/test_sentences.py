@@ -82,8 +82,8 @@ def test_each_question_says_which_values_it_was_put_to(tmp_path: Path) -> None:
     # The statement on bf16 values rests on those.
     assert "No narrower format survives in the bf16 values: 128 of 128 runs rule fp8_e4m3 out" in report.lineage.statement
     lines = one(report).splitlines()
-    (heading,) = (line for line in lines if line.startswith("Question"))
-    assert heading.split()[5] == "Stored" and sum(line[heading.index("Stored") :].startswith("BF16 ") for line in lines) == 2
+    (heading,) = (line for line in lines if line.startswith("Test "))
+    assert heading.split()[1] == "Stored" and sum(line[heading.index("Stored") :].startswith("BF16 ") for line in lines) == 2
     assert "Stored  " not in one(exact(write(tmp_path / "one", {"a.weight": normal(64, 64)})))
 
 
@@ -92,7 +92,7 @@ def test_reports_from_before_evidence_named_its_dtype_are_read(tmp_path: Path) -
     for evidence in (*value["lineage"]["evidence"], *value["tensors"][0]["lineage"]["evidence"]):
         del evidence["stored"]
     report = DtypeReport.model_validate(value | {"analysis_version": 2})
-    assert {e.stored for e in report.lineage.evidence} == {""} and "Question" in one(report)
+    assert {e.stored for e in report.lineage.evidence} == {""} and "Conclusion" in one(report)
 
 
 def test_scales_that_do_not_fit_are_no_weights_and_no_contradiction(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_scales_that_do_not_fit_are_no_weights_and_no_contradiction(tmp_path: Pa
     report = exact(write(tmp_path, {"a.weight": weight, "a.weight_scale_inv": torch.full((3, 7), 999.0)}))
     assert report.notes == (
         '"a.weight" has scales that do not fit it in shape or dtype: these are not applied.',
-        "Described by stored values, for no scales that fit stand beside them: 1 tensor (F8_E4M3).",
+        "Described by stored values, since no matching scales were found: 1 tensor (F8_E4M3).",
     )
     assert report.extremes.abs_max == float(weight.float().abs().max()) and report.selected_parameters == 200 * 200
 
@@ -124,9 +124,9 @@ def test_a_matrix_of_int8_is_a_weight(tmp_path: Path) -> None:
         exact(write(tmp_path / "most", {"layers.0.fc": codes, "norm.weight": normal(64)}))
     report = exact(write(tmp_path / "few", {"layers.0.fc": codes, "up.weight": normal(96, 96)}))
     assert report.buffers == () and report.checkpoint.quantization == "integer" and report.lineage.verdict == "native"
-    assert any("No plain floats, and left out of all statistics: 1 tensor (I8; 30.8% of the elements)" in note for note in report.notes)
+    assert any("Not plain floats, and excluded from all statistics: 1 tensor (I8; 30.8% of the elements)" in note for note in report.notes)
     assert report.fp16_risk.level == "fits"
-    assert report.fp16_risk.reasons[0] == "Nothing is said of 1 tensor (I8; 30.8% of the elements), whose values are not decoded."
+    assert report.fp16_risk.reasons[0] == "The check excludes 1 tensor (I8; 30.8% of the elements), whose values are not decoded."
 
 
 def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "Sparsity 66.3%",
         "this fine-tune changed 33.7% of them",
         "embedding",
-        "Swallowed",
+        "Lost to rounding",
         "2^-8",
         "sample:tiny-step-2",
         "Jaccard",

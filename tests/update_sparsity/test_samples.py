@@ -134,7 +134,7 @@ def test_the_same_twice() -> None:
     assert [each.energy for each in report.energy] == [None] * 3
     other = compare("sample:tiny-bf16", "sample:tiny-sharded")
     assert other.sparsity == 1 and other.num_changed == 0
-    assert other.statement == f"Not one of the {other.num_unchanged:,} weights compared differs."
+    assert other.statement == f"None of the {other.num_unchanged:,} weights compared differ."
 
 
 def test_two_runs_give_the_same_report() -> None:

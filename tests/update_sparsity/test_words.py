@@ -1,5 +1,6 @@
 """Sentences that do not say more than the numbers do."""
 
+import re
 from pathlib import Path
 
 import torch
@@ -19,14 +20,12 @@ def said(changed: int, differ: int | None = None, interval: Interval | None = No
 
 
 def test_the_headline_in_words() -> None:
-    assert said(28) == "97.2% of the weights are, in bf16, what they were: this fine-tune changed 2.8% of them."
+    assert said(28) == "97.2% of the weights are unchanged in bf16: this fine-tune changed 2.8% of them."
     assert said(0, same=True) == "Both sides are the same checkpoint, file for file: nothing changed."
-    assert said(0) == "Not one of the 1,000 weights compared differs."
+    assert said(0) == "None of the 1,000 weights compared differ."
     assert "though 12% differ as stored" in said(0, differ=120)
     assert said(1000) == "Every one of the 1,000 weights changed in bf16."
-    assert said(28, coverage=0.75).endswith(
-        "This is said of 75% of the base's parameters: the rest has no counterpart that can be compared."
-    )
+    assert said(28, coverage=0.75).endswith("This covers 75% of the base's parameters: the rest has no comparable counterpart.")
     assert statement(False, PairCounts(), None, None, 1.0) == "There are no values to compare."
 
 
@@ -36,7 +35,7 @@ def test_a_shorter_tensor_in_the_middle_of_a_trajectory_is_said(tmp_path: Path) 
     ends = pair(tmp_path, base, base)
     report = compare(ends[0], write(tmp_path / "middle", shorter), ends[1])
     assert [row.total_parameters for row in report.trajectory] == [28, 36]
-    assert "Tuned 1 of 2: 1 tensor has fewer rows in it than in the base, so that its shares are of fewer weights." in report.notes
+    assert "Tuned 1 of 2: 1 tensor has fewer rows in it than in the base, so its shares cover fewer weights." in report.notes
 
 
 def test_one_of_anything(tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ def test_one_of_anything(tmp_path: Path) -> None:
     ):
         assert part in said
     alone = compare(*pair(tmp_path / "alone", {"a.weight": normal(1)}, {"a.weight": normal(1)}))
-    assert "Compared              1 parameter\n" in text.one(alone)
+    assert re.search(r"^Compared +1 parameter$", text.one(alone), re.MULTILINE)
 
 
 def test_a_name_stays_on_its_line_and_looks_the_same_everywhere(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_a_sample_is_said_to_be_one() -> None:
     some = said(28, interval=Interval(estimate=0.97, low=0.96, high=0.98))
     assert some.startswith("About 97% of the weights") and "96% to 98%" in some and "changed about 3%" in some
     none = said(0, interval=Interval(estimate=1, low=0.998, high=1))
-    assert none.startswith("Not one of the 1,000 weights read differs: with 95% confidence at least 99.8%")
+    assert none.startswith("None of the 1,000 weights read differ: with 95% confidence at least 99.8%")
     assert "read changed in bf16" in said(0, differ=3, interval=Interval(estimate=1, low=0.998, high=1))
     every = said(1000, interval=Interval(estimate=0, low=0, high=0.002))
     assert every.startswith("Every one of the 1,000 weights read changed") and "at most 0.2%" in every

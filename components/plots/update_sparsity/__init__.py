@@ -1,4 +1,4 @@
-"""The figures of update sparsity: where the changes are, how large, how they came about, and beside published ones."""
+"""The figures of update sparsity: where the changes are, how large, how they came about, and compared with published ones."""
 
 from components.plots.update_sparsity.amounts import relative, ulps
 from components.plots.update_sparsity.beside import beside

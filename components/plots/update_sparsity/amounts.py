@@ -35,7 +35,7 @@ def ulps(report: SparsityReport) -> "Figure":
     least = min((100 * each.count / total for each in found), default=1e-2)
     named = list(range(0, len(found), math.ceil(len(found) / _NAMED) or 1))
     figure.update_xaxes(
-        title="steps of bf16 between base and tuned",
+        title="bf16 ULPs between base and tuned",
         showgrid=False,
         tickangle=0,
         tickvals=named,
@@ -98,8 +98,8 @@ def _width(each: Bin) -> float:
 def _threshold(figure: "Figure", exponent: int, height: float, right: bool) -> None:
     """One of the two distances between neighbours in bf16, with its name beside it, above the line of the other."""
     least = exponent == THRESHOLDS[0]
-    threshold(figure, exponent, height, f"{'least' if least else 'most'} step of bf16, {numbers.power(exponent)}", right)
+    threshold(figure, exponent, height, f"{'smallest' if least else 'largest'} relative bf16 ULP, {numbers.power(exponent)}", right)
 
 
 def _steps(each: UlpBin) -> str:
-    return numbers.plural(each.low, "step") if each.low == each.high else f"{each.low:,} to {each.high:,} steps"
+    return numbers.plural(each.low, "ULP") if each.low == each.high else f"{each.low:,} to {each.high:,} ULPs"

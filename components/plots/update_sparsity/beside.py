@@ -1,4 +1,4 @@
-"""The sparsity of this pair beside those of published fine-tunes."""
+"""The sparsity of this pair compared with those of published fine-tunes."""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from analyzers.update_sparsity.report import LayerRow
 
-_OUTSIDE = "outside"
+_OUTSIDE = "no layer"
 _ROW = 38
 # As many columns as have room for their numbers on a wide screen.
 _LABELLED = 16
@@ -22,7 +22,7 @@ _NARROWEST = 0.02
 
 
 def heat_map(report: SparsityReport) -> "Figure":
-    """A cell for each layer and role: the sparsity of its tensors. What stands outside the layers has a column of its own, on the left."""
+    """A cell for each layer and role: the sparsity of its tensors. What stands not in a layer has a column of its own, on the left."""
     from plotly.graph_objects import Figure, Heatmap
 
     names = [*report.roles][::-1]
@@ -96,7 +96,7 @@ def roles(report: SparsityReport) -> "Figure":
 
 
 def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float]]":
-    """What stands outside the layers, a gap, and the layers; and the edges of all these columns, one more than there are."""
+    """What stands not in a layer, a gap, and the layers; and the edges of all these columns, one more than there are."""
     inside = [row for row in report.layers if row.layer is not None]
     outside = [row for row in report.layers if row.layer is None]
     # wide enough for its name, however many layers there are
@@ -107,7 +107,7 @@ def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float
 
 
 def _place(row: "LayerRow | None") -> str:
-    return "" if row is None else "outside the layers" if row.layer is None else f"layer {row.layer}"
+    return "" if row is None else "not in a layer" if row.layer is None else f"layer {row.layer}"
 
 
 def _range(shares: list[float]) -> tuple[float, float]:

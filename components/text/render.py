@@ -1,0 +1,43 @@
+"""HTML and SVG from templates, which lie in a folder ``templates`` next to the code that uses them. Everything is escaped by default.
+
+A value that is HTML already, made by another template, goes through the filter ``safe``: it is the only way around the escaping.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from components.text import plain_text
+
+_COMPONENTS = Path(__file__).parents[1]
+
+
+def render(template: str, **values: Any) -> str:
+    """A template, named by its path in ``components`` (``results/templates/page.html``), with these values."""
+    return _environment().get_template(template).render(values)
+
+
+def macros(template: str) -> Any:
+    """The macros of a template, as functions that return HTML."""
+    return _environment().get_template(template).module
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_COMPONENTS), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"shown": _shown, "prose": _prose}
+    return environment
+
+
+def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
+    """`plain_text.shown`, to be escaped even where the text claims to be HTML."""
+    return plain_text.shown(str(text), longest)
+
+
+def _prose(text: str) -> str:
+    """A sentence of an analyzer: its numbers in one notation, at any length a sentence may have."""
+    return _shown(plain_text.powers(str(text)), plain_text.LONGEST_SENTENCE)

@@ -2,6 +2,7 @@
 # make test       everything: style, types, tests, browser included (THREADS=... for the threads of each process, 1 by default)
 # make test-avx2  the same as on a processor without AVX-512
 # make bench      speed and memory, side by side with the naive way
+# make pictures   renew the pictures of README and docs
 # make lint       style and types only
 #
 # Each target makes .venv where it is missing and reuses it otherwise. A stamp in .venv carries a checksum of the
@@ -31,7 +32,7 @@ ifneq ($(shell $(whole) && echo yes),yes)
 $(shell rm -f .venv/app-* .venv/tests-*)
 endif
 
-.PHONY: run test test-avx2 bench lint kernels chromium
+.PHONY: run test test-avx2 bench pictures lint kernels chromium
 
 # exec: the app itself gets the signals, and nothing of it outlives this command.
 run: $(app_stamp) $(kernels_stamp)
@@ -59,6 +60,9 @@ kernels: $(tests_stamp) $(kernels_stamp)
 
 bench: $(tests_stamp) $(kernels_stamp)
 	$(python) -m tests.benchmarks
+
+pictures: $(tests_stamp) $(kernels_stamp) chromium
+	$(python) -m tests.browser.pictures
 
 lint: $(tests_stamp)
 	$(python) -m ruff check .

@@ -36,7 +36,7 @@ from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8

@@ -104,7 +104,8 @@ class PairSums:
     """Sums over units, (S, S) each, symmetric. units: how many. gram: of the Gram matrices.
 
     valid: units in which the pair counts; of those below, below_low, below_high: with a cosine below gamma, gamma - tau, gamma + tau;
-    cosine, similarity: sums. historic: units with cos < 0, whatever the floor. zeros: units and samples without a gradient.
+    cosine, similarity: sums. zeros: units and samples without a gradient. Whatever the floor: valid_of_all: units in which both gradients
+    are above 0; historic: of those with cos < 0; similarity_of_all: sum over all units.
     """
 
     units: int
@@ -116,13 +117,14 @@ class PairSums:
     below_high: Matrix
     cosine: Matrix
     similarity: Matrix
+    valid_of_all: Matrix
     historic: Matrix
     similarity_of_all: Matrix
 
     @classmethod
     def none(cls, samples: int) -> Self:
         """Of no units."""
-        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(9)))
+        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(10)))
 
     @classmethod
     def of(cls, pairs: Pairs, thresholds: Thresholds, floor: float = 0.0, exponent: int = 0) -> Self:
@@ -136,7 +138,7 @@ class PairSums:
 
 
 def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
-    """``zeros`` and the nine matrices of `PairSums`."""
+    """``zeros`` and the ten matrices of `PairSums`."""
     below = pairs.count_below(thresholds.gamma)
     similarity = pairs.similarity.sum(0)
     sums = (
@@ -147,6 +149,7 @@ def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequ
         pairs.count_below(thresholds.high),
         pairs.cosines.sum(0),
         similarity,
+        every.valid,
         below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
         similarity if every is pairs else every.similarity.sum(0),
     )

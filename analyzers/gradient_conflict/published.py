@@ -1,7 +1,8 @@
 """The one published run of this measurement: Llama-2-7B with a top-k FFN in its last layer, k = 12.5 % by gate, 50 samples of Alpaca.
 
 reference/gradient_conflict_llama2_7b_topk.csv has, per layer, mean similarity of magnitudes and conflict rate by the historic definitions:
-each sample is paired with itself too, gamma and floor are 0. From ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb.
+ordered pairs of samples, each with itself included, and gamma 0. The rate is that of the pairs whose norms are both above 0; the similarity
+is the mean over all pairs, not a number where that is 0/0 for one. From ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb.
 """
 
 import csv
@@ -17,7 +18,7 @@ _TABLE = Path(__file__).parent / "reference" / "gradient_conflict_llama2_7b_topk
 
 
 class PublishedRow(Data):
-    """One layer; a similarity that was not a number there is null."""
+    """One layer; a similarity that is not a number there is null."""
 
     layer: int
     magnitude_similarity: float | None

@@ -19,9 +19,10 @@ class Undecided(Data):
 class Rates(Data):
     """Over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
 
-    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: share of all S x S ordered
-    pairs, each sample with itself included, with cos < 0. magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2);
-    magnitude_similarity_historic: over all S x S, null where that is 0/0 for any. mean_cosine: over the pairs.
+    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: the published rule:
+    of the ordered pairs of samples, each with itself included, whose gradients are both above 0, the share with cos < 0 (whatever gamma,
+    floor and epsilon). magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2); magnitude_similarity_historic: over all S x S ordered
+    pairs, null if a sample has no gradient (0/0). mean_cosine: over the pairs.
     """
 
     pairs: int

@@ -13,7 +13,7 @@ _SHOWN = 5
 
 
 def one(report: ConflictReport) -> str:
-    """The statement, then the layers, the samples that weigh most, batches, deciles, weights and notes."""
+    """The statement, then the layers, the samples with the largest gradients, batches, deciles, weights and notes."""
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
@@ -23,6 +23,7 @@ def one(report: ConflictReport) -> str:
         report.statement,
         "",
         *columns(list(_layers(report)), right=tuple(range(1, 12))),
+        "Historic: the published rule, ordered pairs whose gradients are both above 0, each sample with itself included.",
         "",
         *columns(list(_samples(report)), right=(0, 1, 2, 3, 4)),
     ]

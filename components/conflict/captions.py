@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 DOMINANCE = "Each sample's part of the sum of squared whole gradients, in percent. The line is an equal part for all."
 PUBLISHED = (
     "The one published run of this measurement: Llama-2-7b with a top-k FFN in its last layer (12.5 % by gate), 50 samples of Alpaca. "
-    "By the historic definition each sample is paired with itself too, which never conflicts."
+    "Its historic rate is the share of conflicts among the ordered pairs of samples, each with itself included, whose gradients are both "
+    "above 0."
+)
+LAYERS = (
+    "Conflict counts pairs of distinct samples. The historic rate is that of the published run: ordered pairs whose gradients are both "
+    "above 0, each sample with itself included."
 )
 
 

@@ -19,8 +19,10 @@ matrices of their own, which add up.</p>
 default), the share with cos(g<sub>s</sub>, g<sub>r</sub>) &lt; &#947;, over all units together; &#947; is 0 unless you say otherwise.
 <b>Size</b>: gradient magnitude similarity 2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
 same pairs: 1 for equal lengths (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
-<b>Historic rate</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
-href="{SOURCE}">published run</a> counts: it never exceeds 1 &#8722; 1/S.</p>
+<b>Historic rate</b>, the rule of the <a href="{SOURCE}">published run</a>: of the ordered pairs of samples, each sample with itself
+included, whose gradients are both above 0, the share with cos &lt; 0, whatever &#947; and the floor. A pair without a gradient is
+not counted at all, which matters in top-k layers; as a sample never conflicts with itself, the rate stays below 1. <b>Historic
+similarity</b>: the mean size over all S &#215; S ordered pairs; as published it does not exist (0/0) where a sample has no gradient.</p>
 <p><b>Intervals</b> are 95 %, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
 would count a sample's pairs with itself.</p>
 <h2 id="undecided">What the arithmetic leaves open</h2>

@@ -1,6 +1,7 @@
 """The analyzer end to end, on the built-in samples: what it finds, that it finds it again, and what it refuses."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from itertools import combinations, pairwise
@@ -34,6 +35,7 @@ from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 
 from .captures import FloatArray, cosine
+from .test_rates import published_rule
 
 PAIRS = tuple(TextPair(instruction=pair.instruction, input=pair.input, output=pair.output) for pair in builtin_pairs()[::9])
 Analysed = Callable[..., ConflictReport]
@@ -63,9 +65,22 @@ def measured(found: Measurement) -> dict[str, Any]:
     return {name: getattr(found, name) for name in Measurement.model_fields}
 
 
-def explicit(found: ConflictReport, loss: str = "mean") -> dict[str, FloatArray]:
-    """By block, (layers, S, units, width): each sample of the report alone through the model in float64."""
+def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None) -> dict[str, FloatArray]:
+    """By block, (layers, S, units, width): each sample of the report alone through the model in float64.
+
+    topk: so many neurons by gate are kept in the last layer.
+    """
     model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float64)
+    if topk is not None:
+        mlp = model.model.layers[-1].mlp
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:
+            gate = mlp.act_fn(mlp.gate_proj(hidden))
+            kept = torch.zeros_like(gate).scatter(-1, gate.topk(topk, dim=-1).indices, 1.0)
+            down: torch.Tensor = mlp.down_proj(kept * gate * mlp.up_proj(hidden))
+            return down
+
+        mlp.forward = forward
     every: dict[str, list[Any]] = {"gate": [], "up": [], "down": []}
     for sample in found.samples:
         model.zero_grad()
@@ -109,6 +124,21 @@ def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: s
     assert found.weights is not None
     assert found.weights.conflict == pytest.approx((positive * negative / (samples * (samples - 1) / 2)).mean(), abs=1e-4)
     assert found.weights.weights == whole.shape[1]
+
+
+def test_the_historic_rates_are_those_of_the_published_rule(analysed: Analysed) -> None:
+    """Of a top-k FFN in the last layer, as in the published run, and of the original beside it."""
+    found = analysed(ffn="topk")
+    assert found.original is not None
+    for side, topk in ((found, 20), (found.original, None)):
+        blocks = explicit(found.model_copy(update={"samples": analysed().samples}) if topk is None else found, topk=topk)
+        neurons = np.concatenate(list(blocks.values()), axis=3).swapaxes(1, 2)  # (layers, units, S, width)
+        for row in side.layers:
+            rate, similarity = published_rule(neurons[row.layer])
+            assert row.conflict_rate_historic == pytest.approx(rate, abs=1e-4)
+            assert row.magnitude_similarity_historic == (None if math.isnan(similarity) else pytest.approx(similarity, abs=1e-5))
+    last = found.layers[0]
+    assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * found.original.layers[0].pairs  # many gradients are zero
 
 
 def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:

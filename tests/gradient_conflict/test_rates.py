@@ -56,17 +56,33 @@ def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor:
     assert found.magnitude_similarity == pytest.approx((2 * norms.prod(1) / np.square(norms).sum(1)).mean(), abs=1e-9)
 
 
-def test_the_historic_rate_counts_a_sample_with_itself_and_what_has_no_gradient(vectors: FloatArray) -> None:
-    for gamma, floor in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05)):
-        found = rates(sums(vectors, gamma, 0.1, floor))
-        conflicts = sum(cosine(unit[i], unit[j]) < 0 for unit in vectors for i in range(SAMPLES) for j in range(SAMPLES))
-        assert found.conflict_rate_historic == pytest.approx(conflicts / (UNITS * SAMPLES**2), abs=1e-12)
-        assert found.magnitude_similarity_historic is None  # 0/0
+def published_rule(vectors: FloatArray) -> tuple[float, float]:
+    """Rate and similarity by the rule of the published run (epsilon 0, gamma 0), of gradients (units, samples, width), in NumPy."""
+    norms = np.linalg.norm(vectors, axis=2)
+    counted = (norms[:, :, None] > 0) & (norms[:, None] > 0)
+    unit = vectors / np.where(norms > 0, norms, 1)[:, :, None]
+    cosines = np.where(counted, unit @ unit.transpose(0, 2, 1), 0)
+    squares = np.square(norms)
+    with np.errstate(invalid="ignore"):
+        similarity = 2 * norms[:, :, None] * norms[:, None] / (squares[:, :, None] + squares[:, None])
+    return float((cosines < 0).sum() / counted.sum()), float(similarity.mean())
+
+
+def test_the_historic_rate_is_that_of_the_published_rule(vectors: FloatArray) -> None:
+    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma and the floor change nothing."""
+    sparse = vectors * (np.random.default_rng(4).random((UNITS, SAMPLES, 1)) < 0.3)
+    for gradients in (vectors, sparse):
+        expected, similarity = published_rule(gradients)
+        assert math.isnan(similarity)
+        for gamma, floor in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05), (-0.3, 1.0)):
+            found = rates(sums(gradients, gamma, 0.1, floor))
+            assert found.conflict_rate_historic == pytest.approx(expected, abs=1e-12)
+            assert found.magnitude_similarity_historic is None
     alive = vectors[10:]
-    norms = np.linalg.norm(alive, axis=2)
-    similarity = 2 * norms[:, :, None] * norms[:, None] / (np.square(norms)[:, :, None] + np.square(norms)[:, None])
     for floor in (0.0, 0.05):
-        assert rates(sums(alive, floor=floor)).magnitude_similarity_historic == pytest.approx(similarity.mean(), abs=1e-9)
+        found = rates(sums(alive, floor=floor))
+        assert (found.conflict_rate_historic, found.magnitude_similarity_historic) == pytest.approx(published_rule(alive), abs=1e-9)
+    assert rates(sums(np.zeros_like(vectors))).conflict_rate_historic is None
 
 
 def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray) -> None:
@@ -129,7 +145,7 @@ def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float,
     found, expected = (PairSums.of(Pairs(gram, floor), Thresholds(gamma, 0.1), floor) for gram in (grams.float(), grams))
     lower = np.tril_indices(SAMPLES, -1)
     assert found.units == expected.units and found.zeros == expected.zeros > 0
-    for name in ("valid", "below", "below_low", "below_high", "historic"):
+    for name in ("valid", "below", "below_low", "below_high", "valid_of_all", "historic"):
         assert np.array_equal(getattr(found, name)[lower], getattr(expected, name)[lower])
     for name in ("gram", "cosine", "similarity", "similarity_of_all"):
         ours = getattr(found, name)

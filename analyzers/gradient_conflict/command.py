@@ -13,8 +13,8 @@ from analyzers.language_models.bounded_process import prepare
 
 # Options whose name on the command line is that of the field.
 _FIELDS = (
-    "data", "samples", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "attention",
-    "checkpointing", "dtype", "device", "seed",
+    "data", "samples", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share", "topk_layers", "select",
+    "attention", "checkpointing", "dtype", "device", "seed",
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def add_options(parser: Parser) -> None:
     option("--loss", choices=("mean", "sum"), help="of a sample, over its answer tokens (default mean)")
     option("--gamma", type=float, metavar="COSINE", help="a pair conflicts where its cosine is below this (default 0)")
     option("--floor", type=float, metavar="X", help="leave out gradients shorter than X times the median of the layer's (default 0)")
+    option("--epsilon", type=float, metavar="NORM", help="leave out gradients whose norm is not above this (default 0)")
     option("--unit", choices=("ffn", "attention"), help="neurons of the FFN (default) or rows of attention projections")
     option("--ffn", choices=("original", "topk"), help="topk: a top-k FFN beside the original, on the same samples")
     option("--topk", type=float, metavar="SHARE", help="share of its neurons that a token keeps (default 0.125)")

@@ -1,4 +1,4 @@
-"""What is said of the gradients of one FFN or of attention: rates of units, of layers and of whole gradients, and how they change.
+"""The report's results for the gradients of one FFN or of attention: rates of units, of layers and of whole gradients.
 
 Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
 """
@@ -7,8 +7,9 @@ from analyzers.base import Data, Interval
 
 
 class Undecided(Data):
-    """What the arithmetic leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``); the
-    rate lies between. share: high - low.
+    """The range that rounding leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``).
+
+    The rate lies between them. share: high - low.
     """
 
     low: float | None
@@ -58,7 +59,7 @@ class Whole(Data):
 class ModelRow(Rates):
     """All units of all layers, and each block of their gradients alone. ``neurons``: how many units. whole: all of it as one gradient.
 
-    dead: units whose gradient is zero in every sample.
+    gate_up, gate_down, up_down: two blocks of a gated FFN together. dead: units whose gradient is zero in every sample.
     """
 
     neurons: int
@@ -66,6 +67,9 @@ class ModelRow(Rates):
     gate: Rates | None = None
     up: Rates | None = None
     down: Rates | None = None
+    gate_up: Rates | None = None
+    gate_down: Rates | None = None
+    up_down: Rates | None = None
     q: Rates | None = None
     q_a: Rates | None = None
     q_b: Rates | None = None

@@ -1,4 +1,4 @@
-"""The report's sentences: what was found, and what to bear in mind."""
+"""The report's sentences: the answer, and its limits."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.load import OpenModel
 from analyzers.terminal import plural
 
-# A rate of which the arithmetic leaves more than this open is not to be trusted.
+# Above this share of undecided pairs a rate cannot be trusted.
 TRUSTED = 0.1
 
 
@@ -17,8 +17,9 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     """The answer in two or three sentences."""
     model = found.model
     if model.conflict_rate is None:
-        floor = f" above the floor, {request.floor:g} times the median" if request.floor else ""
-        return f"No two samples have a gradient{floor} in the same unit: there is nothing to compare."
+        limits = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
+        limits += [f"longer than {request.epsilon:g}"] if request.epsilon else []
+        return f"{' '.join(['No two samples have a gradient', *limits])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
     said = f"In {_percent(model.conflict_rate)} of the pairs of samples the gradients of the same {unit} {where}"
@@ -45,7 +46,7 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
 def notes(
     request: ConflictRequest, found: Measurement, data: DataFacts, opened: OpenModel, layers: int, checkpointing: bool
 ) -> Iterator[str]:
-    """What limits the answer. layers: of the model. checkpointing: whether it ran with it, asked for or not."""
+    """The limits of the answer. layers: of the model. checkpointing: whether it ran with it, asked for or not."""
     undecided = found.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
@@ -64,8 +65,9 @@ def notes(
         yield "Activations were recomputed in the backward pass: to keep them takes more memory than was free where this ran."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
-    if request.floor and found.batch_curve:
-        yield "The floor is one of single samples: averages over batches count however short they are."
+    if (request.floor or request.epsilon) and found.batch_curve:
+        limit = "Floor and epsilon are" if request.floor and request.epsilon else "The floor is" if request.floor else "Epsilon is"
+        yield f"{limit} for single samples: averages over batches count however short they are."
     if len(found.layers) < layers:
         yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are left out: another kind of layer stands in attention's place."
     if found.model.dead:

@@ -80,11 +80,12 @@ def _gradients() -> list[Any]:
 
 
 def _options() -> list[Any]:
-    """loss, gamma, floor, dtype, attention, seed, checkpointing, weights."""
+    """loss, gamma, floor, epsilon, dtype, attention, seed, checkpointing, weights."""
     with gr.Row():
         loss = gr.Radio(["mean", "sum"], value="mean", label="Loss of a sample", info="Over the tokens of its answer.")
         gamma = build_number("Conflict below", "0", "A pair conflicts where its cosine is smaller.", width=140)
         floor = build_number("Smallest gradient that counts", "0", "In medians of the norms in its layer.", width=140)
+        epsilon = build_number("Norm to exceed", "0", "Gradients of at most this norm do not count.", width=140)
     with gr.Row():
         dtype = gr.Radio(
             [("automatic", "auto"), "float32", "bfloat16", "float16"],
@@ -97,4 +98,4 @@ def _options() -> list[Any]:
     with gr.Row():
         checkpointing = gr.Checkbox(label="Recompute activations: less memory, more time", info="Done unasked where memory is short.")
         weights = gr.Checkbox(value=True, label="Look at each single weight too")
-    return [loss, gamma, floor, dtype, attention, seed, checkpointing, weights]
+    return [loss, gamma, floor, epsilon, dtype, attention, seed, checkpointing, weights]

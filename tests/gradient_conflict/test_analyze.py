@@ -24,6 +24,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.report import MeasuredProgress
+from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
@@ -99,11 +100,12 @@ def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None)
 def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: str) -> None:
     found = analysed(loss=loss) if loss == "sum" else analysed()
     blocks = explicit(found, loss)
-    blocks["all"] = np.concatenate(list(blocks.values()), axis=3)
+    for name, parts in {**COMBINED_BLOCKS, "all": ("gate", "up", "down")}.items():
+        blocks[name] = np.concatenate([blocks[part] for part in parts], axis=3)
     samples = len(PAIRS)
     assert found.ffn.blocks == ("gate", "up", "down") and found.ffn.layers == 4 and found.ffn.neurons == 640
     for row in found.layers:
-        for name in ("all", "gate", "up", "down"):
+        for name in blocks:
             gradient = blocks[name][row.layer]
             norms = np.linalg.norm(gradient, axis=2)
             pairs = list(combinations(range(samples), 2))
@@ -334,12 +336,22 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     assert any("cut off after 40 tokens" in note for note in found.notes)
 
 
-def test_a_floor_is_one_of_single_samples_and_that_is_said(analysed: Analysed) -> None:
+def test_a_floor_is_for_single_samples_and_that_is_said(analysed: Analysed) -> None:
     plain, floored = analysed(), analysed(floor=1.5)
     assert floored.model.pairs < plain.model.pairs
     assert floored.batch_curve == plain.batch_curve != ()
-    note = "The floor is one of single samples: averages over batches count however short they are."
+    note = "The floor is for single samples: averages over batches count however short they are."
     assert note in floored.notes and note not in plain.notes
+
+
+def test_epsilon_leaves_out_short_gradients_and_that_is_said(analysed: Analysed) -> None:
+    plain = analysed()
+    usual = np.median([row.norm for row in plain.dominance.samples]) / math.sqrt(plain.model.neurons)
+    cut, none = analysed(epsilon=float(usual)), analysed(epsilon=1e3)
+    assert 0 < cut.model.pairs < plain.model.pairs and cut.id != plain.id
+    assert cut.model.conflict_rate_historic == plain.model.conflict_rate_historic
+    assert "Epsilon is for single samples: averages over batches count however short they are." in cut.notes
+    assert none.statement == "No two samples have a gradient longer than 1000 in the same unit: there is nothing to compare."
 
 
 def test_identical_samples_never_conflict() -> None:
@@ -356,7 +368,7 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
         sides = 1 if found.original is None else 2
         assert len(tables["summary"]) == 1 and tables["summary"]["conflict_rate"][0] == found.model.conflict_rate
         assert len(tables["layers"]) == sides * 5 and len(tables["samples"]) == sides * len(PAIRS)
-        assert len(tables["blocks"]) == sides * 5 * len(found.ffn.blocks)
+        assert len(tables["blocks"]) == sides * 5 * (len(found.ffn.blocks) + (3 if found.ffn.unit == "ffn" else 0))
         assert len(tables["cosines"]) == sides * len(PAIRS) * (len(PAIRS) - 1) // 2
         assert tables["published"].empty
         said = one(found)
@@ -402,6 +414,8 @@ def test_closing_it_ends_the_work() -> None:
         ({"pairs": PAIRS, "data": "org/name"}, "not both"),
         ({"gamma": 1.5}, "less than or equal to 1"),
         ({"gamma": float("nan")}, "gamma"),
+        ({"epsilon": -1e-9}, "greater than or equal to 0"),
+        ({"epsilon": float("inf")}, "epsilon"),
         ({"topk": 0.0}, "greater than 0"),
         ({"topk_layers": "5-2"}, "ends before it begins"),
         ({"topk_layers": "-1"}, "topk_layers"),

@@ -19,7 +19,7 @@ from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
-from analyzers.gradient_conflict.request import TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
@@ -42,7 +42,7 @@ ANALYSIS_VERSION = 2
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8
 
-_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "unit", "ffn", "weights", "attention", "seed"}
+_OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 
 
 def analyze(request: ConflictRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ConflictReport]:
@@ -122,6 +122,7 @@ class _Work:
             thresholds=Thresholds(request.gamma, TAU[opened.dtype]),
             order=order(encoded, request.seed),
             floor=request.floor,
+            epsilon=request.epsilon,
             seed=request.seed,
             weights=request.weights,
             chunk_bytes=limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if opened.device == "cuda" else 1),
@@ -214,7 +215,9 @@ class _Work:
         return Units(
             variant=request.ffn,
             unit=request.unit,
-            blocks=tuple(dict.fromkeys(name for layer in collected.layers for name in layer.sums if name != ALL)),
+            blocks=tuple(
+                dict.fromkeys(name for layer in collected.layers for name in layer.sums if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))
+            ),
             layers=len(collected.layers),
             neurons=sum(layer.neurons for layer in collected.layers),
             experts=self.experts if request.unit == "ffn" else None,

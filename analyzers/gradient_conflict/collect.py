@@ -19,6 +19,7 @@ from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, pla
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
 
@@ -27,7 +28,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """floor: in medians of a layer's norms. order: of the samples, by which halves and batches are drawn with ``seed``.
+    """floor: in medians of a layer's norms; epsilon: a norm. order: of the samples, by which halves and batches are drawn with ``seed``.
 
     weights: whether to look at each weight. chunk_bytes, route: as of `grams.plan`.
     """
@@ -35,6 +36,7 @@ class Settings:
     thresholds: Thresholds
     order: tuple[int, ...]
     floor: float = 0.0
+    epsilon: float = 0.0
     seed: int = 0
     weights: bool = True
     chunk_bytes: int = limits.GRAM_CHUNK_BYTES
@@ -89,7 +91,7 @@ class UnitSums:
 
 @dataclass(slots=True)
 class LayerSums:
-    """One layer. sums: by block, and of all blocks together under `ALL`."""
+    """One layer. sums: by block and pair of blocks (`COMBINED_BLOCKS`), and of all blocks together under `ALL`."""
 
     layer: int
     neurons: int
@@ -146,26 +148,22 @@ class Collector:
         return plan(group, self._settings.chunk_bytes, "direct" if self._settings.weights else self._settings.route)
 
     def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
-        floors = {name: floor * 2.0**group.scaling.exponent for name, floor in floors.items()}
         planned = self._plan(group)
         self.cost += planned.cost
         self.routes[planned.route] += len(group.blocks)
         products = Products(group, planned)
-
         for units in products.chunks:
             self._add_chunk(products, units, group.scaling.exponent, layer, floors)
         layer.neurons += group.units
 
     def _add_chunk(self, products: Products, units: slice, exponent: int, layer: LayerSums, floors: Mapping[str, float]) -> None:
-        thresholds = self._settings.thresholds
-        grams = products.grams(units, layer.weights if self._settings.weights else None)
-        for name, gram in grams.items():
-            floor = floors.get(name, 0.0)
-            layer.add(name, PairSums.of(Pairs(gram, floor), thresholds, floor, exponent))
-        floor = floors.get(ALL, 0.0)
-        together = Pairs(_total(grams), floor)
-        layer.add(ALL, PairSums.of(together, thresholds, floor, exponent))
-        layer.units.add(Pairs(together.gram) if floors else together)
+        settings, scale = self._settings, 2.0**exponent
+        grams = _combined(products.grams(units, layer.weights if settings.weights else None))
+        pairs = {name: Pairs(gram, floors.get(name, 0.0) * scale, settings.epsilon * scale) for name, gram in grams.items()}
+        for name, each in pairs.items():
+            layer.add(name, PairSums.of(each, settings.thresholds, exponent))
+        together = pairs[ALL]
+        layer.units.add(together.of_all())
         self.batches.add(together.gram)
         self.neurons.add(units, together)
         if self.deciles is not None:
@@ -178,26 +176,25 @@ class Collector:
             # With the same plan as later: a norm that is the median has to be the same to the last bit.
             products = Products(group, self._plan(group))
             for units in products.chunks:
-                for name, each in _norms(products.grams(units)).items():
+                for name, each in _norms(_combined(products.grams(units))).items():
                     norms.setdefault(name, []).append(each * 2.0**-group.scaling.exponent)
         every = {name: np.concatenate(each) for name, each in norms.items()}
         return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
 
 
 def _norms(grams: Mapping[str, Tensor]) -> dict[str, FloatArray]:
-    """By block, the norms of a chunk that are not 0, and those of all blocks together."""
-    pairs = {name: Pairs(gram) for name, gram in (*grams.items(), (ALL, _total(grams)))}
+    """The norms of a chunk that are not 0, by name of ``grams``."""
+    pairs = {name: Pairs(gram) for name, gram in grams.items()}
     return {name: each.norms[each.counted].double().cpu().numpy() for name, each in pairs.items()}
 
 
-def _total(grams: Mapping[str, Tensor]) -> Tensor:
+def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The Grams of blocks, with those of two blocks of a gated FFN and of all blocks: those of concatenated gradients, which are sums."""
+    two = {name: grams[first] + grams[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < grams.keys()}
+    if two:
+        return {**grams, **two, ALL: two["gate_up"] + grams["down"]}
     first, *others = grams.values()
-    if not others:
-        return first
-    total = first + others[0]
-    for gram in others[1:]:
-        total += gram
-    return total
+    return {**grams, ALL: first + others[0] if others else first}
 
 
 def together(sums: Sequence[PairSums]) -> PairSums:

@@ -13,8 +13,8 @@ from analyzers.language_models.bounded_process import prepare
 
 # Options whose name on the command line is that of the field.
 _FIELDS = (
-    "data", "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers",
-    "select", "attention", "checkpointing", "dtype", "device", "seed",
+    "data", "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share",
+    "topk_layers", "select", "attention", "checkpointing", "dtype", "device", "seed",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def add_options(parser: Parser) -> None:
     option("--loss", choices=("mean", "sum"), help="loss of a sample over its answer tokens (default mean)")
     option("--gamma", type=float, metavar="COSINE", help="a pair conflicts where its cosine is below this (default 0)")
     option("--floor", type=float, metavar="X", help="exclude gradients with a norm below X times the layer's median norm (default 0)")
+    option("--epsilon", type=float, metavar="NORM", help="exclude gradients whose norm is not above this (default 0)")
     option("--unit", choices=("ffn", "attention"), help="neurons of the FFN (default) or rows of attention projections")
     option("--ffn", choices=("original", "topk"), help="topk: compare a top-k FFN with the original, on the same samples")
     option("--topk", type=float, metavar="SHARE", help="share of the neurons that each token keeps (default 0.125)")

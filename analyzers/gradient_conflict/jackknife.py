@@ -1,6 +1,6 @@
 """95 % intervals over samples by the delete-one jackknife.
 
-What is measured between pairs of samples has no independent parts but the samples: each is left out in turn, with all pairs it is in.
+Pairs of samples are not independent, samples are: each is left out in turn, with all of its pairs.
 """
 
 import numpy as np
@@ -15,13 +15,13 @@ FEWEST = 4  # samples; with 3 each rate without one of them would be that of a s
 
 
 def pair_share(found: FloatArray, counted: FloatArray) -> float | None:
-    """Sum of ``found`` over sum of ``counted``, both (S, S) and symmetric, over distinct pairs; None of no pairs."""
+    """Sum of ``found`` divided by that of ``counted``, both (S, S) and symmetric, over distinct pairs; None without pairs."""
     pairs = _off_diagonal(counted)
     return float(_off_diagonal(found).sum() / pairs.sum()) if pairs.sum() > 0 else None
 
 
 def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """The interval of `pair_share`, within [low, high]; None with fewer than 4 samples, or if one of them is in all pairs."""
+    """The interval of `pair_share`, within [low, high]; None with fewer than 4 samples, or if all pairs share a sample."""
     estimate, without = pair_share(found, counted), _without_each(found, counted)
     if estimate is None or without is None:
         return None
@@ -30,7 +30,7 @@ def share_interval(found: FloatArray, counted: FloatArray, low: float = 0.0, hig
 
 
 def difference_interval(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray]) -> Interval | None:
-    """Of the first `pair_share` less the second, on the same samples: each is left out of both."""
+    """The interval of the first `pair_share` minus the second, on the same samples: each is left out of both at once."""
     estimates = pair_share(*first), pair_share(*second)
     without = _without_each(*first), _without_each(*second)
     if estimates[0] is None or estimates[1] is None or without[0] is None or without[1] is None:
@@ -47,7 +47,7 @@ def half_width(without: FloatArray) -> float:
 
 
 def _without_each(found: FloatArray, counted: FloatArray) -> FloatArray | None:
-    """(S,): `pair_share` without one sample; None with fewer than 4 of them, or where nothing would be left."""
+    """(S,): `pair_share` without one sample; None with fewer than 4 of them, or where no pair would be left."""
     found, counted = _off_diagonal(found), _off_diagonal(counted)
     left = counted.sum() - 2 * counted.sum(1)
     if len(counted) < FEWEST or not (left > 0).all():

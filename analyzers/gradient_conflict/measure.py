@@ -1,4 +1,4 @@
-"""From the sums over a model's layers to a `Measurement`, and from two of them to what a top-k FFN changes."""
+"""From the sums over a model's layers to a `Measurement`, and from two of them to the effect of a top-k FFN."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Values = tuple[tuple[float | None, ...], ...]
 
 
 def measurement(collected: Collector, settings: Settings) -> Measurement:
-    """Everything the report says about one kind of FFN."""
+    """All results for one kind of FFN."""
     layers, thresholds = collected.layers, settings.thresholds
     model = model_sums(layers)
     gram = model.sums[ALL].gram
@@ -37,7 +37,7 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
 
 
 def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
-    """All layers as one; its number means nothing."""
+    """All layers as one; its layer number is meaningless."""
     units, weights = UnitSums.none(len(layers[0].units.leading)), WeightSums()
     for layer in layers:
         units.merge(layer.units)
@@ -48,7 +48,7 @@ def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
 
 
 def differences(first: Sequence[LayerSums], second: Sequence[LayerSums]) -> tuple[Difference, ...]:
-    """First less second, of the same samples: the model (layer null), then each layer, the last first."""
+    """First minus second, on the same samples: the model (layer null), then each layer, the last first."""
     sides: list[tuple[int | None, LayerSums, LayerSums]] = [(None, model_sums(first), model_sums(second))]
     sides += [(one.layer, one, other) for one, other in zip(first, second, strict=True)]
     return tuple(_difference(layer, one, other) for layer, one, other in sides)

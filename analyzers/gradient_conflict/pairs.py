@@ -22,11 +22,12 @@ SMALLEST_SQUARE = 2.0**-100
 class Pairs:
     """The pairs of samples in the units of a chunk. gram: (n, S, S), symmetric.
 
-    floor: the smallest norm that counts, 0 for all that are not 0. A pair counts where both norms do.
+    A norm counts if it is above ``epsilon`` and at least ``floor``, a pair if both of its norms do.
     """
 
-    def __init__(self, gram: Tensor, floor: float = 0.0) -> None:
-        self.gram, self.floor = gram, floor
+    def __init__(self, gram: Tensor, floor: float = 0.0, epsilon: float = 0.0) -> None:
+        most = torch.finfo(gram.dtype).max
+        self.gram, self.floor, self.epsilon = gram, min(floor, most), min(epsilon, most)
 
     @cached_property
     def squares(self) -> Tensor:
@@ -41,7 +42,11 @@ class Pairs:
     @cached_property
     def counted(self) -> Tensor:
         """(n, S): whether a sample has a norm that counts."""
-        return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor)
+        return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor) & (self.norms > self.epsilon)
+
+    def of_all(self) -> "Pairs":
+        """The pairs of all norms above 0."""
+        return Pairs(self.gram) if self.floor or self.epsilon else self
 
     @cached_property
     def _inverse(self) -> Tensor:
@@ -104,7 +109,8 @@ class PairSums:
     """Sums over units, (S, S) each, symmetric. units: how many. gram: of the Gram matrices.
 
     valid: units in which the pair counts; of those below, below_low, below_high: with a cosine below gamma, gamma - tau, gamma + tau;
-    cosine, similarity: sums. historic: units with cos < 0, whatever the floor. zeros: units and samples without a gradient.
+    cosine, similarity: sums. zeros: units and samples without a gradient. Whatever floor and epsilon are: valid_of_all: units in which both
+    gradients are above 0; historic: of those with cos < 0; similarity_of_all: sum over all units.
     """
 
     units: int
@@ -116,19 +122,19 @@ class PairSums:
     below_high: Matrix
     cosine: Matrix
     similarity: Matrix
+    valid_of_all: Matrix
     historic: Matrix
     similarity_of_all: Matrix
 
     @classmethod
     def none(cls, samples: int) -> Self:
         """Of no units."""
-        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(9)))
+        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(10)))
 
     @classmethod
-    def of(cls, pairs: Pairs, thresholds: Thresholds, floor: float = 0.0, exponent: int = 0) -> Self:
-        """Of one chunk. floor: the one that ``pairs`` were made with; exponent: theirs are gradients times 2^exponent."""
-        every = Pairs(pairs.gram) if floor else pairs
-        zeros, (gram, *others) = _sums(pairs, every, thresholds)
+    def of(cls, pairs: Pairs, thresholds: Thresholds, exponent: int = 0) -> Self:
+        """Those of one chunk, of gradients times 2^exponent."""
+        zeros, (gram, *others) = _sums(pairs, pairs.of_all(), thresholds)
         return cls(len(pairs.gram), zeros, gram * 4.0**-exponent, *others)
 
     def __add__(self, other: Self) -> Self:
@@ -136,7 +142,7 @@ class PairSums:
 
 
 def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
-    """``zeros`` and the nine matrices of `PairSums`."""
+    """``zeros`` and the ten matrices of `PairSums`."""
     below = pairs.count_below(thresholds.gamma)
     similarity = pairs.similarity.sum(0)
     sums = (
@@ -147,6 +153,7 @@ def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequ
         pairs.count_below(thresholds.high),
         pairs.cosines.sum(0),
         similarity,
+        every.valid,
         below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
         similarity if every is pairs else every.similarity.sum(0),
     )

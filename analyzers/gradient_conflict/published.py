@@ -1,7 +1,8 @@
 """The one published run of this measurement: Llama-2-7B with a top-k FFN in its last layer, 50 samples of Alpaca.
 
 reference/gradient_conflict_llama2_7b_topk.csv has, per layer, the magnitude similarity and the conflict rate as the notebook counts them:
-over ordered pairs, each sample with itself included, gamma and epsilon 0. From ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb, which
+over the ordered pairs, each sample with itself included, whose norms are both above 0, with gamma 0; the similarity is the mean over all
+pairs, NaN where that is 0/0 for one. From ZeroYuHuang/DynamicK-Tuning, analysis_grads.ipynb, which
 draws the rows of tatsu-lab/alpaca by ``random.seed(10)``, lays every one out with the template that has an input, does not truncate, takes
 the mean loss over the answer's tokens, and runs in float32 on a CPU; the mask keeps 1,376 of 11,008 neurons by their gate.
 """

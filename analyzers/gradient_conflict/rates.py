@@ -1,4 +1,4 @@
-"""From sums over units to rates: conflict, what the arithmetic leaves open, similarity of magnitudes.
+"""From sums over units to rates: conflict, the range that rounding leaves open, similarity of magnitudes.
 
 Axes: S samples.
 """
@@ -9,7 +9,7 @@ from analyzers.gradient_conflict.jackknife import FloatArray, pair_share, share_
 from analyzers.gradient_conflict.pairs import PairSums
 from analyzers.gradient_conflict.summaries import Rates, Undecided
 
-# How far the cosines of gradients are off where the model ran in this format; most unrelated pairs lie within that of bfloat16.
+# Error of the cosines of gradients where the model ran in this format; in bfloat16 most cosines of unrelated pairs are smaller.
 TAU = {"float64": 1e-9, "float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
 
 
@@ -40,12 +40,13 @@ def clipped(cosine: float | None) -> float | None:
 
 
 def _historic_rate(sums: PairSums) -> float | None:
-    """All S x S pairs: a sample never conflicts with itself, and a missing gradient with nothing, but they count."""
-    total = sums.units * len(sums.valid) ** 2
+    """Of the ordered pairs whose gradients are both above 0, each sample with itself included: the share with cos < 0."""
+    total = sums.valid_of_all.sum()
     return float(2 * np.tril(sums.historic, -1).sum() / total) if total else None
 
 
 def _historic_similarity(sums: PairSums) -> float | None:
+    """Mean over all S x S ordered pairs; as published it is not a number where one sample has no gradient: 0/0 of it with itself."""
     samples = len(sums.valid)
     if not sums.units or sums.zeros:
         return None

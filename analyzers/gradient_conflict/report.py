@@ -3,8 +3,8 @@
 A *unit* is one neuron of an FFN (its gate row, up row and down column; without a gate its fc-in row, here ``up``, and fc-out column, here
 ``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, ``o``;
 ``g``, ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
-A *pair* is two distinct samples whose gradients are neither zero nor shorter than the floor. Shares are numbers in [0, 1]; a missing
-number is null (nothing to take it of). Samples and layers are counted from 0.
+A *pair* is two distinct samples whose gradients are not zero, not shorter than the floor and longer than epsilon. Shares are numbers in
+[0, 1]; a missing number is null (there is nothing to compute it from). Samples and layers are counted from 0.
 """
 
 from collections.abc import Mapping

@@ -13,6 +13,8 @@ from analyzers.language_models.templates import Template
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
 FFN_BLOCKS = ("gate", "up", "down")
+COMBINED_BLOCKS = {"gate_up": ("gate", "up"), "gate_down": ("gate", "down"), "up_down": ("up", "down")}
+"""Two blocks of a gated FFN as one gradient, by the field of the report. Without a gate, up and down are the whole gradient."""
 TOPK_OPTIONS = ("topk", "topk_share", "topk_layers", "select")
 """Fields of the request that concern a top-k FFN alone."""
 ATTENTION_BLOCKS = ("q", "q_a", "q_b", "g", "k", "v", "kv_a", "kv_b", "o")
@@ -35,7 +37,7 @@ class ConflictRequest(Request):
     template: how instruction and answer are laid out (`templates`). max_length: tokens after which a sample is truncated.
     loss: of a sample, the "mean" or the "sum" over its answer tokens.
     gamma: a pair conflicts where its cosine is smaller. floor: smallest norm that counts, in medians of the nonzero norms of all units
-    of the layer.
+    of the layer. epsilon: only norms above it count, in the units of the loss's gradients.
     unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures both the original and the FFN in which each token keeps
     only its largest neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, the smallest set that covers
     that share of the sum of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
@@ -54,6 +56,7 @@ class ConflictRequest(Request):
     loss: Literal["mean", "sum"] = "mean"
     gamma: float = Field(default=0.0, ge=-1, le=1)
     floor: float = Field(default=0.0, ge=0, le=1e6)
+    epsilon: float = Field(default=0.0, ge=0, le=1e30)
     unit: Literal["ffn", "attention"] = "ffn"
     ffn: Literal["original", "topk"] = "original"
     topk: float = Field(default=0.125, gt=0, le=1)

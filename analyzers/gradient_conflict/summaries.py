@@ -1,4 +1,4 @@
-"""What is said of the gradients of one FFN or of attention: rates of units, of layers and of whole gradients, and how they change.
+"""The report's results for the gradients of one FFN or of attention: rates of units, of layers and of whole gradients.
 
 Part of the report (`analyzers.gradient_conflict.report`), which says what units, pairs and shares are.
 """
@@ -7,8 +7,9 @@ from analyzers.base import Data, Interval
 
 
 class Undecided(Data):
-    """What the arithmetic leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``); the
-    rate lies between. share: high - low.
+    """The range that rounding leaves open: the share of pairs with a cosine below gamma - tau (``low``) and below gamma + tau (``high``).
+
+    The rate lies between them. share: high - low.
     """
 
     low: float | None
@@ -19,9 +20,10 @@ class Undecided(Data):
 class Rates(Data):
     """Over all units and their pairs together; interval: 95 %, by a delete-one jackknife over samples.
 
-    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: share of all S x S ordered
-    pairs, each sample with itself included, with cos < 0. magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2);
-    magnitude_similarity_historic: over all S x S, null where that is 0/0 for any. mean_cosine: over the pairs.
+    pairs: (unit, pair of samples) counted. conflict_rate: share with cos < gamma. conflict_rate_historic: the published rule:
+    of the ordered pairs of samples, each with itself included, whose gradients are both above 0, the share with cos < 0 (whatever gamma,
+    floor and epsilon). magnitude_similarity: mean of 2|g||h| / (|g|^2 + |h|^2); magnitude_similarity_historic: over all S x S ordered
+    pairs, null if a sample has no gradient (0/0). mean_cosine: over the pairs.
     """
 
     pairs: int
@@ -57,8 +59,9 @@ class Whole(Data):
 class ModelRow(Rates):
     """All units of all layers, and each block of their gradients alone. ``neurons``: how many units. whole: all of it as one gradient.
 
-    dead: units whose gradient is zero in every sample. neuron_top_share, neuron_effective_samples: means over the other units of the
-    largest sample's share of sum |g|^2, and of the effective number of samples (null in reports of version 1).
+    gate_up, gate_down, up_down: two blocks of a gated FFN together. dead: units whose gradient is zero in every sample.
+    neuron_top_share, neuron_effective_samples: means over the other units of the largest sample's share of sum |g|^2, and of the effective
+    number of samples (null in reports of version 1).
     """
 
     neurons: int
@@ -68,6 +71,9 @@ class ModelRow(Rates):
     gate: Rates | None = None
     up: Rates | None = None
     down: Rates | None = None
+    gate_up: Rates | None = None
+    gate_down: Rates | None = None
+    up_down: Rates | None = None
     q: Rates | None = None
     q_a: Rates | None = None
     q_b: Rates | None = None

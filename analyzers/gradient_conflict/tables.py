@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 from analyzers.gradient_conflict.summaries import (
     BatchRow,
     DecileRow,
@@ -27,7 +27,7 @@ _RATES = (
     "magnitude_similarity_historic", "mean_cosine",
 )  # fmt: skip
 _UNITS = ("neurons", "dead", "neuron_top_share", "neuron_effective_samples")
-_BLOCKS = (*FFN_BLOCKS, *ATTENTION_BLOCKS)
+_BLOCKS = (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS)
 
 
 def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
@@ -128,7 +128,7 @@ def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
             for block in _BLOCKS:
                 rates: Rates | None = getattr(row, block)
                 if rates is not None:
-                    yield {"ffn": ffn, "layer": layer, "block": block, **_rates(rates)}
+                    yield {"ffn": ffn, "layer": layer, "block": "+".join(COMBINED_BLOCKS.get(block, (block,))), **_rates(rates)}
 
 
 def _rates(row: Rates) -> dict[str, Any]:

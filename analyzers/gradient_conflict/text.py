@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from analyzers.base import Interval
 from analyzers.gradient_conflict.report import ConflictReport
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.terminal import clean, columns, number, percent, plural
 
@@ -13,7 +13,7 @@ _SHOWN = 5
 
 
 def one(report: ConflictReport) -> str:
-    """The statement, then layers, the samples with the largest gradients, neurons, batches, deciles, weights and notes."""
+    """The statement, then layers, the samples with the largest gradients, neurons, combined blocks, batches, deciles, weights and notes."""
     data, ffn = report.data, report.ffn
     units = ("row of an attention projection", "rows of attention projections") if ffn.unit == "attention" else ("neuron", "neurons")
     lines = [
@@ -23,10 +23,11 @@ def one(report: ConflictReport) -> str:
         report.statement,
         "",
         *columns(list(_layers(report)), right=tuple(range(1, 14))),
+        "As published: over ordered pairs whose gradients are both above 0, each sample with itself included.",
         "",
         *columns(list(_samples(report)), right=(0, 1, 2, 3, 4)),
     ]
-    for table in (_neurons(report), _batches(report), _deciles(report), _weights(report)):
+    for table in (_combined(report), _neurons(report), _batches(report), _deciles(report), _weights(report)):
         rows = list(table)
         if len(rows) > 1:
             lines += ["", *columns(rows, right=tuple(range(len(rows[0]))))]
@@ -50,6 +51,14 @@ def _layers(report: ConflictReport) -> Iterator[tuple[str, ...]]:
             cells += (percent(original.conflict_rate), percent(difference.conflict_rate))
             cells += (percent(difference.neuron_top_share), number(difference.neuron_effective_samples))
         yield cells
+
+
+def _combined(report: ConflictReport) -> Iterator[tuple[str, ...]]:
+    yield ("Conflict in layer", *("+".join(blocks) for blocks in COMBINED_BLOCKS.values()))
+    for name, row in (("model", report.model), *((str(row.layer), row) for row in report.layers)):
+        each = [getattr(row, block) for block in COMBINED_BLOCKS]
+        if any(each):
+            yield (name, *(percent(rates.conflict_rate if rates else None) for rates in each))
 
 
 def _samples(report: ConflictReport) -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A top-k FFN: each token keeps its first neurons by a score and the others do nothing, forward and backward.
+"""A top-k FFN: each token keeps the neurons with the largest score; the others are 0, forward and backward.
 
 Axes: T tokens, F neurons.
 """
@@ -12,11 +12,11 @@ from analyzers.gradient_conflict.request import ConflictRequest, Selection
 
 
 class TopKMask:
-    """What stands between the activation of an FFN and its map down, as `capture.run` calls it; one for all converted layers.
+    """The mask between the activation of an FFN and its map down, as `capture.run` calls it; one for all converted layers.
 
     select: the score, largest first: of gate (after its activation), up, |up|, their product or its magnitude; without a gate the
-    activation is gate and product. Kept is the share ``width`` of the neurons (at least one), or where ``total`` is given as few as hold
-    that share of the sum of |score|. counting: (N,), the tokens of a batch that ``kept`` is about.
+    activation is gate and product. A token keeps the share ``width`` of the neurons (at least one) or, with ``total``, as few as hold that
+    share of the sum of |score|. counting: (N,), the tokens of a batch over which ``kept`` is a mean.
     """
 
     def __init__(self, select: Selection, width: float, total: float | None, counting: Tensor) -> None:
@@ -29,7 +29,7 @@ class TopKMask:
 
     @property
     def kept(self) -> float:
-        """Mean share of the neurons kept, over those tokens (with experts, over the experts that each goes to)."""
+        """Mean share of the neurons kept, over those tokens (with experts, over the experts each is routed to)."""
         return self._kept / self._seen if self._seen else 1.0
 
     def __call__(self, gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
@@ -64,7 +64,7 @@ class TopKMask:
 
 
 def converted(request: ConflictRequest, layers: int) -> tuple[int, ...]:
-    """Numbers of the layers with a top-k FFN, of ``layers`` there are. Raises InvalidRequest for one there is not."""
+    """Numbers of the layers with a top-k FFN, of a model with ``layers``. Raises InvalidRequest for a layer that it does not have."""
     if request.topk_layers == "last":
         return (layers - 1,)
     if request.topk_layers == "all":

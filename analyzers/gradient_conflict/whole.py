@@ -1,4 +1,4 @@
-"""All units of a layer, or of the model, as one gradient per sample: what its Gram matrix says, and whether one sample dominates it.
+"""All units of a layer, or of the model, as one gradient per sample: conflict, noise scale and dominance from its Gram matrix.
 
 Axes: S samples. gram: (S, S) float64, symmetric.
 """
@@ -11,12 +11,12 @@ from analyzers.gradient_conflict.rates import clipped, undecided
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import SampleDominance, Whole
 
-# As with units, of which these are sums.
+# As with the units that these are sums of.
 _SMALLEST_SHARE = SMALLEST_SQUARE / 4.0**LARGEST
 
 
 def whole(gram: FloatArray, thresholds: Thresholds) -> Whole:
-    """Rates between samples, and how the samples' gradients add up."""
+    """Rates between samples, and how their gradients add up."""
     values, counted = cosines(gram), _valid(gram).astype(np.float64)
     ratio = np.sqrt(np.divide(np.diag(gram)[:, None], np.diag(gram), out=np.zeros_like(gram), where=counted > 0))
     below = _share_below(values, thresholds.gamma)
@@ -45,8 +45,8 @@ def cosines(gram: FloatArray) -> FloatArray:
 
 
 def noise_scale(gram: FloatArray) -> float | None:
-    """tr(covariance) / |mean|^2 of the S gradients, both unbiased: McCandlish et al., arXiv 1812.06162, B_simple. None if |mean|^2 is not
-    above 0: no signal can be told from the noise.
+    """tr(covariance) / |mean|^2 of the S gradients, both unbiased: McCandlish et al., arXiv 1812.06162, B_simple. None if the estimate
+    of |mean|^2 is not above 0: no signal stands out from the noise.
     """
     number = len(gram)
     signal = (gram.sum() - np.trace(gram)) / (number * (number - 1))
@@ -55,7 +55,7 @@ def noise_scale(gram: FloatArray) -> float | None:
 
 
 def concentration(squares: FloatArray) -> tuple[float | None, float | None]:
-    """The largest share of the sum of ``squares`` (S,), and how many equal ones would be as concentrated: (sum)^2 / sum of squares."""
+    """The largest share of the sum of ``squares`` (S,), and the effective number: (sum)^2 / sum of squares."""
     total = squares.sum()
     if not total > 0:
         return None, None
@@ -64,7 +64,7 @@ def concentration(squares: FloatArray) -> tuple[float | None, float | None]:
 
 
 def dominance(gram: FloatArray, leading: FloatArray) -> tuple[SampleDominance, ...]:
-    """Sample by sample. leading: (S,) share of the units that each leads, NaN if there are none."""
+    """Sample by sample. leading: (S,) share of the units in which its norm is the largest, NaN without units."""
     squares, total = np.diag(gram), gram.sum()
     rows = []
     for sample, square in enumerate(squares):

@@ -17,8 +17,9 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     """The answer in two to four sentences."""
     model = found.model
     if model.conflict_rate is None:
-        floor = f" above the floor, {request.floor:g} times the median" if request.floor else ""
-        return f"No two samples have a gradient{floor} in the same unit: there is nothing to compare."
+        limits = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
+        limits += [f"longer than {request.epsilon:g}"] if request.epsilon else []
+        return f"{' '.join(['No two samples have a gradient', *limits])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
     said = f"In {_percent(model.conflict_rate)} of the pairs of samples the gradients of the same {unit} {where}"
@@ -93,8 +94,11 @@ def notes(
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
-    if request.floor and found.batch_curve:
-        yield "The floor applies to single samples; averages over batches count whatever their norm."
+    if (request.floor or request.epsilon) and found.batch_curve:
+        limit = (
+            "Floor and epsilon apply" if request.floor and request.epsilon else "The floor applies" if request.floor else "Epsilon applies"
+        )
+        yield f"{limit} to single samples; averages over batches count whatever their norm."
     if len(found.layers) < layers:
         yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."
     if found.model.dead:

@@ -69,14 +69,16 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """(n,), the weighted cross-entropy of each row of ``logits`` (n, V), which its gradient overwrites."""
-    logs, columns = logits.log_softmax(1), targets[:, None]
-    torch.exp(logs, out=logits)
-    logits.scatter_add_(1, columns, -torch.ones_like(columns, dtype=logits.dtype)).mul_(weights[:, None])
-    return logs.gather(1, columns)[:, 0].mul_(weights).neg_()
+    columns = targets[:, None]
+    logits.sub_(logits.amax(1, keepdim=True))
+    of_targets = logits.gather(1, columns)[:, 0]
+    totals = logits.exp_().sum(1)
+    logits.mul_((weights / totals)[:, None]).scatter_add_(1, columns, -weights[:, None])
+    return weights * (totals.log() - of_targets)
 
 
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """The most memory that `losses_and_gradient` takes in a model of that ``dtype``: a chunk of the logits four times."""
+    """The most memory that `losses_and_gradient` takes in a model of that ``dtype``: a chunk of logits four times."""
     kind = torch.promote_types(dtype, torch.float32)
     return 4 * _rows(model, kind) * kind.itemsize * int(text_config(model).vocab_size)
 

@@ -139,6 +139,7 @@ def conflict(
     loss: Literal["mean", "sum"] = "mean",
     gamma: float = 0.0,
     floor: float = 0.0,
+    epsilon: float = 0.0,
     weights: bool = True,
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     attention: Literal["sdpa", "eager"] = "sdpa",
@@ -152,7 +153,7 @@ def conflict(
         texts = {"model": model, "choice": choice, "template": template, "unit": unit, "ffn": ffn, "topk_layers": topk_layers}
         texts |= {"select": select, "loss": loss, "dtype": dtype}
         counts = {"samples": samples, "max_length": max_length, "seed": seed}
-        fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor}
+        fractions = {"topk": topk, "topk_share": topk_share, "gamma": gamma, "floor": floor, "epsilon": epsilon}
         asked: dict[str, Any] = {name: text_of(name, value) for name, value in (texts | {"attention": attention}).items()}
         asked |= {name: number_of(name, value) for name, value in counts.items()}
         asked |= {name: number_of(name, value, fractions=True) for name, value in fractions.items()}

@@ -13,7 +13,11 @@ DOMINANCE = "Each sample's share of the squared norm of the whole gradients, in 
 NEURON_COSINES = "Cosines between the samples' gradients of one neuron; choose which. Below 0, orange, they conflict."
 PUBLISHED = (
     "The one published run of this measurement: Llama-2-7b with a top-k FFN in its last layer (12.5% by gate), 50 samples of Alpaca. "
-    "Its rate counts each sample with itself too, which never conflicts."
+    "Its rate is the share of conflicts among the ordered pairs of samples, each with itself included, whose gradients are both above 0."
+)
+LAYERS = (
+    "Conflict counts pairs of distinct samples. The rate as published counts ordered pairs whose gradients are both above 0, each sample "
+    "with itself included."
 )
 
 

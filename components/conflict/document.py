@@ -29,7 +29,7 @@ def _article(row: int, report: "ConflictReport") -> str:
         figure("Conflict by layer", plots.rates(report), f"rates-{row}", captions.rates(report)),
         figure("Gradient-norm similarity by layer", plots.similarity(report), f"similarity-{row}", captions.similarity(report)),
         card(compared) if compared else "",
-        folded("Layers and blocks", LAYERS.html(report)),
+        folded("Layers and blocks", caption(captions.LAYERS) + LAYERS.html(report)),
         figure("Between samples", plots.cosines(report), f"cosines-{row}", captions.cosines(report)),
         figure("Dominance", plots.dominance(report), f"dominance-{row}", captions.DOMINANCE),
         folded("Samples", caption(captions.samples(report)) + SAMPLES.html(report)),

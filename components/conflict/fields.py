@@ -99,11 +99,12 @@ def _gradients() -> list[Any]:
 
 
 def _options() -> list[Any]:
-    """loss, gamma, floor, dtype, attention, seed, checkpointing, weights."""
+    """loss, gamma, floor, epsilon, dtype, attention, seed, checkpointing, weights."""
     with gr.Row():
         loss = gr.Radio(["mean", "sum"], value="mean", label="Loss of a sample", info="Over its answer's tokens.")
         gamma = build_number("Conflict below", "0", "A pair with a smaller cosine conflicts.", width=140)
         floor = build_number("Smallest gradient norm", "0", "In medians of the norms in its layer.", width=140)
+        epsilon = build_number("Norm to exceed", "0", "Gradients of at most this norm do not count.", width=140)
     with gr.Row():
         dtype = gr.Radio(
             [("automatic", "auto"), "float32", "bfloat16", "float16"],
@@ -116,4 +117,4 @@ def _options() -> list[Any]:
     with gr.Row():
         checkpointing = gr.Checkbox(label="Recompute activations: less memory, more time", info="Automatic where memory is short.")
         weights = gr.Checkbox(value=True, label="Measure individual weights too")
-    return [loss, gamma, floor, dtype, attention, seed, checkpointing, weights]
+    return [loss, gamma, floor, epsilon, dtype, attention, seed, checkpointing, weights]

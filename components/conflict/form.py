@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 PAIRS = "pairs"
 _WHOLE = ("samples", "max_length", "seed")
-_FRACTIONS = ("gamma", "floor", "topk", "topk_share")
+_FRACTIONS = ("gamma", "floor", "epsilon", "topk", "topk_share")
 _TEXTS = ("choice", "template", "unit", "ffn", "topk_layers", "select", "loss", "dtype", "attention")
 _FLAGS = ("weights", "checkpointing")
 # In the order of the command line, where each is named as in the request.
 _OPTIONS = (
-    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "unit", "ffn", "topk", "topk_share", "topk_layers", "select",
-    "attention", "dtype", "seed",
+    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share", "topk_layers",
+    "select", "attention", "dtype", "seed",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class Form:
     loss: str = "mean"
     gamma: str = ""
     floor: str = ""
+    epsilon: str = ""
     dtype: str = "auto"
     attention: str = "sdpa"
     seed: str = ""

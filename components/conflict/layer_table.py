@@ -1,4 +1,4 @@
-"""The table of layers: all blocks of a gradient together, and each block alone."""
+"""The table of layers: all blocks of a gradient together, each alone, and two of them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ ALL = "all"
 _COLUMNS = (
     Column("Layer", 84, False),
     Column("FFN", 112, False),
-    Column("Block", 80, False),
+    Column("Block", 104, False),
     Column("Conflict", 92, True),
     Column("95 % interval", 150, True),
     Column("Numerically undecided", 172, True),
@@ -31,18 +31,18 @@ _COLUMNS = (
 
 
 def _lines(report: "ConflictReport") -> Iterator[Line]:
-    """The model first, then the layers from the last one; of each all blocks together, then each alone."""
-    from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS
+    """The model first, then the layers from the last; of each all blocks together, then single blocks and pairs of them."""
+    from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 
     for name, found in sides(report):
         ffn = name if report.original is not None else "original"
         rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
         for layer, row in rows:
             yield _line(layer, ffn, ALL, row, row)
-            for block in (*FFN_BLOCKS, *ATTENTION_BLOCKS):
+            for block in (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS):
                 rates: Rates | None = getattr(row, block)
                 if rates is not None:
-                    yield _line(layer, ffn, block, rates, None)
+                    yield _line(layer, ffn, "+".join(COMBINED_BLOCKS.get(block, (block,))), rates, None)
 
 
 def _line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> Line:

@@ -14,13 +14,16 @@ of one expert), or one row of an attention projection. Its gradient in sample s 
 mean (or sum) of &#8722;log p over the tokens of the <em>answer</em>; the prompt is read and not learned. Weights stay as they are stored;
 nothing is trained. All follows from the Gram matrix of each unit, G = (g<sub>s</sub> &#183; g<sub>r</sub>), which is computed for every
 unit and every pair of samples in one forward and one backward pass, with no full gradient ever stored; blocks (gate, up, down) have Gram
-matrices of their own, which add up.</p>
-<p><b>Conflict rate</b>: of all pairs of distinct samples whose gradients of the unit are neither zero nor shorter than the floor (none by
-default), the share with cos(g<sub>s</sub>, g<sub>r</sub>) &lt; &#947;, over all units together; &#947; is 0 unless you say otherwise.
-<b>Gradient-norm similarity</b>: 2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
+matrices of their own, which add up: there are rates for each block, for two of them (gate+up, gate+down, up+down) and for all.</p>
+<p><b>Conflict rate</b>: of all pairs of distinct samples whose gradients of the unit are not zero, not shorter than the floor (a multiple
+of the median norm in the layer; by default 0) and longer than epsilon (a norm; by default 0), the share with cos(g<sub>s</sub>,
+g<sub>r</sub>) &lt; &#947;, over all units together; &#947; is 0 unless you say otherwise. <b>Gradient-norm similarity</b>:
+2&#8214;g&#8214;&#8214;h&#8214; / (&#8214;g&#8214;&#178; + &#8214;h&#8214;&#178;), mean over the
 same pairs: 1 for equal norms (Yu et al., <a href="https://arxiv.org/abs/2001.06782">arXiv 2001.06782</a>, Definitions 1 and 2).
-<b>Rate as published</b>: of all S &#215; S ordered pairs, each sample with itself included, the share with cos &lt; 0, as the <a
-href="{SOURCE}">published run</a> counts: it never exceeds 1 &#8722; 1/S.</p>
+<b>Rate as published</b>, the rule of the <a href="{SOURCE}">published run</a>: of the ordered pairs of samples, each sample with itself
+included, whose gradients are both above 0, the share with cos &lt; 0, whatever &#947;, floor and epsilon. A pair without a gradient is
+not counted at all, which matters in top-k layers; as a sample never conflicts with itself, the rate stays below 1. <b>Similarity as
+published</b>: the mean over all S &#215; S ordered pairs; it does not exist (0/0) where a sample has no gradient.</p>
 <p><b>Intervals</b> are 95 %, by a delete-one jackknife over samples: samples are the independent units, pairs are not, and a bootstrap
 would count a sample's pairs with itself.</p>
 <h2 id="undecided">Numerically undecided pairs</h2>

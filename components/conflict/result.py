@@ -24,6 +24,7 @@ _TABS: "tuple[Tab[ConflictReport], ...]" = (
             said(captions.similarity),
             plot("Similarity by layer", plots.similarity),
             html(lambda report: tables.differences(report) + notes(report.notes)),
+            said(captions.LAYERS),
             rows(LAYERS),
         ],
     ),

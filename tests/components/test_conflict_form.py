@@ -47,12 +47,12 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
         " org/name@main ", DATASET, " 12 ", "64", "first", "alpaca", "not read", "org/data", "ffn", "topk", "25 %", "1-2", "0.9",
-        "abs-product", "sum", "-0.1", "0.5", "bfloat16", "eager", "7", True, False,
+        "abs-product", "sum", "-0.1", "0.5", "1e-6", "bfloat16", "eager", "7", True, False,
     )  # fmt: skip
     assert asked.request() == ConflictRequest(
         model="org/name@main", data="org/data", samples=12, max_length=64, choice="first", template="alpaca", ffn="topk",
         topk=0.25, topk_layers="1-2", topk_share=0.9,
-        select="abs-product", loss="sum", gamma=-0.1, floor=0.5, dtype="bfloat16", attention="eager", seed=7,
+        select="abs-product", loss="sum", gamma=-0.1, floor=0.5, epsilon=1e-6, dtype="bfloat16", attention="eager", seed=7,
         checkpointing=True, weights=False,
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"max_length": "1e9"}, "max length takes one"),
         ({"max_length": "9999999"}, "MANTISSA_CONFLICT_TOKENS"),
         ({"gamma": "nan"}, "Gamma must be"),
+        ({"epsilon": "-1"}, "Epsilon must be"),
         ({"topk": "0"}, "Topk"),
         ({"ffn": "topk", "topk_layers": "3-1"}, "ends before it begins"),
         ({"ffn": "topk", "topk_layers": "<b>"}, "Topk_layers"),
@@ -144,7 +145,16 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
         {"pairs": ()},
         {},
         {"pairs": (), "choice": "first", "template": "alpaca-input", "seed": 10},
-        {"pairs": (), "samples": 12, "unit": "attention", "loss": "sum", "gamma": -0.25, "weights": False, "checkpointing": True},
+        {
+            "pairs": (),
+            "samples": 12,
+            "unit": "attention",
+            "loss": "sum",
+            "gamma": -0.25,
+            "epsilon": 1e-6,
+            "weights": False,
+            "checkpointing": True,
+        },
         {"pairs": (), "ffn": "topk", "topk": 0.5, "topk_share": 0.9, "topk_layers": "1-2", "select": "abs-up", "dtype": "bfloat16"},
     ],
 )

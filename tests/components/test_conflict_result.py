@@ -72,10 +72,12 @@ def test_the_headline_never_says_more_than_is_known() -> None:
 def test_layers_and_blocks_sort_by_exact_values_and_read_in_few_digits() -> None:
     found = top_k()
     table = LAYERS.value(found)
-    assert [row[:3] for row in table["data"][:4]] == [["model", "top-k FFN", block] for block in ("all", "gate", "up", "down")]
-    assert len(table["data"]) == 2 * 5 * 4
-    exact = dict(zip(table["headers"], table["data"][4], strict=True))
-    read = dict(zip(table["headers"], table["metadata"]["display_value"][4], strict=True))
+    assert [row[:3] for row in table["data"][:7]] == [
+        ["model", "top-k FFN", block] for block in ("all", "gate", "up", "down", "gate+up", "gate+down", "up+down")
+    ]
+    assert len(table["data"]) == 2 * 5 * 7
+    exact = dict(zip(table["headers"], table["data"][7], strict=True))
+    read = dict(zip(table["headers"], table["metadata"]["display_value"][7], strict=True))
     last = found.layers[0]
     assert (exact["Layer"], exact["Conflict"], exact["Units"]) == ("3", last.conflict_rate, last.neurons)
     assert read["Conflict"] == f"{100 * (last.conflict_rate or 0):.3g} %"

@@ -1,5 +1,6 @@
 """The whole gradient, dominance, weights, batches and deciles, against the same taken of written-out gradients."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -12,6 +13,7 @@ from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.measure import measurement
 from analyzers.gradient_conflict.pairs import Pairs, Thresholds
+from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import WeightRates
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.gradient_conflict.whole import cosines, dominance, noise_scale, whole
@@ -199,8 +201,9 @@ def test_layers_and_experts_add_up() -> None:
     assert report.layers[1].whole.mean_cosine == pytest.approx(
         np.mean([cosine(flat[i], flat[j]) for i, j in combinations(range(4), 2)]), abs=1e-5
     )
-    for name in ("gate", "up", "down"):
-        block = np.concatenate([one[name] for one in each], axis=1)
+    blocks = {"gate": ("gate",), "up": ("up",), "down": ("down",)} | COMBINED_BLOCKS
+    for name, parts in blocks.items():
+        block = np.concatenate([together({part: one[part] for part in parts}) for one in each], axis=1)
         rate = np.mean([cosine(block[i, n], block[j, n]) < 0 for n in range(14) for i, j in combinations(range(4), 2)])
         assert getattr(report.layers[1], name).conflict_rate == pytest.approx(rate)
     squares = np.square(units).sum(2)
@@ -230,12 +233,40 @@ def test_the_floor_is_in_medians_of_all_norms_of_the_layer() -> None:
         found.add(each)
     found.finish()
     explicit = [gradients(one, 3) for one in experts]
-    for name in ("gate", "up", "down", ALL):
-        norms = np.concatenate([np.linalg.norm(together(one) if name == ALL else one[name], axis=2) for one in explicit], axis=1)
+    for name in ("gate", "up", "down", *COMBINED_BLOCKS, ALL):
+        parts = COMBINED_BLOCKS.get(name, ("gate", "up", "down") if name == ALL else (name,))
+        norms = np.concatenate([np.linalg.norm(together({part: one[part] for part in parts}), axis=2) for one in explicit], axis=1)
         assert norms.size % 2  # so that one of them is the median, and counts
         above = norms >= np.median(norms)
         pairs = sum(int(above[i, n] and above[j, n]) for n in range(15) for i, j in combinations(range(3), 2))
         assert np.tril(found.layers[0].sums[name].valid, -1).sum() == pairs
+
+
+@pytest.mark.parametrize("power", [-60, 0, 60])
+def test_epsilon_is_a_norm_of_the_gradients_as_they_are(power: int) -> None:
+    """However they are scaled to compute."""
+    each = together(gradients(capture(), 4))
+    norms = np.linalg.norm(each, axis=2)
+    epsilon = float(np.median(norms)) * (1 + 1e-4)
+    above = norms > epsilon
+    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3), epsilon=epsilon * 2.0**power)
+    found = Collector(4, settings)
+    found.add(times(capture(), 2.0**power))
+    found.finish()
+    pairs = sum(int(above[i, n] and above[j, n]) for n in range(7) for i, j in combinations(range(4), 2))
+    assert 0 < np.tril(found.layers[0].sums[ALL].valid, -1).sum() == pairs < 42
+    assert found.batches.sums[2][0] == len(partitions((0, 1, 2, 3), 0)) * 7
+
+
+def test_without_a_gate_no_two_blocks_are_left_to_combine() -> None:
+    gated = capture()
+    settings = Settings(Thresholds(0.0, 1e-3), (0, 1, 2, 3))
+    found = Collector(4, settings)
+    found.add(replace(gated, blocks=gated.blocks[1:]))
+    found.finish()
+    assert found.layers[0].sums.keys() == {"up", "down", ALL}
+    row = measurement(found, settings).layers[0]
+    assert row.up is not None and row.gate is None and row.up_down is None
 
 
 @pytest.mark.parametrize("power", [-90, -55, 60, 90])

@@ -1,6 +1,7 @@
 """The analyzer end to end, on the built-in samples: what it finds, that it finds it again, and what it refuses."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from itertools import combinations, pairwise
@@ -24,6 +25,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair, analyze
 from analyzers.gradient_conflict.report import MeasuredProgress
+from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import LayerRow, Measurement
 from analyzers.gradient_conflict.text import one
 from analyzers.language_models.builtin_text import builtin_pairs
@@ -35,6 +37,7 @@ from tests.language_models.architectures import ARCHITECTURES, build
 from tests.language_models.repositories import WEIGHTS, files, written
 
 from .captures import FloatArray, cosine
+from .test_rates import published_rule
 
 PAIRS = tuple(TextPair(instruction=pair.instruction, input=pair.input, output=pair.output) for pair in builtin_pairs()[::9])
 Analysed = Callable[..., ConflictReport]
@@ -64,9 +67,22 @@ def measured(found: Measurement) -> dict[str, Any]:
     return {name: getattr(found, name) for name in Measurement.model_fields}
 
 
-def explicit(found: ConflictReport, loss: str = "mean") -> dict[str, FloatArray]:
-    """By block, (layers, S, units, width): each sample of the report alone through the model in float64."""
+def explicit(found: ConflictReport, loss: str = "mean", topk: int | None = None) -> dict[str, FloatArray]:
+    """By block, (layers, S, units, width): each sample of the report alone through the model in float64.
+
+    topk: so many neurons by gate are kept in the last layer.
+    """
     model: Any = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float64)
+    if topk is not None:
+        mlp = model.model.layers[-1].mlp
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:
+            gate = mlp.act_fn(mlp.gate_proj(hidden))
+            kept = torch.zeros_like(gate).scatter(-1, gate.topk(topk, dim=-1).indices, 1.0)
+            down: torch.Tensor = mlp.down_proj(kept * gate * mlp.up_proj(hidden))
+            return down
+
+        mlp.forward = forward
     every: dict[str, list[Any]] = {"gate": [], "up": [], "down": []}
     for sample in found.samples:
         model.zero_grad()
@@ -85,11 +101,12 @@ def explicit(found: ConflictReport, loss: str = "mean") -> dict[str, FloatArray]
 def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: str) -> None:
     found = analysed(loss=loss) if loss == "sum" else analysed()
     blocks = explicit(found, loss)
-    blocks["all"] = np.concatenate(list(blocks.values()), axis=3)
+    for name, parts in {**COMBINED_BLOCKS, "all": ("gate", "up", "down")}.items():
+        blocks[name] = np.concatenate([blocks[part] for part in parts], axis=3)
     samples = len(PAIRS)
     assert found.ffn.blocks == ("gate", "up", "down") and found.ffn.layers == 4 and found.ffn.neurons == 640
     for row in found.layers:
-        for name in ("all", "gate", "up", "down"):
+        for name in blocks:
             gradient = blocks[name][row.layer]
             norms = np.linalg.norm(gradient, axis=2)
             pairs = list(combinations(range(samples), 2))
@@ -110,6 +127,21 @@ def test_the_report_is_what_gradients_in_float64_say(analysed: Analysed, loss: s
     assert found.weights is not None
     assert found.weights.conflict == pytest.approx((positive * negative / (samples * (samples - 1) / 2)).mean(), abs=1e-4)
     assert found.weights.weights == whole.shape[1]
+
+
+def test_the_historic_rates_are_those_of_the_published_rule(analysed: Analysed) -> None:
+    """Of a top-k FFN in the last layer, as in the published run, and of the original beside it."""
+    found = analysed(ffn="topk")
+    assert found.original is not None
+    for side, topk in ((found, 20), (found.original, None)):
+        blocks = explicit(found.model_copy(update={"samples": analysed().samples}) if topk is None else found, topk=topk)
+        neurons = np.concatenate(list(blocks.values()), axis=3).swapaxes(1, 2)  # (layers, units, S, width)
+        for row in side.layers:
+            rate, similarity = published_rule(neurons[row.layer])
+            assert row.conflict_rate_historic == pytest.approx(rate, abs=1e-4)
+            assert row.magnitude_similarity_historic == (None if math.isnan(similarity) else pytest.approx(similarity, abs=1e-5))
+    last = found.layers[0]
+    assert last.magnitude_similarity_historic is None and last.pairs < 0.6 * found.original.layers[0].pairs  # many gradients are zero
 
 
 def test_the_last_layer_comes_first_and_progress_is_in_layers() -> None:
@@ -327,12 +359,22 @@ def test_long_samples_are_cut_and_that_is_said(analysed: Analysed) -> None:
     assert any("truncated to 40 tokens" in note for note in found.notes)
 
 
-def test_a_floor_is_one_of_single_samples_and_that_is_said(analysed: Analysed) -> None:
+def test_a_floor_is_for_single_samples_and_that_is_said(analysed: Analysed) -> None:
     plain, floored = analysed(), analysed(floor=1.5)
     assert floored.model.pairs < plain.model.pairs
     assert floored.batch_curve == plain.batch_curve != ()
     note = "The floor applies to single samples; averages over batches count whatever their norm."
     assert note in floored.notes and note not in plain.notes
+
+
+def test_epsilon_leaves_out_short_gradients_and_that_is_said(analysed: Analysed) -> None:
+    plain = analysed()
+    usual = np.median([row.norm for row in plain.dominance.samples]) / math.sqrt(plain.model.neurons)
+    cut, none = analysed(epsilon=float(usual)), analysed(epsilon=1e3)
+    assert 0 < cut.model.pairs < plain.model.pairs and cut.id != plain.id
+    assert cut.model.conflict_rate_historic == plain.model.conflict_rate_historic
+    assert "Epsilon applies to single samples; averages over batches count whatever their norm." in cut.notes
+    assert none.statement == "No two samples have a gradient longer than 1000 in the same unit: there is nothing to compare."
 
 
 def test_identical_samples_never_conflict() -> None:
@@ -349,7 +391,7 @@ def test_tables_and_text_hold_the_same_numbers(analysed: Analysed) -> None:
         sides = 1 if found.original is None else 2
         assert len(tables["summary"]) == 1 and tables["summary"]["conflict_rate"][0] == found.model.conflict_rate
         assert len(tables["layers"]) == sides * 5 and len(tables["samples"]) == sides * len(PAIRS)
-        assert len(tables["blocks"]) == sides * 5 * len(found.ffn.blocks)
+        assert len(tables["blocks"]) == sides * 5 * (len(found.ffn.blocks) + (3 if found.ffn.unit == "ffn" else 0))
         assert len(tables["cosines"]) == sides * len(PAIRS) * (len(PAIRS) - 1) // 2
         assert tables["published"].empty
         said = one(found)
@@ -395,6 +437,8 @@ def test_closing_it_ends_the_work() -> None:
         ({"pairs": PAIRS, "data": "org/name"}, "not both"),
         ({"gamma": 1.5}, "less than or equal to 1"),
         ({"gamma": float("nan")}, "gamma"),
+        ({"epsilon": -1e-9}, "greater than or equal to 0"),
+        ({"epsilon": float("inf")}, "epsilon"),
         ({"topk": 0.0}, "greater than 0"),
         ({"topk_layers": "5-2"}, "ends before it begins"),
         ({"topk_layers": "-1"}, "topk_layers"),

@@ -29,11 +29,11 @@ def vectors() -> FloatArray:
     return found
 
 
-def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, floor: float = 0.0) -> PairSums:
+def sums(vectors: FloatArray, gamma: float = 0.0, tau: float = 0.1, floor: float = 0.0, epsilon: float = 0.0) -> PairSums:
     """In two chunks."""
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    thresholds = Thresholds(gamma, tau)
-    return PairSums.of(Pairs(grams[:15], floor), thresholds, floor) + PairSums.of(Pairs(grams[15:], floor), thresholds, floor)
+    first, second = (PairSums.of(Pairs(gram, floor, epsilon), Thresholds(gamma, tau)) for gram in (grams[:15], grams[15:]))
+    return first + second
 
 
 def counted(vectors: FloatArray, floor: float = 0.0) -> list[tuple[FloatArray, FloatArray]]:
@@ -43,9 +43,9 @@ def counted(vectors: FloatArray, floor: float = 0.0) -> list[tuple[FloatArray, F
 
 
 @pytest.mark.parametrize("gamma", [0.0, -0.3, 0.4, 1.0])
-@pytest.mark.parametrize("floor", [0.0, 0.05])
-def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor: float) -> None:
-    pairs, found = counted(vectors, floor), rates(sums(vectors, gamma, 0.1, floor))
+@pytest.mark.parametrize(("floor", "epsilon"), [(0.0, 0.0), (0.05, 0.0), (0.0, 0.05), (0.01, 0.05), (1e-3, 1e-4)])
+def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor: float, epsilon: float) -> None:
+    pairs, found = counted(vectors, max(floor, epsilon)), rates(sums(vectors, gamma, 0.1, floor, epsilon))
     cosines = np.array([cosine(g, h) for g, h in pairs])
     norms = np.array([(np.linalg.norm(g), np.linalg.norm(h)) for g, h in pairs])
     assert found.pairs == len(pairs)
@@ -56,17 +56,40 @@ def test_rates_are_shares_of_the_pairs(vectors: FloatArray, gamma: float, floor:
     assert found.magnitude_similarity == pytest.approx((2 * norms.prod(1) / np.square(norms).sum(1)).mean(), abs=1e-9)
 
 
-def test_the_historic_rate_counts_a_sample_with_itself_and_what_has_no_gradient(vectors: FloatArray) -> None:
-    for gamma, floor in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.05)):
-        found = rates(sums(vectors, gamma, 0.1, floor))
-        conflicts = sum(cosine(unit[i], unit[j]) < 0 for unit in vectors for i in range(SAMPLES) for j in range(SAMPLES))
-        assert found.conflict_rate_historic == pytest.approx(conflicts / (UNITS * SAMPLES**2), abs=1e-12)
-        assert found.magnitude_similarity_historic is None  # 0/0
+def published_rule(vectors: FloatArray) -> tuple[float, float]:
+    """Rate and similarity by the rule of the published run (epsilon 0, gamma 0), of gradients (units, samples, width), in NumPy."""
+    norms = np.linalg.norm(vectors, axis=2)
+    counted = (norms[:, :, None] > 0) & (norms[:, None] > 0)
+    unit = vectors / np.where(norms > 0, norms, 1)[:, :, None]
+    cosines = np.where(counted, unit @ unit.transpose(0, 2, 1), 0)
+    squares = np.square(norms)
+    with np.errstate(invalid="ignore"):
+        similarity = 2 * norms[:, :, None] * norms[:, None] / (squares[:, :, None] + squares[:, None])
+    return float((cosines < 0).sum() / counted.sum()), float(similarity.mean())
+
+
+def test_the_historic_rate_is_that_of_the_published_rule(vectors: FloatArray) -> None:
+    """With gradients that are zero in most units and samples too, as in a top-k layer; gamma, floor and epsilon change nothing."""
+    sparse = vectors * (np.random.default_rng(4).random((UNITS, SAMPLES, 1)) < 0.3)
+    for gradients in (vectors, sparse):
+        expected, similarity = published_rule(gradients)
+        assert math.isnan(similarity)
+        for gamma, floor, epsilon in ((0.0, 0.0, 0.0), (0.5, 0.0, 0.0), (0.0, 0.05, 0.0), (-0.3, 1.0, 0.0), (0.0, 0.0, 0.5)):
+            found = rates(sums(gradients, gamma, 0.1, floor, epsilon))
+            assert found.conflict_rate_historic == pytest.approx(expected, abs=1e-12)
+            assert found.magnitude_similarity_historic is None
     alive = vectors[10:]
-    norms = np.linalg.norm(alive, axis=2)
-    similarity = 2 * norms[:, :, None] * norms[:, None] / (np.square(norms)[:, :, None] + np.square(norms)[:, None])
     for floor in (0.0, 0.05):
-        assert rates(sums(alive, floor=floor)).magnitude_similarity_historic == pytest.approx(similarity.mean(), abs=1e-9)
+        found = rates(sums(alive, floor=floor))
+        assert (found.conflict_rate_historic, found.magnitude_similarity_historic) == pytest.approx(published_rule(alive), abs=1e-9)
+    assert rates(sums(np.zeros_like(vectors))).conflict_rate_historic is None
+
+
+def test_a_norm_of_epsilon_does_not_count_and_one_of_the_floor_does() -> None:
+    gram = torch.diag(torch.tensor([1.0, 4.0, 9.0, 9.0]))[None]
+    for floor, epsilon, samples in ((2.0, 0.0, 3), (0.0, 2.0, 2), (0.0, 1e300, 0), (1e300, 0.0, 0)):
+        found = PairSums.of(Pairs(gram, floor, epsilon), Thresholds(0.0, 0.0))
+        assert rates(found).pairs == samples * (samples - 1) // 2 and found.zeros == 0
 
 
 def test_intervals_leave_each_sample_out_with_all_its_pairs(vectors: FloatArray) -> None:
@@ -126,10 +149,10 @@ def test_no_rate_exceeds_one_and_none_is_nan_in_float32(vectors: FloatArray, sca
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5])
 def test_sums_in_float32_are_those_in_float64(vectors: FloatArray, gamma: float, floor: float) -> None:
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", vectors, vectors))
-    found, expected = (PairSums.of(Pairs(gram, floor), Thresholds(gamma, 0.1), floor) for gram in (grams.float(), grams))
+    found, expected = (PairSums.of(Pairs(gram, floor), Thresholds(gamma, 0.1)) for gram in (grams.float(), grams))
     lower = np.tril_indices(SAMPLES, -1)
     assert found.units == expected.units and found.zeros == expected.zeros > 0
-    for name in ("valid", "below", "below_low", "below_high", "historic"):
+    for name in ("valid", "below", "below_low", "below_high", "valid_of_all", "historic"):
         assert np.array_equal(getattr(found, name)[lower], getattr(expected, name)[lower])
     for name in ("gram", "cosine", "similarity", "similarity_of_all"):
         ours = getattr(found, name)

@@ -120,11 +120,11 @@ class NeuronTable:
         table = pandas.DataFrame({name: rows[name] for name in _COLUMNS.names or ()})
         table["expert"] = table["expert"].astype("Int64").mask(rows["expert"] == _NONE)
         table["top_sample"] = table["top_sample"].astype("Int64").mask(rows["top_sample"] == _NONE)
-        table["block"] = pandas.Categorical.from_codes(rows["block"], categories=self._blocks)
+        table["block"] = table["block"].map(dict(enumerate(self._blocks)))
         return table[list(NeuronRow.model_fields)]
 
     def _row(self, row: Any) -> NeuronRow:
-        values = {name: _number(row[name]) for name in NeuronRow.model_fields if name in _FLOATS}
+        values: dict[str, Any] = {name: _number(row[name]) for name in NeuronRow.model_fields if name in _FLOATS}
         top_sample = None if row["top_sample"] == _NONE else int(row["top_sample"])
         return NeuronRow(**self._named(row), **values, pairs=int(row["pairs"]), top_sample=top_sample)
 

@@ -129,8 +129,6 @@ def conflict(
     data: str = gradients.BUILTIN,
     pairs: list[dict[str, Any]] | None = None,
     samples: int = 50,
-    choice: Literal["random", "first"] = "random",
-    template: Literal["auto", "plain", "alpaca", "alpaca-input", "chat"] = "auto",
     max_length: int = 512,
     unit: Literal["ffn", "attention"] = "ffn",
     ffn: Literal["original", "topk"] = "original",
@@ -147,6 +145,8 @@ def conflict(
     attention: Literal["sdpa", "eager"] = "sdpa",
     checkpointing: bool = False,
     seed: int = 0,
+    choice: Literal["random", "first"] = "random",
+    template: Literal["auto", "plain", "alpaca", "alpaca-input", "chat"] = "auto",
 ) -> Iterator[dict[str, Any]]:
     """Measure gradient conflict between samples in a model; see `CONFLICT`."""
     with one_sentence():

@@ -181,7 +181,7 @@ def test_the_command_writes_every_neuron(tmp_path: Path, monkeypatch: pytest.Mon
     written = pandas.read_csv(tmp_path / "neurons.csv")
     assert len(written) == 2 * 640 and set(written["ffn"]) == {"topk", "original"} and set(written["model"]) == {"sample:tiny-bf16"}
     columns = pandas.read_parquet(tmp_path / "neurons.parquet")
-    pandas.testing.assert_frame_equal(columns.astype({"top_sample": float}), written, check_dtype=False, check_categorical=False, rtol=1e-6)
+    pandas.testing.assert_frame_equal(columns.astype({"top_sample": float}), written, check_dtype=False, rtol=1e-6)
     monkeypatch.setattr(limits, "REPORT_TENSORS", 2_000)
     assert main([*arguments[:-1], str(tmp_path / "few")]) == 0
     assert len(pandas.read_csv(tmp_path / "few" / "neurons.csv")) == 640 and not (tmp_path / "few" / "neurons.parquet").exists()

@@ -84,7 +84,7 @@ class Front:
             sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
             refusal = check_stream(self._blocks, path, sessions[0] if sessions else None)
         elif is_mcp(path):
-            scope = scope | {"headers": [*scope["headers"], FROM_MCP]}
+            scope = {**scope, "headers": [*scope["headers"], FROM_MCP]}
         if refusal is not None:
             await _refused(refusal)(scope, receive, send)
         else:

@@ -183,17 +183,17 @@ PRECISION_KEPT_BYTES = _limit(
     "bytes",
     "Activations that a run of precision variants keeps of its last layers for the way back; those of the others are computed again.",
 )
-EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Exit feedback runs all samples as one batch.")
-EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest cut of a sample in exit feedback.")
+EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Most samples of exit feedback, which keeps hidden states of all of them.")
+EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest sample in exit feedback; the rest is truncated.")
 EXIT_TOKENS = _limit("EXIT_TOKENS", 65_536, "tokens", "Measured tokens of exit feedback: their hidden states at every layer are kept.")
-EXIT_SIZE = _limit("EXIT_SIZE", 65_536, "columns or rows", "Largest rank, k or number of buckets of a signal of exit feedback.")
+EXIT_SIZE = _limit("EXIT_SIZE", 65_536, "columns or rows", "Largest rank or k of a signal of exit feedback.")
 EXIT_SEEDS = _limit("EXIT_SEEDS", 64, "seeds", "Draws of random codes that exit feedback measures, each on every token.")
-EXIT_STEPS = _limit("EXIT_STEPS", 2_000, "steps", "Training steps of exit feedback's small trunk, under each signal.")
+EXIT_STEPS = _limit("EXIT_STEPS", 2_000, "steps", "Training steps of exit feedback's small transformer, under each signal.")
 EXIT_LOGITS_BYTES = _limit(
-    "EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is needed beside them."
+    "EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is needed in addition."
 )
 EXIT_CODES_BYTES = _limit(
-    "EXIT_CODES_BYTES", 512 << 20, "bytes", "What heads measured side by side keep; further ones have their turn later."
+    "EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the heads that exit feedback measures together; the others follow."
 )
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")

@@ -1,6 +1,6 @@
-"""How a signal lies to the exact gradient, token by token: cosines, sizes, and what of it goes along the hidden state.
+"""Alignment of a signal with the exact gradient, token by token: cosines, norms, and the energy along the hidden state.
 
-s is the signal, e the exact gradient, u the hidden state they belong to (n, d); everything follows from five numbers per token.
+s is the signal, e the exact gradient, u the hidden state (n, d); everything follows from five numbers per token.
 """
 
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ _DOT, _SIGNAL, _EXACT, _SIGNAL_ALONG, _EXACT_ALONG = range(PRODUCTS)
 
 
 def products(signal: Tensor, exact: Tensor, hidden: Tensor) -> FloatArray:
-    """(n, 5) float64: s.e, |s|^2, |e|^2, (s.u)^2/|u|^2 and (e.u)^2/|u|^2 of each token; the last two 0 where u is."""
-    s, e, u = (each.to(torch.float64) for each in (signal, exact, hidden))
+    """(n, 5) float64: s.e, |s|^2, |e|^2, (s.u)^2/|u|^2 and (e.u)^2/|u|^2 of each token; the last two are 0 for u = 0."""
+    s, e, u = signal.double(), exact.double(), hidden.double()
     unit = u / u.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     rows = [(s * e).sum(-1), (s * s).sum(-1), (e * e).sum(-1), (s * unit).sum(-1) ** 2, (e * unit).sum(-1) ** 2]
     return np.asarray(torch.stack(rows, -1).cpu().numpy())
 
 
 def cosines(rows: FloatArray) -> FloatArray:
-    """(n,): of each token; NaN where the exact gradient is 0, and 0 where the signal alone is."""
-    size = np.sqrt(rows[:, _SIGNAL]) * np.sqrt(rows[:, _EXACT])
+    """(n,): of each token; NaN where the exact gradient is 0, 0 where only the signal is."""
+    norms = np.sqrt(rows[:, _SIGNAL]) * np.sqrt(rows[:, _EXACT])
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.clip(rows[:, _DOT] / size, -1.0, 1.0)
-    return np.where(rows[:, _EXACT] == 0, np.nan, np.where(rows[:, _SIGNAL] == 0, 0.0, found))
+        cosine = np.clip(rows[:, _DOT] / norms, -1.0, 1.0)
+    return np.where(rows[:, _EXACT] == 0, np.nan, np.where(rows[:, _SIGNAL] == 0, 0.0, cosine))
 
 
 def alignment(rows: FloatArray) -> Alignment:
     """All tokens together, from their (n, 5) `products`."""
-    of_tokens = cosines(rows)
-    counted = of_tokens[~np.isnan(of_tokens)]
+    counted = cosines(rows)
+    counted = counted[~np.isnan(counted)]
     dot, signal, exact, along, _ = rows.sum(0)
     edges = np.linspace(-1.0, 1.0, HISTOGRAM_BINS + 1)
     return Alignment(
@@ -52,32 +52,32 @@ def alignment(rows: FloatArray) -> Alignment:
 
 
 def exact_parallel_energy(rows: FloatArray) -> float | None:
-    """Of the exact gradient: its share of energy along u, all tokens together."""
+    """The share of the exact gradient's energy along u, all tokens together."""
     return _ratio(float(rows[:, _EXACT_ALONG].sum()), float(rows[:, _EXACT].sum()))
 
 
 def loss_bins(rows: FloatArray, losses: FloatArray) -> tuple[LossBin, ...]:
-    """Tokens in order of their loss, cut into `LOSS_BINS` of equally many; fewer bins where there are fewer tokens."""
+    """Tokens sorted by loss in `LOSS_BINS` bins of equal size; fewer bins where there are fewer tokens."""
     order = np.argsort(losses, kind="stable")
-    found = []
+    bins = []
     for part in np.array_split(order, min(LOSS_BINS, len(order))):
-        each = alignment(rows[part])
-        found.append(
+        of_bin = alignment(rows[part])
+        bins.append(
             LossBin(
                 low=float(losses[part].min()),
                 high=float(losses[part].max()),
                 tokens=len(part),
-                cosine=each.cosine,
-                total_cosine=each.total_cosine,
-                norm_ratio=each.norm_ratio,
+                cosine=of_bin.cosine,
+                total_cosine=of_bin.total_cosine,
+                norm_ratio=of_bin.norm_ratio,
                 exact_energy=_ratio(float(rows[part, _EXACT].sum()), float(rows[:, _EXACT].sum())),
             )
         )
-    return tuple(found)
+    return tuple(bins)
 
 
 def distribution(values: FloatArray) -> Distribution | None:
-    """Mean and percentiles; None of nothing."""
+    """Mean and percentiles; None for no values."""
     if not len(values):
         return None
     p10, p50, p90 = np.percentile(values, (10, 50, 90))
@@ -85,13 +85,11 @@ def distribution(values: FloatArray) -> Distribution | None:
 
 
 def joined(parts: Sequence[FloatArray]) -> FloatArray:
-    """(N, 5) of the chunks' rows."""
+    """(N, 5): the rows of all pieces."""
     return np.concatenate(parts) if parts else np.empty((0, PRODUCTS))
 
 
 def _ratio(value: float, by: float) -> float | None:
-    """None where there is nothing to divide by, or the quotient is no number that JSON holds."""
-    if by == 0:
-        return None
-    found = float(value / by)
-    return found if np.isfinite(found) else None
+    """None for a division by 0 and a quotient that is not finite, which JSON cannot hold."""
+    quotient = float(value / by) if by else np.nan
+    return quotient if np.isfinite(quotient) else None

@@ -1,7 +1,7 @@
-"""Exit feedback: model and text -> hidden states -> every signal beside the exact gradient -> sweeps, costs, training curves -> report."""
+"""Exit feedback: model and text -> hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -9,19 +9,17 @@ from torch import Tensor, nn
 
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
-from analyzers.exit_feedback.cost import PARTS, REPEATS, cost, tokens_of
-from analyzers.exit_feedback.heads import HeadSettings
-from analyzers.exit_feedback.layers import chosen_layers
+from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
 from analyzers.exit_feedback.measure import Measured, Signals, Tokens, groups, pieces
-from analyzers.exit_feedback.memory import needed_bytes
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.report import NULL, Cost, CostRow, ExitProgress, ExitReport, Inputs, LayerRow, Stage, TrainingRow
+from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
+from analyzers.exit_feedback.report import Cost, CostRow, ExitProgress, ExitReport, Inputs, LayerRow, Stage, TrainingRow
 from analyzers.exit_feedback.report import Head as HeadFacts
-from analyzers.exit_feedback.request import RANDOM, ExitRequest
+from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, null_row, sweep_rows
-from analyzers.exit_feedback.settings import Point, asked, narrowed, resolved, sweep
-from analyzers.exit_feedback.states import Places, hidden_states
-from analyzers.exit_feedback.training import EXACT, FROZEN, Course, with_recovered
+from analyzers.exit_feedback.signals import EXACT, FROZEN, RANDOM, HeadSettings
+from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
+from analyzers.exit_feedback.training import Course, with_recovered
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
 from analyzers.exit_feedback.words import notes, statement
 from analyzers.language_models.data import Instructions, instruction_pairs
@@ -33,23 +31,21 @@ from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+# Raised whenever the same request would give another result. 2: hybrid, parallel_gold and parallel_topmass as published.
+ANALYSIS_VERSION = 2
 
-_OPTIONS = {
-    "methods", "rank", "k", "anchors", "buckets", "residual", "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length",
-    "tokens", "seed",
-}  # fmt: skip
+# Fields of the request that are resolved, or that the result does not depend on.
+_NOT_OPTIONS = {"model", "data", "dtype", "device"}
 _PREVIEW = 240
-_CHECKED = 16  # tokens on which the model's own logits are compared with what is taken for its head
+_CHECKED = 16  # tokens on which the head found is compared with the model's own logits
 
 
 def analyze(request: ExitRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ExitReport]:
     """Measure one model on one text; yields progress in bytes while the model is fetched and then in steps, at last the report.
 
-    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run, the
-    products with the head counted as if they were the model's (see `check_work`). Raises MantissaError, of which LimitExceeded for more.
-    Closing the generator ends the work after the step it is at, and frees the model.
+    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run, where
+    products with the head count as if they were the model's (see `check_work`). Raises MantissaError, of which LimitExceeded for more.
+    Closing the generator ends the work after the current step, and frees the model.
     """
     start = perf_counter()
     access = access or Access()
@@ -63,15 +59,15 @@ def analyze(request: ExitRequest, access: Access | None = None, *, largest: int 
         with explained():
             states, head = yield from work.run(model)
             del model
-            found = yield from work.measure(head, states)
+            results = yield from work.measure(head, states)
         now = perf_counter()
         timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, found, timing)
+        yield work.report(opened, results, timing)
 
 
 @dataclass(slots=True)
-class _Found:
-    """What was measured, as it grows."""
+class _Results:
+    """Everything measured so far."""
 
     at_head: Measured = field(default_factory=Measured)
     swept: Measured = field(default_factory=Measured)
@@ -82,7 +78,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be run. together: samples that run together; head: of the outline; layers: of the logit lens, the last one among them;
+    """What is to be measured. together: samples that run together; head: of the outline; layers: of the logit lens, the last one included;
     course: of training, None for none.
     """
 
@@ -91,10 +87,9 @@ class _Work:
     encoded: Sequence[Encoded]
     batch: Batch
     together: Sequence[Sequence[int]]
-    places: Places
+    positions: Positions
     head: ModelHead
     layers: tuple[int, ...]
-    settings: HeadSettings
     points: tuple[Point, ...]
     swept: tuple[Point, ...]
     course: Course | None
@@ -106,38 +101,24 @@ class _Work:
         head = ModelHead.of(opened.outline)
         encoded = encode(opened.tokenizer, text.pairs, min(request.sequence_length, opened.context or request.sequence_length))
         batch = collate(encoded, opened.device)
-        places = Places.of(batch, request.tokens, request.seed)
-        settings = resolved(request, head.width, head.vocabulary, len(places))
+        positions = Positions.of(batch, request.tokens, request.seed)
+        sizes = Sizes(head.width, head.vocabulary, len(positions))
+        measured = points(request, sizes)
         course = None
         if request.training_steps:
-            course = Course(
-                Text.of(lambda text: opened.tokenizer.encode(text).token_ids), request.training_steps, request.seed, opened.device
-            )
-        return cls(
-            request,
-            text,
-            encoded,
-            batch,
-            opened.groups(batch),
-            places,
-            head,
-            chosen_layers(request.layers, len(decoder_layers(opened.outline))),
-            settings,
-            asked(request, settings),
-            sweep(request, settings, head.width, head.vocabulary, len(places)),
-            course,
-        )
+            training_text = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
+            course = Course(training_text, request.training_steps, request.seed, opened.device)
+        layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
+        swept = sweep(request, measured, sizes)
+        return cls(request, text, encoded, batch, opened.groups(batch), positions, head, layers, measured, swept, course)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
-        """Raise ModelTooLarge or LimitExceeded for more than there is room or time for. Reads nothing."""
-        every, count = [*self.points, *self.swept], len(self.places)
-        opened.check(
-            self.batch,
-            checkpointing=True,
-            beside=needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32"),
-        )
+        """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
+        count = len(self.positions)
+        beside = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
+        opened.check(self.batch, checkpointing=True, beside=beside)
         # Products with the head, each of as many multiplications per token as it has numbers.
-        columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank for point in every)
+        columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
         products = count * self.head.vocabulary * columns // max(1, opened.facts.parameters)
         less = "fewer seeds, tokens or layers, no sweep, fewer or shorter samples, a smaller model"
         check_work(opened, tokens(self.together, self.batch.lengths) + products, largest, less)
@@ -145,26 +126,22 @@ class _Work:
     @property
     def total(self) -> int:
         """Steps of progress."""
-        each = len(pieces(len(self.places), self.head.vocabulary))
-        measuring = each * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
+        per_group = len(pieces(len(self.positions), self.head.vocabulary))
+        measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
         training = len(self.curves()) * self.course.progress() if self.course else 0
         return 1 + measuring + 2 * (1 + len(self.points)) + training
 
     def curves(self) -> list[Point]:
-        """What the trunk is trained under."""
+        """The signals that the small transformer is trained under."""
         if self.course is None:
             return []
-        own = narrowed(self.settings, WIDTH, self.course.text.vocabulary, LENGTH * self.course.batch)
-        names = [EXACT, FROZEN, *self.request.methods]
-        points = [Point(name, own) for name in names]
-        return points + ([Point(NULL, replace(own, fresh=True))] if self._random else [])
-
-    @property
-    def _random(self) -> bool:
-        return any(method in RANDOM for method in self.request.methods)
+        sizes = Sizes(WIDTH, self.course.text.vocabulary, LENGTH * self.course.batch)
+        trained = [narrowed(point, sizes) for point in self.points]
+        random = [point for point in trained if point.method in RANDOM]
+        return [Point(EXACT, HeadSettings()), Point(FROZEN, HeadSettings()), *trained, *map(null_of, random[:1])]
 
     def run(self, model: nn.Module) -> Generator[Progress, None, tuple[Mapping[int, Tensor], ModelHead]]:
-        """Hidden states at the layers, and the head, with weights."""
+        """Hidden states at the layers, and the head with its weights."""
         yield self._step("model", "running the model", 0)
         head = ModelHead.of(model)
         head.check(model, self.batch.token_ids[:1, : min(_CHECKED, self.batch.lengths[0])])
@@ -173,76 +150,76 @@ class _Work:
             def at_layer(layer: int) -> None:
                 tell(self._step("model", f"running the model: layer {layer}", 0))
 
-            return hidden_states(model, self.batch, self.together, self.places, self.layers, at_layer)
+            return hidden_states(model, self.batch, self.together, self.positions, self.layers, at_layer)
 
         states = yield from watched(forward)
-        yield self._step("model", "hidden states are there")
+        yield self._step("model", "model done")
         return states, head
 
-    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, _Found]:
-        """Everything but the model's own run."""
-        found, signals = _Found(), Signals(head)
+    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, _Results]:
+        """Everything after the forward pass of the model."""
+        results, signals = _Results(), Signals(head)
         last = self.layers[-1]
-        tokens = {layer: Tokens.of(head, states[layer], self.places.targets) for layer in reversed(self.layers)}
-        for found.at_head in signals.measure(tokens[last], self.points, before=True):
-            yield self._step("methods", "signals at the head", found=found)
+        tokens = {layer: Tokens.of(head, states[layer], self.positions.targets) for layer in reversed(self.layers)}
+        for results.at_head in signals.measure(tokens[last], self.points, before=True):
+            yield self._step("methods", "signals at the head", results=results)
         for layer in self.layers:
-            seen = found.at_head
+            measured = results.at_head
             if layer != last:
-                for seen in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete after the last
-                    yield self._step("layers", f"logit lens: layer {layer}", found=found)
-            found.layers += layer_rows(layer, self.points, seen)
-        for found.swept in signals.measure(tokens[last], self.swept, before=False):
-            yield self._step("sweep", f"sweep: {len(self.swept)} settings and seeds", found=found)
+                for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
+                    yield self._step("layers", f"logit lens: layer {layer}", results=results)
+            results.layers += layer_rows(layer, self.points, measured)
+        for results.swept in signals.measure(tokens[last], self.swept, before=False):
+            yield self._step("sweep", f"sweep: {len(self.swept)} settings and seeds", results=results)
         for row in cost(signals, tokens[last], self.points):
-            found.costs.append(row)
-            yield self._step("cost", f"time and memory: {row.method}, {row.form}", found=found)
+            results.costs.append(row)
+            yield self._step("cost", f"time and memory: {row.method}, {row.form}", results=results)
         del signals, tokens
         for point in self.curves():
-            yield from self._train(point, found)
-        return found
+            yield from self._train(point, results)
+        return results
 
-    def _train(self, point: Point, found: _Found) -> Generator[Progress, None, None]:
+    def _train(self, point: Point, results: _Results) -> Generator[Progress, None, None]:
         assert self.course is not None
         running, end = self.course.train(point), self.done + self.course.progress()
         while True:
             try:
                 loss = next(running)
             except StopIteration as finished:
-                found.training.append(finished.value)
-                self.done = end  # one that ended early has no more steps
-                yield self._step("training", f"training: {point.method}, done", 0, found)
+                results.training.append(finished.value)
+                self.done = end  # a run that ended early has no more steps
+                yield self._step("training", f"training: {point.method}, done", 0, results)
                 return
-            said = "no number" if loss is None else f"loss {loss:.3f}"
-            yield self._step("training", f"training: {point.method}, {said}", int(self.done + 1 < end), found, (point.method, loss))
+            note = "not finite" if loss is None else f"loss {loss:.3f}"
+            yield self._step("training", f"training: {point.method}, {note}", int(self.done + 1 < end), results, {point.method: loss})
 
     def _step(
-        self, stage: Stage, note: str, more: int = 1, found: _Found | None = None, training: tuple[str, float | None] | None = None
+        self, stage: Stage, note: str, more: int = 1, results: _Results | None = None, training: Mapping[str, float | None] | None = None
     ) -> ExitProgress:
         self.done += more
-        rows = {} if found is None or stage == "methods" else {row.method: row for row in found.layers if row.layer == self.layers[-1]}
-        losses = {row.method: row.final_loss for row in found.training} if found else {}
+        last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
+        losses = {row.method: row.final_loss for row in results.training} if results else {}
         return ExitProgress(
             done=self.done,
             total=self.total,
             unit="steps",
             note=note,
             stage=stage,
-            cosines={name: row.cosine.mean if row.cosine else None for name, row in rows.items()},
-            losses=losses | (dict([training]) if training else {}),
+            cosines={row.method: row.cosine.mean if row.cosine else None for row in last},
+            losses=losses | dict(training or {}),
         )
 
-    def report(self, opened: OpenModel, found: _Found, timing: Timing) -> ExitReport:
-        """Everything that was found."""
+    def report(self, opened: OpenModel, results: _Results, timing: Timing) -> ExitReport:
+        """The report."""
         request = self.request
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref, "data": self.text.source}
-        exact = exact_row(self.points[0], found.at_head)
-        methods = method_rows(self.points, self.swept, found.at_head, found.swept, found.costs)
-        null = null_row(self.swept, found.swept)
-        training = with_recovered(found.training)
+        exact = exact_row(self.points[0], results.at_head)
+        methods = method_rows(self.points, self.swept, results.at_head, results.swept, results.costs)
+        null = null_row(self.swept, results.swept)
+        training = with_recovered(results.training)
         head, inputs = self._head(opened), self._inputs()
-        count = tokens_of(len(self.places), self.head.width, self.head.vocabulary)
+        count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return ExitReport(
             id=content_id("exit", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,
@@ -254,14 +231,14 @@ class _Work:
             exact=exact,
             methods=dict(methods),
             null=null,
-            layers=tuple(found.layers),
-            sweep=sweep_rows(self.swept, found.swept),
+            layers=tuple(results.layers),
+            sweep=sweep_rows(self.swept, results.swept),
             trunk=self.course.facts() if self.course else None,
             training_steps=self.course.recorded if self.course else (),
             training=training,
-            cost=Cost(tokens=count, chunk=-(-count // PARTS), repeats=REPEATS, rows=tuple(found.costs)),
+            cost=Cost(tokens=count, chunk=-(-count // CHUNKS), repeats=REPEATS, rows=tuple(results.costs)),
             statement=statement(exact, methods, null, training),
-            notes=tuple(notes(request, head, inputs, exact, self.settings, opened, training)),
+            notes=tuple(notes(request, head, inputs, exact, methods, opened, training)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -281,16 +258,15 @@ class _Work:
         )
 
     def _inputs(self) -> Inputs:
-        places = zip(self.places.samples.tolist(), self.places.positions.tolist(), strict=True)
         positions: list[list[int]] = [[] for _ in self.encoded]
-        for sample, position in places:
+        for sample, position in zip(self.positions.samples.tolist(), self.positions.positions.tolist(), strict=True):
             positions[sample].append(position)
         return Inputs(
             source=self.text.source,
             commit=self.text.commit,
             samples=len(self.encoded),
             truncated=sum(each.truncated for each in self.encoded),
-            measured=len(self.places),
+            measured=len(self.positions),
             answer_tokens=sum(len(each.token_ids) - each.answer_start for each in self.encoded),
             token_ids=tuple(each.token_ids for each in self.encoded),
             answer_starts=tuple(each.answer_start for each in self.encoded),
@@ -299,8 +275,8 @@ class _Work:
         )
 
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
-        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        """What determines the report: commits in place of names, and the options that are not at their default."""
         resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": self.text.source, "data_commit": self.text.commit}
-        resolved |= self.request.model_dump(mode="json", include=_OPTIONS, exclude_defaults=True)
+        resolved |= self.request.model_dump(mode="json", exclude=_NOT_OPTIONS, exclude_defaults=True)
         resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return resolved | ({"device": opened.device} if opened.device != "cpu" else {})

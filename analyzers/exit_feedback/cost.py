@@ -1,4 +1,4 @@
-"""What each head takes on the way forth and back: time and memory, beside exact backpropagation, in the same run."""
+"""Time and memory: of each head forward and backward next to exact backpropagation, and the memory that an analysis needs at most."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
@@ -10,48 +10,57 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from analyzers.exit_feedback.heads import FeedbackHead, SpanHead
-from analyzers.exit_feedback.measure import Signals, Tokens
+from analyzers.exit_feedback.measure import Signals, Tokens, groups, head_bytes, rows_at_once
 from analyzers.exit_feedback.meter import metered
+from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.report import CostRow
-from analyzers.exit_feedback.settings import Point
 
 Form = Literal["whole", "chunked"]
 REPEATS = 3
-# Tokens are so many that one way there and back takes about so many multiplications: a second on a small CPU, less on a GPU.
+CHUNKS = 4
+"""Of the chunked form."""
+# Tokens are chosen so that one forward and backward pass takes about this many multiplications: a second on a small CPU, less on a GPU.
 _WORK = 40_000_000_000
 _MOST, _LEAST = 1_024, 64
-PARTS = 4
-"""Pieces of the chunked form."""
+
+_FLOAT, _DOUBLE = 4, 8
+# Arrays of the size of a piece of logits that exist at once, and of all logits that autograd keeps for a cross-entropy.
+_PIECES, _WHOLE = 6, 4
+# Per token: signals in float32 at the head and before the norm, and the float64 temporaries of `products`.
+_SIGNALS, _PRODUCTS = 2, 8
+# Heads are built and freed, and the allocator keeps some of what is freed.
+_SLACK = 1.25
 
 
-def tokens_of(available: int, width: int, vocabulary: int) -> int:
-    """How many tokens costs are taken of; those there are may have to be repeated."""
+def cost_tokens(available: int, width: int, vocabulary: int) -> int:
+    """How many tokens costs are measured on; the available ones are repeated where there are fewer."""
     return max(_LEAST, min(_MOST, available, _WORK // (3 * width * vocabulary)))
 
 
 def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[CostRow]:
     """The exact gradient, whole and chunked, then the same of each point; ratios are to the first."""
     head = signals.model_head
-    count = tokens_of(len(tokens), head.width, head.vocabulary)
-    places = torch.arange(count, device=tokens.targets.device) % len(tokens)
-    hidden, targets = tokens.hidden[places], tokens.targets[places]
+    count = cost_tokens(len(tokens), head.width, head.vocabulary)
+    index = torch.arange(count, device=tokens.targets.device) % len(tokens)
+    hidden, targets = tokens.hidden[index], tokens.targets[index]
     forms: tuple[Form, ...] = ("whole", "chunked")
-    first: tuple[float, int] | None = None
+    reference: tuple[float, int] | None = None
     for point in (signals.exact_point, *points):
         built = signals.anchored(point, tokens)
         if isinstance(built, SpanHead):
-            built.anchor_states = None  # its cost is that of taking them from the tokens at hand
+            built.anchor_states = None  # its cost includes taking them from the tokens of the batch
         built.requires_grad_(True)
         for form in forms:
             seconds, peak = _measured(built, hidden, targets, form)
-            first = first or (seconds, peak)
+            reference = reference or (seconds, peak)
             yield CostRow(
                 method=point.method,
                 form=form,
                 seconds=seconds,
                 peak_bytes=peak,
-                time_ratio=seconds / first[0] if first[0] else None,
-                memory_ratio=peak / first[1] if first[1] else None,
+                time_ratio=seconds / reference[0] if reference[0] else None,
+                memory_ratio=peak / reference[1] if reference[1] else None,
             )
         built.requires_grad_(False)
 
@@ -61,24 +70,37 @@ def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -
 
     def run() -> None:
         leaf = hidden.detach().requires_grad_()
-        loss = cross_entropy(head(leaf), targets) if form == "whole" else head.loss(leaf, targets, chunk=-(-len(targets) // PARTS))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = cross_entropy(head(leaf), targets) if form == "whole" else head.loss(leaf, targets, chunk=-(-len(targets) // CHUNKS))
+        torch.autograd.backward(loss)
         head.zero_grad(set_to_none=True)
 
     with metered(hidden.device) as peak:
         run()
-    bytes_at_most = peak()
-    return median(_timed(run, hidden.device) for _ in range(REPEATS)), bytes_at_most
+    peak_bytes = peak()
+    return median(_timed(run, hidden.device) for _ in range(REPEATS)), peak_bytes
 
 
 def _timed(run: Callable[[], None], device: torch.device) -> float:
-    _wait(device)
     start = perf_counter()
     run()
-    _wait(device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return perf_counter() - start
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:
+    """The most memory that measuring ``points`` at ``layers`` layers and ``swept`` at the last takes, next to the model.
+
+    Computed before anything is loaded. head: of the outline; narrow: the model runs in 16 bits, so that its head is copied.
+    """
+    weight = _FLOAT * head.vocabulary * head.width
+    every = [*groups(points, head), *groups(swept, head)]
+    codes = max(sum(head_bytes(point, head.vocabulary, head.width) for point in group) for group in every)
+    decomposed = _DOUBLE * head.width * head.width * 3 + weight if any(point.head == "svd" for point in points) else 0
+    rows = min(tokens, rows_at_once(head.vocabulary))
+    signals = head.width * (_SIGNALS * _FLOAT * (1 + len(points)) + _PRODUCTS * _DOUBLE)
+    measuring = codes + decomposed + rows * (_PIECES * _FLOAT * head.vocabulary + signals)
+    count = cost_tokens(tokens, head.width, head.vocabulary)
+    costs = weight + head_bytes(points[0], head.vocabulary, head.width) + _WHOLE * _FLOAT * count * head.vocabulary
+    hidden = 2 * _FLOAT * tokens * head.width * (layers + 1)
+    return hidden + (weight if narrow else 0) + int(_SLACK * max(measuring, decomposed + costs))

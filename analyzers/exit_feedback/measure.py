@@ -1,6 +1,6 @@
-"""Signals beside the exact gradient, a few tokens at a time, for as many heads at once as their codes leave room for.
+"""Signals compared with the exact gradient, a few tokens and as many heads at a time as fit into memory.
 
-Axes: N measured tokens, n of them at a time, V vocabulary, d width. Whatever the model ran in, the head is measured in float32.
+Axes: N measured tokens, n of them at a time, V vocabulary, d width. Whatever type the model runs in, the head is measured in float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,16 @@ from analyzers import limits
 from analyzers.exit_feedback.alignment import FloatArray, joined, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.settings import Point
+from analyzers.exit_feedback.points import Point
+from analyzers.exit_feedback.signals import EXACT
 
 _FLOAT = 4
-_ROWS = 16  # at least so many tokens at a time, or the weights would be read over and over
+_ROWS = 16  # with fewer tokens at a time the weights would be read over and over
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tokens:
-    """Measured tokens at one layer. inner: (N, ..), what the layer gives; hidden: (N, d) float32, behind the final norm; targets: (N,)."""
+    """Measured tokens at one layer. inner: (N, ..), the layer's output; hidden: (N, d) float32, after the final norm; targets: (N,)."""
 
     inner: Tensor
     hidden: Tensor
@@ -31,7 +32,7 @@ class Tokens:
     @classmethod
     @torch.no_grad()
     def of(cls, head: ModelHead, inner: Tensor, targets: Tensor) -> "Tokens":
-        """Through the tail of a model, onto the device of its head."""
+        """Through the tail of a model, on the device of its head."""
         inner = inner.to(head.weight.device)
         return cls(inner, head.tail(inner).to(inner.device, torch.float32), targets.to(inner.device))
 
@@ -41,7 +42,7 @@ class Tokens:
 
 @dataclass(slots=True)
 class Measured:
-    """(N, 5) `products` of each point, in order; at the head, and before the norm if that was asked for. losses: (N,)."""
+    """(N, 5) `products` of each point, piece by piece; at the head, and before the norm where requested. losses: (N,) in nats."""
 
     losses: list[FloatArray] = field(default_factory=list)
     at_head: dict[Point, list[FloatArray]] = field(default_factory=dict)
@@ -62,65 +63,63 @@ class Measured:
 
 
 class Signals:
-    """Heads on one weight. Built for each group of points, and let go of; the decomposition of the weight is kept."""
+    """Heads that share one weight, built for one group of points at a time; the decomposition of the weight is kept."""
 
     def __init__(self, head: ModelHead) -> None:
         self.model_head = head
         self._weight = head.weight.detach().float()
         self._bias = None if head.bias is None else head.bias.detach().float()
         self._svd: SvdHead | None = None
-        self.exact_point = Point("exact", HeadSettings())
+        self.exact_point = Point(EXACT, HeadSettings())
         self.exact = self.built(self.exact_point)
 
     def built(self, point: Point) -> FeedbackHead:
         """The head of a point."""
-        if point.head == "svd" and self._svd is not None:
+        if point.head == "svd" and self._svd is not None and point.settings.rank:
             return self._svd.at_rank(point.settings.rank)
-        head = build_head(
-            point.head, self._weight, self._bias, point.settings, logit_scale=self.model_head.scale, softcap=self.model_head.cap
-        )
+        scale, cap = self.model_head.scale, self.model_head.cap
+        head = build_head(point.head, self._weight, self._bias, point.settings, logit_scale=scale, softcap=cap)
         if isinstance(head, SvdHead):
             self._svd = head
         return head.requires_grad_(False)
 
     def anchored(self, point: Point, tokens: Tokens) -> FeedbackHead:
-        """The head of a point; a span's anchors are the same for all pieces of the tokens."""
+        """The head of a point; the anchors of span are the same for all pieces of the tokens."""
         head = self.built(point)
         if isinstance(head, SpanHead):
-            drawn = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(point.settings.seed))[: point.settings.anchors]
-            head.anchor_states = tokens.hidden[drawn.to(tokens.hidden.device)]
+            order = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(point.settings.seed))
+            head.anchor_states = tokens.hidden[order[: point.settings.anchors].to(tokens.hidden.device)]
         return head
 
     def measure(self, tokens: Tokens, points: Sequence[Point], before: bool) -> Iterator[Measured]:
-        """Every point on every token. Yields the same object after each piece of each group, complete at last. before: also there."""
-        found = Measured(at_head={point: [] for point in points}, before={point: [] for point in points} if before else {})
+        """Every point on every token, before the norm too if ``before``. Yields one object after each piece, complete at the end."""
+        result = Measured(at_head={point: [] for point in points}, before={point: [] for point in points} if before else {})
         for number, group in enumerate(groups(points, self.model_head)):
             heads = {point: self.anchored(point, tokens) for point in group}
-            for here in pieces(len(tokens), self.model_head.vocabulary):
-                hidden, targets = tokens.hidden[here], tokens.targets[here]
+            for piece in pieces(len(tokens), self.model_head.vocabulary):
+                hidden, targets = tokens.hidden[piece], tokens.targets[piece]
                 gradient, losses = self._logit_gradient(hidden, targets)
                 if number == 0:
-                    found.losses.append(losses.double().cpu().numpy())
+                    result.losses.append(losses.double().cpu().numpy())
                 exact = self.exact.signal(hidden, gradient, targets)
                 signals = []
                 for point, head in heads.items():
                     signal = head.signal(hidden, gradient, targets)
-                    found.at_head[point].append(products(signal, exact, hidden))
+                    result.at_head[point].append(products(signal, exact, hidden))
                     if before:
                         signals.append(signal)
                 if before:
-                    inner = tokens.inner[here]
+                    inner = tokens.inner[piece]
                     exact, *signals = self.model_head.before(inner, [exact, *signals])
                     for point, signal in zip(group, signals, strict=True):
-                        found.before[point].append(products(signal, exact, inner))
-                yield found
-            del heads, head  # or they would live on while those of the next group are built
+                        result.before[point].append(products(signal, exact, inner))
+                yield result
+            del heads, head  # before those of the next group are built
 
     @torch.no_grad()
     def _logit_gradient(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """dL/dz (n, V) of the sum of the tokens' cross-entropies, and these (n,)."""
-        logits = self.exact(hidden)
-        log_p = torch.log_softmax(logits, -1)
+        log_p = torch.log_softmax(self.exact(hidden), -1)
         losses = -log_p.gather(-1, targets[:, None]).squeeze(-1)
         gradient = log_p.exp_()
         # p - 1 of a token that is nearly certain would be lost to rounding.
@@ -129,32 +128,32 @@ class Signals:
 
 
 def pieces(tokens: int, vocabulary: int) -> list[slice]:
-    """So many tokens at a time that their logits in float32 take no more than `limits.EXIT_LOGITS_BYTES`."""
-    step = piece(vocabulary)
+    """All tokens, `rows_at_once` at a time."""
+    step = rows_at_once(vocabulary)
     return [slice(first, first + step) for first in range(0, tokens, step)]
 
 
-def piece(vocabulary: int) -> int:
-    """Tokens at a time."""
+def rows_at_once(vocabulary: int) -> int:
+    """Tokens whose logits in float32 take at most `limits.EXIT_LOGITS_BYTES`."""
     return max(_ROWS, limits.EXIT_LOGITS_BYTES // (_FLOAT * vocabulary))
 
 
 def groups(points: Sequence[Point], head: ModelHead) -> list[list[Point]]:
-    """Points in order, cut where what their heads keep would be more than `limits.EXIT_CODES_BYTES`."""
-    found: list[list[Point]] = []
-    room = 0
+    """Points in order, split where their heads together would hold more than `limits.EXIT_CODES_BYTES`."""
+    result: list[list[Point]] = []
+    left = 0
     for point in points:
-        takes = kept(point, head.vocabulary, head.width)
-        if not found or takes > room:
-            found.append([])
-            room = limits.EXIT_CODES_BYTES
-        found[-1].append(point)
-        room -= takes
-    return found
+        needed = head_bytes(point, head.vocabulary, head.width)
+        if not result or needed > left:
+            result.append([])
+            left = limits.EXIT_CODES_BYTES
+        result[-1].append(point)
+        left -= needed
+    return result
 
 
-def kept(point: Point, vocabulary: int, width: int) -> int:
-    """Bytes that a head keeps beside its weight: codes and expander, factors, logits of anchors, or a number for each token."""
+def head_bytes(point: Point, vocabulary: int, width: int) -> int:
+    """Bytes that a head holds in addition to its weight: codes and expander, factors, logits of anchors, or a number for each token."""
     settings = point.settings
-    columns = {"span": settings.anchors, "true_rows": 0, "parallel": 0}.get(point.head, settings.rank)
+    columns = {"span": settings.anchors, "true_rows": 0, "parallel": 0}.get(point.head, settings.rank or 0)
     return _FLOAT * ((vocabulary + width) * columns + 4 * vocabulary)

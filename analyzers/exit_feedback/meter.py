@@ -1,4 +1,4 @@
-"""What a piece of work allocates at most: on a GPU as torch counts it, on a CPU by following every tensor that an operation makes."""
+"""Peak memory of a piece of work: on a GPU as torch counts it, on a CPU by tracking every tensor that an operation creates."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 
 class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts bytes of storages that come into being inside it, until they are freed; ``peak`` is the most at one time.
+    """Counts bytes of storages created inside it until they are freed; ``peak`` is the most at one time.
 
-    What an operation needs for itself and gives back before it ends is not seen; what was there before does not count.
+    Workspace within one operation is not seen; storages that existed before do not count.
     """
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {id_of(each) for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)}
+        inputs = {storage_id(leaf) for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)}
         result = func(*args, **(kwargs or {}))
-        for each in tree_leaves(result):
-            if isinstance(each, Tensor) and id_of(each) not in given | self._known:
-                self._count(each)
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and storage_id(leaf) not in inputs | self._known:
+                self._count(leaf)
         return result
 
     def _count(self, tensor: Tensor) -> None:
-        storage, key = tensor.untyped_storage(), id_of(tensor)
+        storage, key = tensor.untyped_storage(), storage_id(tensor)
         size = storage.nbytes()
         self._known.add(key)
         self._live += size
@@ -44,14 +44,14 @@ class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live -= size
 
 
-def id_of(tensor: Tensor) -> int:
-    """The same for all views of one storage while it lives."""
+def storage_id(tensor: Tensor) -> int:
+    """Equal for all views of one storage while it lives."""
     return int(tensor.untyped_storage()._cdata)
 
 
 @contextmanager
 def metered(device: torch.device) -> Iterator[Callable[[], int]]:
-    """Inside, the result gives the most bytes allocated at one time so far, beyond what there was at the start."""
+    """Gives a function that returns the peak bytes allocated so far, in addition to those at the start."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

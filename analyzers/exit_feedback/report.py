@@ -1,15 +1,15 @@
 """The progress and the report of exit feedback. Field names are the JSON contract; fields may be added, never renamed.
 
 At the head: hidden state h (width d), logits z (vocabulary V), the loss of a token its cross-entropy in nats. The exact gradient e of that
-loss with respect to h is what backpropagation sends into the model; a *signal* s stands in for it. Cosines are between s and e of one token
-unless called *total*, which takes all tokens as one long vector. The same is asked *before the norm*: both gradients sent back through what
-stands between the last layer and the head, and compared with the hidden state that entered it. A missing number is null: nothing to take
-it of, or a division by zero. Layers are counted from 0.
+loss with respect to h is what backpropagation sends into the model; a *signal* s replaces it. Cosines are between s and e of one token;
+*total* ones treat all tokens as one long vector. *Before the norm*: both gradients backpropagated through the modules between the last
+layer and the head, and compared with the hidden state that entered them. A missing number is null: nothing to average, or a division by
+zero. Layers are counted from 0.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from analyzers.base import CheckpointFacts, Data, Progress, Report
 from analyzers.exit_feedback.request import ExitRequest
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 HISTOGRAM_BINS = 50
 """Of cosines, equally wide, from -1 to 1; the last one holds 1."""
 LOSS_BINS = 5
-NULL = "fresh_codes"
-"""Name of the null where methods are named: random codes (`dense`) that are drawn anew for every piece of tokens, so that nothing can be
-learnt of them."""
-
-# Of fewer draws the standard error itself is not known well enough to call anything noise, or not.
+# With fewer draws the standard error itself is too uncertain to call anything noise, or not.
 _FEWEST = 4
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
@@ -33,13 +29,16 @@ Parameter = Literal["rank", "k", "anchors", "seed"]
 
 
 class ExitProgress(Progress):
-    """Progress in steps of very different length. stage: what is being done; cosines: the mean of each method measured so far, at the last
-    layer; losses: of the trunk under each signal trained so far, the last of them.
+    """Progress in steps of very different length. cosines: the mean of each method measured so far, at the last layer; losses: the latest
+    of the small transformer under each signal trained so far.
     """
 
     stage: Stage
     cosines: dict[str, float | None] = Field(default_factory=dict)
     losses: dict[str, float | None] = Field(default_factory=dict)
+
+
+Settings = dict[str, int | float | bool | str | None]
 
 
 class Distribution(Data):
@@ -52,12 +51,11 @@ class Distribution(Data):
 
 
 class Alignment(Data):
-    """How a signal lies to the exact gradient. S and E are all tokens' s and e as one vector.
+    """Of a signal with the exact gradient. S and E are all tokens' s and e as one vector.
 
-    tokens: with an exact gradient that is not 0; zero: those of them whose signal is 0, of cosine 0. cosine: over tokens; histogram:
-    tokens in each of `HISTOGRAM_BINS`. total_cosine = S.E / (|S| |E|). norm_ratio = |S| / |E|. best_scale = S.E / |S|^2, by which the
-    signal comes nearest to the exact gradient, leaving 1 - total_cosine^2 of its energy. parallel_energy: the share of |S|^2 that goes
-    along the hidden states.
+    tokens: with an exact gradient other than 0; zero: those of them with signal 0, whose cosine is 0. cosine: over tokens; histogram:
+    tokens in each of `HISTOGRAM_BINS`. total_cosine = S.E / (|S| |E|). norm_ratio = |S| / |E|. best_scale = S.E / |S|^2, the scale with the
+    smallest squared error, a share 1 - total_cosine^2 of |E|^2. parallel_energy: the share of |S|^2 along the hidden states.
     """
 
     tokens: int
@@ -71,7 +69,7 @@ class Alignment(Data):
 
 
 class LossBin(Data):
-    """Tokens with a loss from low to high, a fifth of them all. exact_energy: their share of |E|^2; the rest as of `Alignment`."""
+    """A fifth of the tokens, with losses from low to high. exact_energy: their share of |E|^2; the rest as in `Alignment`."""
 
     low: float
     high: float
@@ -83,7 +81,7 @@ class LossBin(Data):
 
 
 class OverSeeds(Data):
-    """Mean cosines of several draws of random codes: their mean, its standard error (null for one draw), and each. seeds: which."""
+    """Mean cosines (``values``) of several draws of random codes, their mean and its standard error (null for one draw)."""
 
     mean: float
     standard_error: float | None
@@ -92,20 +90,18 @@ class OverSeeds(Data):
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the 95% interval of the mean, by Student's t, holds 0; None for fewer than 4 draws, too few to tell."""
+        """Whether the 95% interval of the mean, by Student's t, contains 0; None for fewer than 4 draws."""
         if self.standard_error is None or len(self.values) < _FEWEST:
             return None
         return abs(self.mean) <= student_t(len(self.values) - 1) * self.standard_error
 
 
 class Method(Alignment):
-    """A signal at the last layer. settings: what it was given, those that it uses. before_norm: the same before the final norm.
-
-    over_seeds: of methods with random codes. seconds, peak_bytes: of loss and gradients by its fused form in pieces (`CostRow`, "chunked");
-    they differ from run to run. null where cost was not measured.
+    """A signal at the last layer. settings: those that it uses. before_norm: the same before the final norm. over_seeds: of methods with
+    random codes. seconds, peak_bytes: of loss and gradients in the fused form (`CostRow`, "chunked"), null where not measured; they vary.
     """
 
-    settings: dict[str, int | float | bool | None]
+    settings: Settings
     before_norm: Alignment
     loss_bins: tuple[LossBin, ...]
     over_seeds: OverSeeds | None
@@ -115,7 +111,7 @@ class Method(Alignment):
 
 class Exact(Data):
     """The exact gradient. loss: mean over tokens, in nats; norm: root mean square of |e|. parallel_energy: share of |E|^2 along the hidden
-    states; the same before the final norm, of which RMSNorm leaves nearly nothing. zero: tokens whose exact gradient is 0.
+    states; RMSNorm removes nearly all of it before the norm. zero: tokens whose exact gradient is 0.
     """
 
     loss: float
@@ -126,7 +122,7 @@ class Exact(Data):
 
 
 class LayerRow(Data):
-    """A method at one layer as the logit lens sees it: final norm and head applied to what the layer gives. loss: of that, mean in nats.
+    """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: of that, mean in nats.
 
     exact_parallel_energy: of the exact gradient there. before_norm_cosine: as ``cosine``, before the final norm.
     """
@@ -144,9 +140,9 @@ class LayerRow(Data):
 
 
 class SweepRow(Data):
-    """A method with one of its settings at ``value`` and codes of ``seed``; ``parameter`` "seed" where that alone differs.
+    """A method with one of its settings at ``value`` and codes of ``seed``; ``parameter`` is "seed" where only that differs.
 
-    ceiling: it reads the head's weight on the way back, as svd and true_rows do; null: its codes are drawn anew for every piece of tokens.
+    ceiling: its backward pass reads the head's weight (svd, true_rows); null: its codes are drawn anew for every batch of tokens.
     """
 
     method: str
@@ -162,16 +158,15 @@ class SweepRow(Data):
 
 
 class TrainingRow(Data):
-    """The small trunk trained under one signal: "exact" is backpropagation; "frozen" sends nothing back, so that only the head learns.
+    """The small transformer trained under one signal: "exact" is backpropagation; "frozen" has no feedback, so that only the head learns.
 
-    settings: as of `Method`, for the trunk's own width and vocabulary. losses: of the batches at ``training_steps``, mean in nats; null
-    from where they are no numbers. cosines: at the same steps, mean over tokens of the signal with the exact gradient at that moment.
-    first_loss, final_loss: over all rows, before and after. recovered: the share of what the trunk's learning brings that is kept,
-    (frozen - this) / (frozen - exact) of final losses; null where exact brings nothing.
+    settings: for its own width and vocabulary. losses: of the batches at ``training_steps``, mean in nats; null once they are not finite.
+    cosines: at the same steps, mean over tokens of the signal with the exact gradient at that step. first_loss, final_loss: over all rows,
+    before and after. recovered: (frozen - this) / (frozen - exact) of final losses; null where exact is no better than frozen.
     """
 
     method: str
-    settings: dict[str, int | float | bool | None]
+    settings: Settings
     losses: tuple[float | None, ...]
     cosines: tuple[float | None, ...]
     first_loss: float | None
@@ -180,8 +175,8 @@ class TrainingRow(Data):
 
 
 class Trunk(Data):
-    """What was trained: a decoder of ``layers`` layers (width, heads; RMSNorm, SwiGLU, no ties) over the tokens that the text has, from the
-    same first weights and on the same batches for every signal. rows: of ``length`` tokens, ``batch`` of them a step.
+    """The small transformer: a decoder of ``layers`` layers (RMSNorm, SwiGLU, untied head) over the tokens of the built-in text, with the
+    same initial weights and batches for every signal. rows: of ``length`` tokens, ``batch`` of them a step.
     """
 
     vocabulary: int
@@ -197,9 +192,9 @@ class Trunk(Data):
 
 
 class CostRow(Data):
-    """What loss and gradients take at the head (for h, W and bias), on ``Cost.tokens`` tokens. form: "whole" has all logits at once, and
-    autograd; "chunked" is the fused form in pieces of ``Cost.chunk`` tokens. seconds: median of `Cost.repeats` runs; peak_bytes: allocated
-    at one time beyond weights and inputs. time_ratio, memory_ratio: to exact backpropagation, whole.
+    """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
+    "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
+    weights and inputs. time_ratio, memory_ratio: to exact backpropagation, whole.
     """
 
     method: str
@@ -211,7 +206,7 @@ class CostRow(Data):
 
 
 class Cost(Data):
-    """Time and memory of each method beside the exact gradient. All of it differs from run to run, and from machine to machine."""
+    """Time and memory of each method and of the exact gradient; they vary from run to run."""
 
     tokens: int
     chunk: int
@@ -220,8 +215,8 @@ class Cost(Data):
 
 
 class Head(Data):
-    """The head that was measured. padded: rows of its weight that stand for no token of the tokenizer. scale, softcap: of logits; norm:
-    what stands before it. tied: its weight is that of the input embeddings.
+    """The head that was measured. padded: rows of its weight beyond the tokenizer's vocabulary. scale, softcap: of logits; norm: the module
+    before it. tied: its weight is shared with the input embeddings.
     """
 
     vocabulary: int
@@ -236,9 +231,9 @@ class Head(Data):
 
 
 class Inputs(Data):
-    """What was run. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: of each sample, the answer from
-    ``answer_starts`` on; positions: of each sample, the tokens whose hidden states were measured, each of which predicts the next.
-    truncated: samples that were longer. measured, answer_tokens: predicted tokens that were measured, and that there are.
+    """The text. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: of each sample, with the answer from
+    ``answer_starts`` on; positions: of each sample, the tokens whose hidden states were measured; each predicts the next. truncated: longer
+    samples. measured, answer_tokens: how many predicted tokens were measured, and how many there are.
     """
 
     source: str
@@ -254,11 +249,10 @@ class Inputs(Data):
 
 
 class ExitReport(Report):
-    """How close each signal comes to the exact gradient. methods: by name, in the order asked for, at the last layer.
+    """How close each signal is to the exact gradient. methods: by name, in the order requested, at the last layer.
 
     null: the mean cosine of fresh random codes over seeds. layers: of the logit lens, the last layer included. training: exact and frozen
-    first; empty, like ``trunk`` null, where there was none. statement: the reading in plain words. `TIMINGS` names what is no part of "the
-    same report".
+    first; empty, like ``trunk`` null, where there was none. statement: the findings in plain words. `TIMINGS` varies from run to run.
     """
 
     analyzer: Literal["exit"] = "exit"
@@ -280,12 +274,20 @@ class ExitReport(Report):
     statement: str
     notes: tuple[str, ...]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, value: Any) -> Any:
+        """Until analysis version 2 requests had ``buckets``, which hybrid no longer has."""
+        if isinstance(value, dict) and value.get("analysis_version") == 1 and isinstance(value.get("request"), dict):
+            return value | {"request": {name: setting for name, setting in value["request"].items() if name != "buckets"}}
+        return value
+
     def subject(self) -> dict[str, str]:
         """The model."""
         return {"model": self.checkpoint.ref}
 
     def same(self) -> dict[str, Any]:
-        """As JSON has it, without timings and the environment: equal for equal requests on the same machine."""
+        """As JSON, without timings and the environment: equal for equal requests on the same machine."""
         return self.model_dump(mode="json", exclude=TIMINGS)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
@@ -298,4 +300,4 @@ class ExitReport(Report):
 
 
 TIMINGS: Any = {"timing": True, "environment": True, "cost": True, "methods": {"__all__": {"seconds", "peak_bytes"}}}
-"""What of a report is outside of its id and of "the same report", in the form that pydantic's ``exclude`` takes."""
+"""The parts of a report that are outside of its id and of "the same report", as pydantic's ``exclude``."""

@@ -1,24 +1,18 @@
-"""What is asked of exit feedback. Field names are the JSON contract; fields may be added, never renamed."""
+"""The request of exit feedback. Field names are the JSON contract; fields may be added, never renamed."""
 
 import json
 import re
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import Request
+from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
 
-MethodName = Literal["dense", "hybrid", "parallel", "parallel_gold", "parallel_topmass", "span", "svd", "true_rows"]
-METHODS: tuple[MethodName, ...] = ("dense", "hybrid", "parallel", "parallel_gold", "parallel_topmass", "span", "svd", "true_rows")
-RANDOM: tuple[MethodName, ...] = ("dense", "hybrid", "parallel_gold", "parallel_topmass")
-"""Methods with random codes: what they give depends on the seed."""
-CEILINGS: tuple[MethodName, ...] = ("svd", "true_rows")
-"""Methods that read the head's weight on the way back, as backpropagation does: what less of it could at best bring."""
-
-# Of whole numbers the least, and the limit that is the most.
+# Limits of whole numbers: the smallest, and the name of the largest.
 _LIMITS = {
-    **dict.fromkeys(("rank", "k", "buckets"), (1, "EXIT_SIZE")),
+    **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, "EXIT_SIZE")),
     "anchors": (1, "EXIT_TOKENS"),
     "seeds": (1, "EXIT_SEEDS"),
     "training_steps": (0, "EXIT_STEPS"),
@@ -32,24 +26,27 @@ class ExitRequest(Request):
     """Which model, which signals, on what.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    methods: signals to measure, of `METHODS`. rank: of random codes and of the svd; k: rows taken for themselves; anchors: hidden states
-    that span; buckets: of the sketch of what the k rows leave (hybrid). Left out they are 128, 16, 64 and 512, or less where the model is
-    small (see `settings`). residual: weight lambda of the random-code residual beside the parallel component.
-    seeds: how many draws of random codes, from ``seed`` on, the spread is taken over. sweep: also other ranks, ks and anchors.
+    methods: signals to measure, of `METHODS`. rank, rank_exact, rank_tail, k, topk_by, alpha, residual (lambda), mass_threshold, anchors:
+    see `signals.HeadSettings`, which has the defaults of those that are None; anchors are 64 by default, at most half the width.
+    seeds: draws of random codes, from ``seed`` on, that the spread is taken over. sweep: also measure other ranks, ks and anchors.
     layers: of the logit lens: "auto" (up to six, evenly spread), "all", "final", or numbers and ranges such as "0,4-6", counted from 0.
-    training_steps: of the small trunk under each signal; 0 leaves training out.
+    training_steps: of the small transformer under each signal; 0 skips training.
     data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of instruction data. samples: how many, the first
-    ones; sequence_length: tokens after which a sample is cut off; tokens: the most tokens of answers that are measured.
-    seed: of random codes, anchors, the tokens drawn where there are more, the trunk's weights and its batches.
+    ones; sequence_length: tokens after which a sample is truncated; tokens: the most answer tokens that are measured.
+    seed: of random codes, anchors, the choice of tokens where there are more, the small transformer's weights and its batches.
     """
 
     model: str
     methods: tuple[MethodName, ...] = METHODS
     rank: int | None = Field(default=None, strict=True)
+    rank_exact: int | None = Field(default=None, strict=True)
+    rank_tail: int | None = Field(default=None, strict=True)
     k: int | None = Field(default=None, strict=True)
     anchors: int | None = Field(default=None, strict=True)
-    buckets: int | None = Field(default=None, strict=True)
-    residual: float = Field(default=1.0, ge=0, le=1e6, strict=True)
+    topk_by: TopkBy = "value"
+    alpha: float = Field(default=1.0, gt=0, le=1e6, strict=True)
+    residual: float = Field(default=0.1, ge=0, le=1e6, strict=True)
+    mass_threshold: float = Field(default=0.95, ge=0, le=1, strict=True)
     seeds: int = Field(default=8, strict=True)
     sweep: bool = True
     layers: str = "auto"
@@ -92,3 +89,9 @@ class ExitRequest(Request):
             if high and int(low) > int(high):
                 raise ValueError(f"the range of layers {part} ends before it begins")
         return layers
+
+    @model_validator(mode="after")
+    def _ranks_fit_together(self) -> Self:
+        if "hybrid" in self.methods and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
+            raise ValueError(conflict)
+        return self

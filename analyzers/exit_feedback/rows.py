@@ -6,12 +6,13 @@ from statistics import fmean, stdev
 
 from analyzers.exit_feedback.alignment import alignment, exact_parallel_energy, loss_bins
 from analyzers.exit_feedback.measure import Measured
-from analyzers.exit_feedback.report import NULL, CostRow, Exact, LayerRow, Method, OverSeeds, SweepRow
-from analyzers.exit_feedback.settings import Point, is_ceiling
+from analyzers.exit_feedback.points import Point
+from analyzers.exit_feedback.report import CostRow, Exact, LayerRow, Method, OverSeeds, SweepRow
+from analyzers.exit_feedback.signals import NULL, facts_of
 
 
 def exact_row(point: Point, found: Measured) -> Exact:
-    """What any point's products say of the exact gradient."""
+    """The exact gradient, from the products of any point."""
     rows, before = found.rows(point), found.rows_before(point)
     return Exact(
         loss=float(found.loss.mean()),
@@ -25,7 +26,7 @@ def exact_row(point: Point, found: Measured) -> Exact:
 def method_rows(
     points: Iterable[Point], swept: Sequence[Point], found: Measured, over: Measured, costs: Iterable[CostRow]
 ) -> Mapping[str, Method]:
-    """By name. swept, over: the points of a sweep, of which those of parameter "seed" give the spread."""
+    """By name. swept, over: the points of a sweep; the spread is taken over those of parameter "seed"."""
     chunked = {row.method: row for row in costs if row.form == "chunked"}
     methods = {}
     for point in points:
@@ -44,7 +45,7 @@ def method_rows(
 
 
 def null_row(swept: Sequence[Point], over: Measured) -> OverSeeds | None:
-    """Of fresh codes; None where no random codes were asked for."""
+    """Of fresh codes; None where no method with random codes was requested."""
     return _over_seeds(NULL, swept, over)
 
 
@@ -82,7 +83,7 @@ def sweep_rows(swept: Iterable[Point], found: Measured) -> tuple[SweepRow, ...]:
                 parameter=point.parameter or "seed",
                 value=point.value,
                 seed=point.settings.seed,
-                ceiling=is_ceiling(point),
+                ceiling=facts_of(point.method).ceiling,
                 null=point.method == NULL,
                 cosine=each.cosine,
                 total_cosine=each.total_cosine,
@@ -94,7 +95,7 @@ def sweep_rows(swept: Iterable[Point], found: Measured) -> tuple[SweepRow, ...]:
 
 
 def _over_seeds(method: str, swept: Iterable[Point], found: Measured) -> OverSeeds | None:
-    """Tokens share the codes of a seed, so that only seeds are independent of each other."""
+    """Tokens share the codes of a seed: only seeds are independent of each other."""
     points = [point for point in swept if point.method == method and point.parameter == "seed"]
     means = {point.settings.seed: alignment(found.rows(point)).cosine for point in points}
     values = {seed: each.mean for seed, each in means.items() if each is not None}

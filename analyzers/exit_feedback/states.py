@@ -1,4 +1,4 @@
-"""Hidden states behind the layers of a model at the tokens that predict an answer, and what they are to predict.
+"""Hidden states after the layers of a model at the tokens that predict an answer, and the tokens they predict.
 
 Axes: S samples, L tokens with padding, N measured tokens, d width.
 """
@@ -8,31 +8,57 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from analyzers.exit_feedback.model_head import first
+from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback.model_head import hidden_of
 from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import IGNORED, Batch
+from analyzers.terminal import plural
+
+_AUTO_LAYERS = 6
+
+
+def chosen_layers(requested: str, layers: int) -> tuple[int, ...]:
+    """Layers of the logit lens in order, always with the last of the model. requested: as of `ExitRequest`.
+
+    Raises InvalidRequest for a layer that does not exist.
+    """
+    last = layers - 1
+    if requested == "final":
+        return (last,)
+    if requested == "all":
+        return tuple(range(layers))
+    if requested == "auto":
+        return tuple(sorted({round(layer) for layer in np.linspace(0, last, min(_AUTO_LAYERS, layers))}))
+    chosen = {last}
+    for part in requested.split(","):
+        low, _, high = part.partition("-")
+        if int(high or low) > last:
+            raise InvalidRequest(f"There is no layer {int(high or low)}: the model has {plural(layers, 'layer')}, counted from 0.")
+        chosen |= set(range(int(low), int(high or low) + 1))
+    return tuple(sorted(chosen))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Places:
-    """Which tokens are measured. samples, positions: (N,), of the token whose hidden state is taken; targets: (N,), what comes next."""
+class Positions:
+    """Which tokens are measured. samples, positions: (N,), of the token with the hidden state; targets: (N,), the token after it."""
 
     samples: Tensor
     positions: Tensor
     targets: Tensor
 
     @classmethod
-    def of(cls, batch: Batch, most: int, seed: int) -> "Places":
-        """Before each token of an answer; where there are more than ``most`` of them, so many drawn evenly, in their order."""
+    def of(cls, batch: Batch, most: int, seed: int) -> "Positions":
+        """Before each answer token; a uniform random choice of ``most`` of them where there are more, in their order."""
         samples, positions = (batch.labels[:, 1:] != IGNORED).nonzero(as_tuple=True)
         if len(samples) > most:
-            drawn = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values.to(samples.device)
-            samples, positions = samples[drawn], positions[drawn]
+            order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values.to(samples.device)
+            samples, positions = samples[order], positions[order]
         return cls(samples, positions, batch.labels[samples, positions + 1])
 
     def __len__(self) -> int:
@@ -44,56 +70,56 @@ def hidden_states(
     model: nn.Module,
     batch: Batch,
     together: Sequence[Sequence[int]],
-    places: Places,
+    positions: Positions,
     layers: Sequence[int],
     at_layer: Callable[[int], None] = lambda layer: None,
 ) -> Mapping[int, Tensor]:
-    """Layer -> (N, d), what it gives at ``places``. together: the numbers of the samples that run together, each sample once. at_layer:
-    called before each layer of the model with how many of them are behind; of several groups' layers each counts for a part of one.
+    """Layer -> (N, d), its output at ``positions``. together: the samples that run together, by number, each sample once. at_layer: called
+    before each layer with the number of layers done; with several groups, each of their layers counts for a part of one.
 
     Raises InvalidCheckpoint for values that are not finite.
     """
-    found: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
     depth = len(decoder_layers(model))
     for number, group in enumerate(together):
 
-        def told(layer: int, before: int = number * depth) -> None:
+        def tell(layer: int, before: int = number * depth) -> None:
             at_layer((before + layer) // len(together))
 
-        _add_states(model, batch, group, places, layers, found, told)
-    for layer, hidden in found.items():
+        _add_states(model, batch, group, positions, layers, states, tell)
+    for layer, hidden in states.items():
         if not torch.isfinite(hidden).all():
             raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
-    return found
+    return states
 
 
 def _add_states(
     model: nn.Module,
     batch: Batch,
     group: Sequence[int],
-    places: Places,
+    measured: Positions,
     layers: Sequence[int],
-    found: dict[int, Tensor],
+    states: dict[int, Tensor],
     at_layer: Callable[[int], None],
 ) -> None:
-    """Put what the layers give for some samples, whose numbers go up, into ``found``."""
-    samples, positions = places.samples.cpu(), places.positions.cpu()
+    """Add the layers' outputs for a group of samples, in ascending order, to ``states``."""
+    samples, positions = measured.samples.cpu(), measured.positions.cpu()
     chosen = torch.isin(samples, torch.tensor(group)).nonzero().flatten()
     rows, positions = torch.searchsorted(torch.tensor(group), samples[chosen]), positions[chosen]
     modules = decoder_layers(model)
     with ExitStack() as stack:
         for number, module in enumerate(modules):
-            stack.callback(module.register_forward_pre_hook(lambda module, given, number=number: at_layer(number)).remove)
+            stack.callback(module.register_forward_pre_hook(lambda module, args, number=number: at_layer(number)).remove)
         for layer in layers:
 
-            def keep(module: nn.Module, given: Any, result: Any, layer: int = layer) -> None:
-                hidden = first(result)
-                if layer not in found:
-                    found[layer] = hidden.new_empty(len(places), hidden.shape[-1])
-                at = hidden.device
-                found[layer][chosen.to(at)] = hidden[rows.to(at), positions.to(at)]
+            def keep(module: nn.Module, args: Any, output: Any, layer: int = layer) -> None:
+                hidden = hidden_of(output)
+                if layer not in states:
+                    states[layer] = hidden.new_empty(len(measured), hidden.shape[-1])
+                device = hidden.device
+                states[layer][chosen.to(device)] = hidden[rows.to(device), positions.to(device)]
 
             stack.callback(modules[layer].register_forward_hook(keep).remove)
-        # No attention mask: nothing real looks at padding on the right. The last column predicts nothing.
+        # No attention mask: with padding on the right no real token attends to it. The last column predicts nothing.
         with running():
             cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)

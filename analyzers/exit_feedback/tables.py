@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyzers.exit_feedback.report import (
-    HISTOGRAM_BINS,
-    Alignment,
-    CostRow,
-    Distribution,
-    ExitReport,
-    LayerRow,
-    LossBin,
-    SweepRow,
-)
+from analyzers.exit_feedback.report import HISTOGRAM_BINS, Alignment, CostRow, Distribution, ExitReport, LayerRow, LossBin, SweepRow
 from analyzers.tables import frame
 
 if TYPE_CHECKING:
@@ -23,7 +14,7 @@ if TYPE_CHECKING:
 _COSINES = tuple(f"cosine_{name}" for name in Distribution.model_fields)
 _AT = tuple(name for name in Alignment.model_fields if name not in ("cosine", "histogram"))
 _OVER = ("seeds", "mean_over_seeds", "standard_error")
-_SETTINGS = ("rank", "k", "buckets", "anchors", "residual", "seed")
+_SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed")
 
 
 def tables(report: ExitReport) -> "dict[str, pandas.DataFrame]":
@@ -73,18 +64,18 @@ def summary_row(report: ExitReport) -> dict[str, Any]:
 
 
 def _columns(name: str) -> tuple[str, ...]:
-    """What a field becomes: a distribution is four columns."""
+    """The columns of a field: four for a distribution."""
     return tuple(f"{name}_{part}" for part in Distribution.model_fields) if name.endswith("cosine") and name != "total_cosine" else (name,)
 
 
 def _flattened(line: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in line.items():
         if len(_columns(name)) == 1:
-            found[name] = value
+            flat[name] = value
         else:
-            found |= {f"{name}_{part}": None if value is None else value[part] for part in Distribution.model_fields}
-    return found
+            flat |= {f"{name}_{part}": None if value is None else value[part] for part in Distribution.model_fields}
+    return flat
 
 
 def _sides(report: ExitReport) -> Iterator[tuple[str, str, Alignment]]:

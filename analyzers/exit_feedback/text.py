@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from analyzers.exit_feedback.report import NULL, Distribution, ExitReport
+from analyzers.exit_feedback.report import Distribution, ExitReport
+from analyzers.exit_feedback.signals import NULL
 from analyzers.terminal import clean, columns, number, percent, plural, size
 
 
@@ -52,7 +53,7 @@ def _layers(report: ExitReport) -> Iterator[tuple[str, ...]]:
 
 def _sweep(report: ExitReport) -> Iterator[tuple[str, ...]]:
     """Means over seeds."""
-    yield ("Signal", "Of", "Value", "Seeds", "Mean cosine", "Total")
+    yield ("Signal", "Setting", "Value", "Seeds", "Mean cosine", "Total")
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in report.sweep:
         if row.parameter != "seed" and row.cosine is not None:
@@ -63,14 +64,14 @@ def _sweep(report: ExitReport) -> Iterator[tuple[str, ...]]:
 
 
 def _training(report: ExitReport) -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Loss before", "Loss after", "Kept", "Cosine at last")
+    yield ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
     for row in report.training:
         last = row.cosines[-1] if row.cosines else None
         yield (row.method, _three(row.first_loss), _three(row.final_loss), percent(row.recovered), _three(last))
 
 
 def _cost(report: ExitReport) -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Form", "Milliseconds", "Memory", "Time to exact", "Memory to exact")
+    yield ("Signal", "Form", "Milliseconds", "Memory", "Time vs exact", "Memory vs exact")
     for row in report.cost.rows:
         ratios = (_two(row.time_ratio), _two(row.memory_ratio))
         yield (row.method, row.form, f"{1000 * row.seconds:.3g}", size(row.peak_bytes), *ratios)

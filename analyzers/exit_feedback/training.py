@@ -1,7 +1,7 @@
-"""Training curves: one small trunk from the same first weights on the same batches, under each signal.
+"""Training curves: one small transformer from the same initial weights on the same batches, under each signal.
 
-The head learns by its exact gradient in any case: what differs is what the trunk is sent. AdamW divides each parameter's gradient by its
-own running size, so that a signal that is right but for its scale is no worse for that.
+The head always learns by its exact gradient; only the feedback to the layers below differs. AdamW divides each parameter's gradient by its
+running RMS, so that a signal with the wrong scale has no disadvantage.
 """
 
 import math
@@ -16,12 +16,12 @@ from torch.nn.functional import cross_entropy
 
 from analyzers.exit_feedback.alignment import cosines, distribution, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, build_head
+from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.report import TrainingRow
 from analyzers.exit_feedback.report import Trunk as TrunkFacts
-from analyzers.exit_feedback.settings import Point
+from analyzers.exit_feedback.signals import EXACT, FROZEN
 from analyzers.exit_feedback.trunk import BATCH, HEADS, LAYERS, LENGTH, WIDTH, Text, Trunk
 
-EXACT, FROZEN = "exact", "frozen"
 RATE = 3e-3
 _WARMUP = 0.1
 _POINTS = 20
@@ -31,7 +31,7 @@ _STD = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """What all signals have in common. Axes: B rows a batch, L tokens, d width, V vocabulary."""
+    """The training run that is repeated for each signal."""
 
     text: Text
     steps: int
@@ -40,7 +40,7 @@ class Course:
 
     @property
     def recorded(self) -> tuple[int, ...]:
-        """Steps, from 0, at which losses and cosines are kept."""
+        """Steps, from 0, at which losses and cosines are recorded."""
         return tuple(sorted({round(step) for step in np.linspace(0, self.steps - 1, min(_POINTS, self.steps))}))
 
     def facts(self) -> TrunkFacts:
@@ -61,7 +61,7 @@ class Course:
 
     @cached_property
     def first_loss(self) -> float | None:
-        """Over all rows, before anything is learnt: the same for all."""
+        """Over all rows, before training."""
         trunk, weight = self._start()
         return self._loss(trunk, build_head(EXACT, weight), self.text.rows.to(self.device))
 
@@ -75,28 +75,30 @@ class Course:
         return 1 + math.ceil(self.steps / _EVERY)
 
     def train(self, point: Point) -> Generator[float | None, None, TrainingRow]:
-        """Yields the loss now and then; returns the row, ``recovered`` left open. point: of "exact", "frozen", or a signal that fits."""
+        """Yields the loss every few steps; returns the row without ``recovered``. point: of "exact", "frozen", or a signal that fits."""
         trunk, weight = self._start()
         head = build_head(EXACT if point.method == FROZEN else point.head, nn.Parameter(weight), None, point.settings).to(self.device)
-        rate = torch.optim.AdamW([*trunk.parameters(), *head.parameters()], lr=RATE, betas=(0.9, 0.95), weight_decay=0.0, foreach=False)
+        optimizer = torch.optim.AdamW(
+            [*trunk.parameters(), *head.parameters()], lr=RATE, betas=(0.9, 0.95), weight_decay=0.0, foreach=False
+        )
         rows = self.text.rows.to(self.device)
         losses: dict[int, float | None] = {}
-        found: dict[int, float | None] = {}
+        of_steps: dict[int, float | None] = {}
         for step, chosen in zip(range(self.steps), self._batches(), strict=False):
             inputs, targets = rows[chosen, :-1], rows[chosen, 1:].flatten()
-            for group in rate.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = RATE * min(1.0, (step + 1) / max(1.0, _WARMUP * self.steps))
             hidden = trunk(inputs).flatten(0, 1)
             loss = head.loss(hidden.detach() if point.method == FROZEN else hidden, targets)
             value = float(loss.detach())
             if step in self.recorded:
                 losses[step] = value if math.isfinite(value) else None
-                found[step] = None if point.method == FROZEN else _cosine(head, hidden.detach(), targets)
+                of_steps[step] = None if point.method == FROZEN else _cosine(head, hidden.detach(), targets)
             if not math.isfinite(value):
                 break
-            rate.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            rate.step()
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
             if step % _EVERY == 0:
                 yield value
         last = self._loss(trunk, head, rows)
@@ -105,22 +107,22 @@ class Course:
             method=point.method,
             settings={} if point.method in (EXACT, FROZEN) else point.used(),
             losses=tuple(losses.get(step) for step in self.recorded),
-            cosines=tuple(found.get(step) for step in self.recorded),
+            cosines=tuple(of_steps.get(step) for step in self.recorded),
             first_loss=self.first_loss,
             final_loss=last,
             recovered=None,
         )
 
     def _start(self) -> tuple[Trunk, Tensor]:
-        """The first weights, the same whenever this is called."""
-        with torch.random.fork_rng(devices=[]):  # what modules draw when they are made is overwritten
+        """The initial weights, always the same."""
+        with torch.random.fork_rng(devices=[]):  # their own initial values are overwritten
             trunk = Trunk(self.text.vocabulary, self.seed)
         generator = torch.Generator().manual_seed(self.seed + 1)
         weight = torch.empty(self.text.vocabulary, WIDTH).normal_(std=_STD, generator=generator)
         return trunk.to(self.device), weight.to(self.device)
 
     def _batches(self) -> Iterator[Tensor]:
-        """Numbers of rows, every row once before any comes again."""
+        """Indices of rows; an epoch uses every row at most once."""
         generator = torch.Generator().manual_seed(self.seed)
         while True:
             order = torch.randperm(len(self.text.rows), generator=generator)
@@ -128,7 +130,7 @@ class Course:
 
     @torch.no_grad()
     def _loss(self, trunk: Trunk, head: FeedbackHead, rows: Tensor) -> float | None:
-        """Mean cross-entropy over all rows, in nats; None where that is no number."""
+        """Mean cross-entropy over all rows, in nats; None where it is not finite."""
         total = 0.0
         for part in torch.split(rows, 4 * self.batch):
             logits = head(trunk(part[:, :-1])).flatten(0, 1)
@@ -139,18 +141,18 @@ class Course:
 
 @torch.no_grad()
 def _cosine(head: FeedbackHead, hidden: Tensor, targets: Tensor) -> float | None:
-    """Mean over tokens of the signal's cosine with the exact gradient, as the weights are now. hidden: (n, d)."""
+    """Mean over tokens of the signal's cosine with the exact gradient at the current weights. hidden: (n, d)."""
     logits = head(hidden).float()
     gradient = torch.softmax(logits, -1)
     gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
     exact = build_head(EXACT, head.weight.detach(), None, HeadSettings()).signal(hidden, gradient, targets)
     of_tokens = cosines(products(head.signal(hidden, gradient, targets), exact, hidden))
-    found = distribution(of_tokens[~np.isnan(of_tokens)])
-    return None if found is None or not math.isfinite(found.mean) else found.mean
+    over_tokens = distribution(of_tokens[~np.isnan(of_tokens)])
+    return None if over_tokens is None or not math.isfinite(over_tokens.mean) else over_tokens.mean
 
 
 def with_recovered(rows: list[TrainingRow]) -> tuple[TrainingRow, ...]:
-    """Each with its share of what the trunk's learning brings; see `report.TrainingRow`."""
+    """Each with its ``recovered``; see `report.TrainingRow`."""
     finals = {row.method: row.final_loss for row in rows}
     exact, frozen = finals.get(EXACT), finals.get(FROZEN)
     if exact is None or frozen is None or frozen <= exact:

@@ -1,7 +1,7 @@
-"""The small decoder that is trained under each signal, and the text it is trained on.
+"""The small transformer that is trained under each signal, without its head, and the text it is trained on.
 
-Two pre-norm layers (RMSNorm, rotary positions, causal attention, SwiGLU), a final RMSNorm; the head is not part of it. Of the vocabulary
-only the tokens that the text has are kept, renumbered, so that the trunk of a model with 256,000 tokens is as fast as any other's.
+Two pre-norm layers (RMSNorm, rotary embeddings, causal attention, SwiGLU) and a final RMSNorm. Its vocabulary is the tokens that occur in
+the text, renumbered, so that it is as fast for a tokenizer of 256,000 tokens as for any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _BASE = 10_000.0
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward network, each behind a norm and beside the residual stream."""
+    """Attention and feed-forward network, pre-norm with residual connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class Layer(nn.Module):
         self.first_norm = nn.Parameter(torch.ones(WIDTH))
         self.second_norm = nn.Parameter(torch.ones(WIDTH))
 
-    def forward(self, x: Tensor, turn: Tensor) -> Tensor:
-        """(S, L, width) to the same; turn: (L, size / 2) complex, of rotary positions."""
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """(S, L, width) to the same; rotation: (L, size / 2) complex, of the rotary embedding."""
         samples, length, _ = x.shape
         qkv = self.qkv(rms_norm(x, (WIDTH,), self.first_norm)).view(samples, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = scaled_dot_product_attention(_turned(qkv[0], turn), _turned(qkv[1], turn), qkv[2], is_causal=True)
+        mixed = scaled_dot_product_attention(_rotated(qkv[0], rotation), _rotated(qkv[1], rotation), qkv[2], is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(samples, length, WIDTH))
         gate, up = self.gate_up(rms_norm(x, (WIDTH,), self.second_norm)).chunk(2, -1)
         hidden: Tensor = x + self.down(silu(gate) * up)
@@ -44,9 +44,9 @@ class Layer(nn.Module):
 
 
 class Trunk(nn.Module):
-    """token_ids (S, L) to hidden states (S, L, width), behind the final norm."""
+    """token_ids (S, L) to hidden states (S, L, width), after the final norm."""
 
-    turn: Tensor
+    rotation: Tensor
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         """Weights of ``seed``, the same on every device, N(0, 0.02^2); gains of norms 1."""
@@ -56,7 +56,7 @@ class Trunk(nn.Module):
         self.norm = nn.Parameter(torch.ones(WIDTH))
         size = WIDTH // HEADS
         angles = torch.arange(LENGTH)[:, None] * _BASE ** (-torch.arange(0, size, 2) / size)
-        self.register_buffer("turn", torch.polar(torch.ones_like(angles), angles), persistent=False)
+        self.register_buffer("rotation", torch.polar(torch.ones_like(angles), angles), persistent=False)
         generator = torch.Generator().manual_seed(seed)
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -66,7 +66,7 @@ class Trunk(nn.Module):
         """See the class."""
         hidden = self.embedding(token_ids)
         for layer in self.layers:
-            hidden = layer(hidden, self.turn[: token_ids.shape[1]])
+            hidden = layer(hidden, self.rotation[: token_ids.shape[1]])
         return rms_norm(hidden, (WIDTH,), self.norm)
 
 
@@ -79,16 +79,16 @@ class Text:
 
     @classmethod
     def of(cls, tokenize: Callable[[str], Sequence[int]]) -> "Text":
-        """tokenize: the token ids of a text. Raises InvalidCheckpoint for a tokenizer that makes less than two rows of the text."""
+        """tokenize: the token ids of a text. Raises InvalidCheckpoint where that is less than two rows."""
         stream = torch.tensor([token for pair in builtin_pairs() for token in tokenize(pair.prompt + pair.output)])
         whole = (len(stream) - 1) // LENGTH
         if whole < 2:
-            raise InvalidCheckpoint(f"The tokenizer makes {len(stream):,} tokens of the built-in text, too few to train on.")
+            raise InvalidCheckpoint(f"The tokenizer splits the built-in text into {len(stream):,} tokens, too few to train on.")
         known, renumbered = torch.unique(stream, return_inverse=True)
         return cls(renumbered[: whole * LENGTH + 1].unfold(0, LENGTH + 1, LENGTH), len(known))
 
 
-def _turned(x: Tensor, turn: Tensor) -> Tensor:
-    """(S, heads, L, size), each pair of numbers turned by the angle of its position."""
+def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """(S, heads, L, size), each pair of numbers rotated by the angle of its position."""
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-    return torch.view_as_real(pairs * turn).flatten(-2)
+    return torch.view_as_real(pairs * rotation).flatten(-2)

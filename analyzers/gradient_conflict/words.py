@@ -95,9 +95,8 @@ def notes(
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
     if (request.floor or request.epsilon) and found.batch_curve:
-        limit = (
-            "Floor and epsilon apply" if request.floor and request.epsilon else "The floor applies" if request.floor else "Epsilon applies"
-        )
+        limits = [name for name, given in (("floor", request.floor), ("epsilon", request.epsilon)) if given]
+        limit = "Floor and epsilon apply" if len(limits) == 2 else f"The {limits[0]} applies"
         yield f"{limit} to single samples; averages over batches count whatever their norm."
     if len(found.layers) < layers:
         yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."

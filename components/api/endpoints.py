@@ -11,6 +11,7 @@ from gradio.events import api
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback.signals import TopkBy
 from analyzers.update_sparsity.report import DEFAULT_ETA
 from components.api.answers import json_over_mcp, one_sentence
 from components.api.arguments import flag_of, list_of, number_of, text_of
@@ -52,10 +53,11 @@ VARIANTS = (
     "instead. Yields progress; the last item is the report."
 )
 SIGNALS = (
-    "How close gradients made without backpropagation at the LM head come to the exact one, as JSON: for each signal the cosine per token "
-    "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, k, "
-    "anchors, seeds and layers, time and memory, and training curves of a small model. methods: names of signals, all by default; data: "
-    '"builtin" or the id of a Hub dataset. Yields progress; the last item is the report.'
+    "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
+    "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
+    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer. methods: names of signals, all by default; "
+    'residual: lambda of parallel_gold and parallel_topmass; data: "builtin" or the id of a Hub dataset. Yields progress; the last item is '
+    "the report."
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
@@ -200,8 +202,12 @@ def exit(
     rank: int | None = None,
     k: int | None = None,
     anchors: int | None = None,
-    buckets: int | None = None,
-    residual: float = 1.0,
+    rank_exact: int | None = None,
+    rank_tail: int | None = None,
+    topk_by: TopkBy = "value",
+    alpha: float = 1.0,
+    residual: float = 0.1,
+    mass_threshold: float = 0.95,
     seeds: int = 8,
     sweep: bool = True,
     layers: str = "auto",
@@ -212,13 +218,16 @@ def exit(
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Measure signals that need no backpropagation beside the exact gradient at a model's head; see `SIGNALS`."""
+    """Measure signals without backpropagation against the exact gradient at a model's head; see `SIGNALS`."""
     with one_sentence():
-        asked: dict[str, Any] = {name: text_of(name, value) for name, value in {"model": model, "layers": layers, "dtype": dtype}.items()}
-        counts = {"rank": rank, "k": k, "anchors": anchors, "buckets": buckets, "seeds": seeds, "training_steps": training_steps}
-        counts |= {"samples": samples, "sequence_length": sequence_length, "tokens": tokens, "seed": seed}
+        texts = {"model": model, "layers": layers, "topk_by": topk_by, "dtype": dtype}
+        asked: dict[str, Any] = {name: text_of(name, value) for name, value in texts.items()}
+        counts = {"rank": rank, "k": k, "anchors": anchors, "rank_exact": rank_exact, "rank_tail": rank_tail, "seeds": seeds}
+        counts |= {"training_steps": training_steps, "samples": samples, "sequence_length": sequence_length, "tokens": tokens, "seed": seed}
         asked |= {name: number_of(name, value) for name, value in counts.items()}
-        asked |= {"residual": number_of("residual", residual, fractions=True), "sweep": flag_of("sweep", sweep, True)}
+        fractions = {"alpha": alpha, "residual": residual, "mass_threshold": mass_threshold}
+        asked |= {name: number_of(name, value, fractions=True) for name, value in fractions.items()}
+        asked |= {"sweep": flag_of("sweep", sweep, True)}
         if methods is not None:
             asked["methods"] = tuple(text_of("a method", each) for each in list_of("methods", methods))
         named = text_of("data", data)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from components.exit import captions, legends, tables
+from components.exit import captions, tables
 from components.exit.headline import headline
 from components.exit.names import several_layers, was_swept
-from components.exit.sweep_table import SWEEP
+from components.exit.tables import SWEEP
 from components.plots import exit_feedback as plots
 from components.results.standalone import Page, article, card, figure, folded, report_page
 from components.text.legend import legend
@@ -23,7 +23,7 @@ def document(reports: "Sequence[ExitReport]") -> Page:
 
 
 def _article(row: int, report: "ExitReport") -> str:
-    signals, sides, forms = legends.signals(report), legend(plots.SIDES, lines=False), legend(plots.FORMS, lines=False)
+    signals, sides, forms = captions.signal_legend(report), legend(plots.SIDES, lines=False), legend(plots.FORMS, lines=False)
     parts = [
         headline(report),
         figure("Cosines at the head", plots.at_head(report), f"head-{row}", captions.at_head(report)),
@@ -31,11 +31,11 @@ def _article(row: int, report: "ExitReport") -> str:
         figure("Cosines before the final norm", plots.before_norm(report), f"before-{row}", captions.BEFORE),
     ]
     if was_swept(report):
-        parts.append(figure("Sweep", plots.sweep(report), f"sweep-{row}", captions.sweep(report), legends.swept(report)))
-        parts.append(folded("All of the sweep", SWEEP.html(report)))
+        parts.append(figure("Sweep", plots.sweep(report), f"sweep-{row}", captions.sweep(report), captions.sweep_legend(report)))
+        parts.append(folded("Sweep table", SWEEP.html(report)))
     parts += [
         figure("Energy along the hidden state", plots.energy(report), f"energy-{row}", captions.ENERGY, sides),
-        folded("Along and across", tables.energy(report)),
+        folded("Along and orthogonal", tables.energy(report)),
         figure("By loss", plots.loss_bins(report), f"loss-{row}", captions.LOSS_BINS, signals),
         folded("Cosines by loss", tables.loss_bins(report)),
     ]
@@ -43,11 +43,11 @@ def _article(row: int, report: "ExitReport") -> str:
         parts.append(figure("By layer", plots.layers(report), f"layers-{row}", captions.LAYERS, signals))
         parts.append(folded("Cosines by layer", tables.layers(report)))
     if report.training:
-        named = legends.trained(report)
+        named = captions.training_legend(report)
         parts.append(figure("Training", plots.training_losses(report), f"training-{row}", captions.training(report), named))
         parts.append(card(tables.training(report)))
         about = captions.COSINES_OF_TRAINING
-        parts.append(figure("Cosines of training", plots.training_cosines(report), f"turning-{row}", about, named))
+        parts.append(figure("Cosines in training", plots.training_cosines(report), f"turning-{row}", about, named))
     parts += [
         figure("Time", plots.seconds(report), f"time-{row}", captions.cost(report), forms),
         figure("Memory", plots.memory(report), f"memory-{row}", captions.MEMORY, forms),

@@ -1,11 +1,11 @@
-"""The form of the exit page, as typed, as a link, and as a command."""
+"""The form of the exit page: as typed, as a link, and as a command."""
 
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzers.errors import InvalidRequest
-from components.exit.names import METHODS
+from analyzers.exit_feedback.signals import METHODS as DEFAULT
 from components.forms.links import SHOWN, Query, pinned, validated
 from components.forms.model_form import BUILTIN as BUILTIN
 from components.forms.model_form import DATASET as DATASET
@@ -15,19 +15,17 @@ from components.forms.typed_numbers import fraction, whole
 if TYPE_CHECKING:
     from analyzers.exit_feedback import ExitReport, ExitRequest
 
-DEFAULT = tuple(METHODS)
-_WHOLE = ("rank", "k", "anchors", "buckets", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
-_FRACTIONS = ("residual",)
-_TEXTS = ("layers", "dtype")
+_WHOLE = (
+    "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed",
+)  # fmt: skip
+_FRACTIONS = ("alpha", "residual", "mass_threshold")
+_TEXTS = ("layers", "topk_by", "dtype")
 _FLAGS = ("sweep",)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of the form, as typed, in the order of the page. An empty text means: the default.
-
-    source: whether ``dataset`` counts.
-    """
+    """The fields of the form, as typed, in the order of the page. An empty text means the default. source: whether ``dataset`` is used."""
 
     model: str = ""
     methods: tuple[str, ...] = DEFAULT
@@ -43,8 +41,12 @@ class Form:
     layers: str = ""
     sweep: bool = True
     tokens: str = ""
-    buckets: str = ""
+    rank_exact: str = ""
+    rank_tail: str = ""
+    topk_by: str = "value"
+    alpha: str = ""
     residual: str = ""
+    mass_threshold: str = ""
     dtype: str = "auto"
     seed: str = ""
 
@@ -53,8 +55,8 @@ class Form:
         from analyzers.exit_feedback import ExitRequest
 
         asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
-        if (unknown := next((name for name in self.methods if name not in METHODS), None)) is not None:
-            raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(METHODS)}.")
+        if (unknown := next((name for name in self.methods if name not in DEFAULT), None)) is not None:
+            raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
         asked |= {"methods": self.methods, "sweep": self.sweep}
         asked |= dataset(self.dataset) if self.source == DATASET else {}
         asked |= filled(self, _WHOLE, whole) | filled(self, _FRACTIONS, fraction) | filled(self, _TEXTS)
@@ -62,8 +64,8 @@ class Form:
 
 
 def form(query: Query) -> Form:
-    """The form that a query describes: keys as in the request, ``methods`` with commas between; of each key the last counts, unknown ones
-    do not.
+    """The form that a query describes: keys as in the request, ``methods`` separated by commas; of repeated keys the last counts, unknown
+    ones are ignored.
     """
     texts = last_texts(query)
     known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_FRACTIONS, *_TEXTS) if key in texts}
@@ -76,24 +78,24 @@ def form(query: Query) -> Form:
 
 
 def permalink(report: "ExitReport") -> str:
-    """The query that shows this report again, pinned to the commits: ``?model=...&methods=...``."""
+    """The query for this report, pinned to its commits: ``?model=...&methods=...``."""
     return model_link(report.checkpoint, list(_keys(report).items()), _changed(report))
 
 
 def command(report: "ExitReport") -> str:
-    """The line that makes the same analysis in a shell."""
+    """The same analysis on the command line."""
     words = [word for key, text in _keys(report).items() for word in (f"--{key}", text)]
     words += [option(name, value) for name, value in _changed(report).items()]
     return shlex.join(["python", "-m", "analyzers", "exit", pinned(report.checkpoint), *words])
 
 
 def _keys(report: "ExitReport") -> dict[str, str]:
-    """Methods and data where they are not those of the default."""
+    """Methods and data that are not the default."""
     request = report.request
     keys = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
     return keys if request.data == BUILTIN else keys | {"data": dataset_at(report.inputs.source, report.inputs.commit)}
 
 
 def _changed(report: "ExitReport") -> dict[str, Any]:
-    """The options that are not at their default."""
+    """Options that are not at their default."""
     return changed(report.request, (*_WHOLE, *_FRACTIONS, *_TEXTS, *_FLAGS))

@@ -1,4 +1,4 @@
-"""Progress of exit feedback: the cosines measured so far, and the losses of the trunk under each signal."""
+"""Progress of exit feedback: the cosines measured so far, and the losses of the small transformer under each signal."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from components.text.plain_text import html
 
 
 class SignalMeter(Meter):
-    """Lists below the bar what each signal reached."""
+    """Lists below the bar the latest cosine and loss of each signal."""
 
     def found(self, progress: Progress) -> str:
         """The lists, in HTML."""
@@ -17,7 +17,7 @@ class SignalMeter(Meter):
 
         if not isinstance(progress, ExitProgress):
             return ""
-        return _listed("Mean cosine with the exact gradient", progress.cosines) + _listed("Loss of the small trunk", progress.losses)
+        return _listed("Mean cosine with the exact gradient", progress.cosines) + _listed("Loss of the small transformer", progress.losses)
 
 
 def _listed(title: str, found: Mapping[str, float | None]) -> str:

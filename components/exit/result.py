@@ -1,12 +1,12 @@
-"""The result on the exit page: the headline, and under it the tabs that say how close, against what, where, and at what cost."""
+"""The result on the exit page: the headline and the tabs under it."""
 
 from typing import TYPE_CHECKING
 
-from components.exit import captions, legends, tables
+from components.exit import captions, tables
 from components.exit.form import command, permalink
 from components.exit.headline import headline, summary
 from components.exit.names import several_layers, was_swept
-from components.exit.sweep_table import SWEEP
+from components.exit.tables import SWEEP
 from components.plots import exit_feedback as plots
 from components.results.result_tabs import Layout, Tab, html, plot, rows, said
 from components.text.legend import legend
@@ -30,7 +30,7 @@ _TABS: "tuple[Tab[ExitReport], ...]" = (
     ),
     Tab(
         "Sweep",
-        [said(captions.sweep, legends.swept), plot("Cosine against rank, k and anchors", plots.sweep), rows(SWEEP)],
+        [said(captions.sweep, captions.sweep_legend), plot("Cosine against rank, k and anchors", plots.sweep), rows(SWEEP)],
         when=was_swept,
     ),
     Tab(
@@ -41,20 +41,20 @@ _TABS: "tuple[Tab[ExitReport], ...]" = (
             html(tables.energy),
         ],
     ),
-    Tab("By loss", [said(captions.LOSS_BINS, legends.signals), plot("Cosine by loss", plots.loss_bins), html(tables.loss_bins)]),
+    Tab("By loss", [said(captions.LOSS_BINS, captions.signal_legend), plot("Cosine by loss", plots.loss_bins), html(tables.loss_bins)]),
     Tab(
         "By layer",
-        [said(captions.LAYERS, legends.signals), plot("Cosine by layer", plots.layers), html(tables.layers)],
+        [said(captions.LAYERS, captions.signal_legend), plot("Cosine by layer", plots.layers), html(tables.layers)],
         when=several_layers,
     ),
     Tab(
         "Training",
         [
-            said(captions.training, legends.trained),
-            plot("Loss of the small trunk", plots.training_losses),
+            said(captions.training, captions.training_legend),
+            plot("Loss of the small transformer", plots.training_losses),
             html(tables.training),
             said(captions.COSINES_OF_TRAINING),
-            plot("Cosine while the small trunk is trained", plots.training_cosines),
+            plot("Cosine in training", plots.training_cosines),
         ],
         when=lambda report: bool(report.training),
     ),

@@ -1,16 +1,19 @@
-"""The tables under the figures, in HTML: signals, seeds, loss bins, layers, training, cost."""
+"""The tables under the figures, in HTML, and the sortable table of the sweep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from components.exit.names import EXACT, NULL, cosine, mean, settings, spread
+from analyzers.exit_feedback.signals import EXACT, NULL
+from components.exit.names import cosine, mean, settings, spread
+from components.results.data_table import Column, DataTable, Line
 from components.text import numbers
 from components.text.markup import table
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
 
-# A share above this is not told more exactly: the other part says more.
+# A share above this is shown as a bound; the rest says more.
 _NEARLY = 0.9999
 
 
@@ -26,7 +29,7 @@ def signals(report: "ExitReport") -> str:
         "Signal",
         "Mean cosine",
         "80% of tokens",
-        "Of all at once",
+        "Total cosine",
         "Norm ratio",
         "Best scale",
         "Before the norm",
@@ -37,8 +40,8 @@ def signals(report: "ExitReport") -> str:
 
 
 def seeds(report: "ExitReport") -> str:
-    """A row for each signal with random codes, the null last; nothing where there are none."""
-    found = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
+    """A row for each signal with random codes, the null last; empty where there are none."""
+    seeds_of = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
     rows = [
         (
             name,
@@ -47,20 +50,20 @@ def seeds(report: "ExitReport") -> str:
             _error(over.standard_error),
             f"{cosine(min(over.values))} to {cosine(max(over.values))}",
         )
-        for name, over in found.items()
+        for name, over in seeds_of.items()
         if over is not None
     ]
-    titles = ("Random codes", "Seeds", "Mean cosine", "Standard error", "From seed to seed")
+    titles = ("Random codes", "Seeds", "Mean cosine", "Standard error", "Range")
     return _dense(titles, rows, frozenset(range(1, 5)), "Draws of random codes on this frozen model") if rows else ""
 
 
 def energy(report: "ExitReport") -> str:
-    """A row for the exact gradient and each signal: along and across, on both sides of the norm."""
+    """A row for the exact gradient and each signal: along and orthogonal to the hidden state, at the head and before the norm."""
     exact = report.exact
     found = {EXACT: (exact.parallel_energy, exact.parallel_energy_before_norm)}
     found |= {name: (method.parallel_energy, method.before_norm.parallel_energy) for name, method in report.methods.items()}
     rows = [(name, *(cell for share in shares for cell in _split(share))) for name, shares in found.items()]
-    titles = ("Gradient", "Along, at the head", "Across", "Along, before the norm", "Across")
+    titles = ("Gradient", "Along, at the head", "Orthogonal", "Along, before the norm", "Orthogonal")
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
@@ -86,18 +89,18 @@ def layers(report: "ExitReport") -> str:
 
 
 def training(report: "ExitReport") -> str:
-    """A row for each signal: losses over all rows, what is kept of what exact backpropagation brings, and the cosine at the end."""
+    """A row for each signal: losses over all rows, the share of exact backpropagation's gain that it recovers, and the final cosine."""
     rows = []
     for row in report.training:
-        kept = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f}%"
+        recovered = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f}%"
         last = row.cosines[-1] if row.cosines else None
-        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), kept, cosine(last)))
-    titles = ("Signal", "Loss before", "Loss after", "Kept", "Cosine at the end")
+        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), recovered, cosine(last)))
+    titles = ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
 def cost(report: "ExitReport") -> str:
-    """A row for each method, beside the exact gradient whole and in pieces."""
+    """A row for each method and the exact gradient, whole and chunked."""
     found = {(row.method, row.form): row for row in report.cost.rows}
     rows = []
     for name in dict.fromkeys(row.method for row in report.cost.rows):
@@ -110,9 +113,9 @@ def cost(report: "ExitReport") -> str:
                 else [_milliseconds(row.seconds), _times(row.time_ratio), numbers.size(row.peak_bytes), _times(row.memory_ratio)]
             )
         rows.append((name, *cells))
-    each = ("time", "to exact", "memory", "to exact")
-    titles = ("Gradient", *(f"{form}: {what}" for form in ("At once", "In pieces") for what in each))
-    return _dense(titles, rows, frozenset(range(1, 9)), "To exact: of the exact gradient with all logits at once")
+    each = ("time", "vs exact", "memory", "vs exact")
+    titles = ("Gradient", *(f"{form}: {what}" for form in ("Whole", "Chunked") for what in each))
+    return _dense(titles, rows, frozenset(range(1, 9)), "vs exact: relative to the exact gradient with all logits at once")
 
 
 def _dense(titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: frozenset[int], caption: str = "") -> str:
@@ -120,7 +123,7 @@ def _dense(titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: frozen
 
 
 def _split(share: float | None) -> tuple[str, str]:
-    """Along and across; what rounding left of neither."""
+    """Along and orthogonal, without digits of rounding noise."""
     if share is None:
         return numbers.NOTHING, numbers.NOTHING
     along = round(share, 12)
@@ -135,3 +138,48 @@ _three = _number(lambda value: f"{value:.3f}")
 _times = _number(lambda value: f"{value:.2f}")
 _error = _number(lambda value: f"{value:.2g}")
 _milliseconds = _number(lambda value: f"{1e3 * value:.3g} ms")
+
+
+_COLUMNS = (
+    Column("Signal", 150, False),
+    Column("Setting", 88, False),
+    Column("Value", 78, True),
+    Column("Seed", 70, True),
+    Column("Mean cosine", 112, True),
+    Column("80% of tokens", 146, True),
+    Column("Total cosine", 118, True),
+    Column("Norm ratio", 100, True),
+    Column("Best scale", 100, True),
+    Column("Kind", 84, False),
+)
+
+
+def _lines(report: "ExitReport") -> Iterator[Line]:
+    """Rows of settings first, then those of seeds."""
+    for row in sorted(report.sweep, key=lambda row: row.parameter == "seed"):
+        name, kind = shown(row.method), "ceiling" if row.ceiling else "null" if row.null else "signal"
+        exact = (
+            None if row.cosine is None else row.cosine.mean,
+            None if row.cosine is None else row.cosine.p10,
+            row.total_cosine,
+            row.norm_ratio,
+            row.best_scale,
+        )
+        yield (
+            [name, row.parameter, row.value, row.seed, *exact, kind],
+            [
+                *(
+                    name,
+                    row.parameter,
+                    numbers.count(row.value),
+                    str(row.seed),
+                    mean(row.cosine),
+                    spread(row.cosine),
+                    cosine(row.total_cosine),
+                ),
+                *(numbers.magnitude(row.norm_ratio), numbers.magnitude(row.best_scale), kind),
+            ],
+        )
+
+
+SWEEP = DataTable("Sweep", "m-sweep-table", _COLUMNS, _lines)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers import exit_feedback, limits
+from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
-from analyzers.exit_feedback import ExitReport, ExitRequest, report, training
+from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
+from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL
 from components.api.endpoints import exit as endpoint
 from components.exit import names
-from components.exit.form import DATASET, DEFAULT, Form, command, form, permalink
+from components.exit.form import DATASET, Form, command, form, permalink
 from components.forms.model_fields import form_of
 from components.forms.model_form import values
 from components.pages.exit import EXAMPLES, PAGE
@@ -35,11 +36,8 @@ def _asked(found: ExitReport, **changes: Any) -> ExitReport:
     return found.model_copy(update={"request": request, "inputs": inputs})
 
 
-def test_the_page_knows_every_signal_and_what_signals_are_compared_with() -> None:
-    assert tuple(names.METHODS) == DEFAULT == exit_feedback.METHODS
-    assert (names.CEILINGS, names.RANDOM) == (exit_feedback.CEILINGS, exit_feedback.RANDOM)
-    assert (names.EXACT, names.FROZEN, names.NULL) == (training.EXACT, training.FROZEN, report.NULL)
-    numbered = names.styles([*names.METHODS, names.EXACT, names.FROZEN, names.NULL])
+def test_every_signal_has_a_style_of_its_own() -> None:
+    numbered = names.styles([*METHODS, EXACT, FROZEN, NULL])
     assert len({*numbered}) == len(numbered)
 
 
@@ -50,12 +48,13 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
-        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "32", "50%",
-        "float32", "7",
+        " org/name@main ", ("span", "svd"), "8", " 4 ", "16", "2", DATASET, "3", "64", "org/data", "5", "0-1", False, "40", "6", "2",
+        "magnitude", "2.5", "50%", "90%", "float32", "7",
     )  # fmt: skip
     assert asked.request() == ExitRequest(
         model="org/name@main", methods=("span", "svd"), rank=8, k=4, anchors=16, seeds=2, data="org/data", samples=3, sequence_length=64,
-        training_steps=5, layers="0-1", sweep=False, tokens=40, buckets=32, residual=0.5, dtype="float32", seed=7,
+        training_steps=5, layers="0-1", sweep=False, tokens=40, rank_exact=6, rank_tail=2, topk_by="magnitude", alpha=2.5, residual=0.5,
+        mass_threshold=0.9, dtype="float32", seed=7,
     )  # fmt: skip
 
 
@@ -77,6 +76,10 @@ def test_every_field_reaches_the_request() -> None:
         ({"samples": "1e3"}, "samples takes one"),
         ({"residual": "-1"}, "greater than or equal to 0|at least 0"),
         ({"residual": "nan"}, "esidual"),
+        ({"alpha": "0"}, "lpha"),
+        ({"mass_threshold": "2"}, "ass_threshold must be at most 1"),
+        ({"rank_tail": "4"}, "Hybrid needs rank_exact with rank_tail"),
+        ({"methods": ("hybrid",), "rank": "8", "rank_exact": "9"}, "rank_exact must be less than its rank, 8, not 9"),
         ({"source": DATASET}, "id of a dataset"),
         ({"dtype": "int8"}, "float16"),
         ({"seed": "-1"}, "at least 0"),
@@ -101,9 +104,10 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
     "changes",
     [
         {},
-        {"methods": ("parallel", "span"), "rank": 3, "k": 2, "anchors": 5, "buckets": 7, "seeds": 1, "training_steps": 0},
+        {"methods": ("parallel", "span"), "rank": 3, "k": 2, "anchors": 5, "rank_exact": 2, "seeds": 1, "training_steps": 0},
         {"data": f"org/data@{COMMIT}", "samples": 2, "sequence_length": 99, "tokens": 12, "dtype": "bfloat16"},
-        {"sweep": False, "layers": "0,2-3", "residual": 0.25, "seed": 11},
+        {"sweep": False, "layers": "0,2-3", "residual": 0.25, "alpha": 2.0, "mass_threshold": 0.5, "topk_by": "magnitude", "seed": 11},
+        {"rank_exact": 4, "rank_tail": 9},
     ],
 )
 def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[str, Any]) -> None:

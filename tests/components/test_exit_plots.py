@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.exit.names import EXACT, FROZEN, NULL, style
+from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
+from components.exit.names import style
 from components.plots import exit_feedback as plots
 from components.plots.marks import marked
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report

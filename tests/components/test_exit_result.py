@@ -10,10 +10,10 @@ from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.report import OverSeeds
 from analyzers.exit_feedback.words import statement
-from components.exit import captions, legends, tables
+from components.exit import captions, tables
 from components.exit.headline import headline, summary
 from components.exit.meter import SignalMeter
-from components.exit.sweep_table import SWEEP
+from components.exit.tables import SWEEP
 from components.pages.methods import methods_html
 from components.results.downloads import tables_zip
 from components.results.export import document
@@ -48,7 +48,7 @@ def test_the_reading_stands_first_with_four_tiles() -> None:
     ("mean", "error", "seeds", "tile", "caption"),
     [
         (0.005, 0.004, 8, "0.005 ± 0.004 estimate", "on a frozen model is within noise of 0: 0.005 ± 0.004"),
-        (-0.02, 0.004, 8, "more than noise", "is beyond noise: -0.020 ± 0.004"),
+        (-0.02, 0.004, 8, "beyond noise", "is beyond noise: -0.020 ± 0.004"),
         (1e-5, 2e-4, 4, "0.000 ± 0.0002 estimate", "is within noise of 0"),
         (0.009, 0.004, 8, "within noise of 0", "is within noise of 0"),  # 2.25 standard errors, of the 2.36 of Student's t
         (
@@ -82,14 +82,14 @@ def test_the_methods_page_says_what_random_codes_are_on_a_frozen_model() -> None
 def test_the_headline_says_what_there_is_not() -> None:
     found = at_a_glance()
     said = text_of(headline(found))
-    assert "Neither dense nor hybrid was asked for" in said and "A small trunk" not in said
-    assert re.search(r"Time [\d.]+ times estimate Time of \w+, the fastest", said)
+    assert "Neither dense nor hybrid was requested" in said and "Recovered in training" not in said
+    assert re.search(r"Time [\d.]+ times estimate Time of \w+, the fastest signal", said)
     nothing = found.methods["span"].model_copy(update={"cosine": None})
     exact = found.exact.model_copy(update={"parallel_energy": None})
     empty = found.model_copy(update={"methods": {"span": nothing}, "exact": exact, "cost": found.cost.model_copy(update={"rows": ()})})
     assert text_of(headline(empty)).count("Cannot tell not decided") == 4
     no_gain = exit_report().model_copy(update={"training": ()})
-    assert "A small trunk learns" not in headline(no_gain)
+    assert "Recovered in training" not in headline(no_gain)
 
 
 def test_tables_have_every_row() -> None:
@@ -106,7 +106,8 @@ def test_tables_have_every_row() -> None:
     assert [row[0] for row in cost] == ["exact", *names] and cost[0][2] == cost[0][4] == "1.00"
     signals = dict(zip(names, rows_of(tables.signals(found)), strict=True))
     assert signals["span"][1] == f"{found.methods['span'].cosine.mean:.3f}"  # type: ignore[union-attr]
-    assert signals["hybrid"][8] == "rank 32, k 16, buckets 512" and signals["parallel"][8] == "–"
+    assert signals["hybrid"][8] == "rank 32, exact 8, k 8, top-k by value, alpha 1"
+    assert signals["parallel_topmass"][8] == "rank 32, lambda 0.1, mass 0.95" and signals["parallel"][8] == "–"
 
 
 def test_along_and_across_are_told_without_a_row_of_nines() -> None:
@@ -124,17 +125,17 @@ def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
     read = dict(zip(table["headers"], table["metadata"]["display_value"][0], strict=True))
     first = next(row for row in found.sweep if row.parameter != "seed")
     assert first.cosine is not None
-    assert (exact["Mean cosine"], exact["Value"], exact["Is"]) == (first.cosine.mean, first.value, "signal")
+    assert (exact["Mean cosine"], exact["Value"], exact["Kind"]) == (first.cosine.mean, first.value, "signal")
     assert read["Mean cosine"] == f"{first.cosine.mean:.3f}".replace("-0.000", "0.000")
     assert {row[-1] for row in table["data"]} == {"signal", "ceiling", "null"}
 
 
 def test_legends_name_what_is_drawn() -> None:
     found = exit_report()
-    assert text_of(legends.signals(found)).split() == list(found.methods)
-    assert text_of(legends.swept(found)).split() == [*found.methods, "fresh_codes"]
-    assert text_of(legends.trained(found)).split() == [row.method for row in found.training]
-    assert "fresh_codes" not in legends.swept(at_a_glance()) + captions.sweep(at_a_glance())
+    assert text_of(captions.signal_legend(found)).split() == list(found.methods)
+    assert text_of(captions.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
+    assert text_of(captions.training_legend(found)).split() == [row.method for row in found.training]
+    assert "fresh_codes" not in captions.sweep_legend(at_a_glance()) + captions.sweep(at_a_glance())
 
 
 def test_progress_shows_what_each_signal_reached() -> None:
@@ -144,14 +145,14 @@ def test_progress_shows_what_each_signal_reached() -> None:
     )  # fmt: skip
     said = text_of(SignalMeter().show(step))
     assert "Training: span, loss 4.2 50%, 3 of 6 steps" in said
-    assert "Mean cosine with the exact gradient span 0.860 svd – Loss of the small trunk exact 3.400 span 4.200" in said
+    assert "Mean cosine with the exact gradient span 0.860 svd – Loss of the small transformer exact 3.400 span 4.200" in said
     assert "cosine" not in SignalMeter().show(Progress(done=1, total=4, unit="bytes", note="downloading"))
 
 
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_exit_report()
     own = re.sub(r"<script>.*?</script>", "", document([exit_report(), hostile]), flags=re.DOTALL)
-    listed = (tables.signals, tables.training, tables.cost, legends.trained, SWEEP.html)
+    listed = (tables.signals, tables.training, tables.cost, captions.training_legend, SWEEP.html)
     for html in (headline(hostile), *(make(hostile) for make in listed), own):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)

@@ -11,7 +11,7 @@ from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, build_head
 
 N, D, V = 33, 12, 101
 IGNORED = -100
-SETTINGS = HeadSettings(rank=5, k=4, buckets=7, anchors=6, seed=3)
+SETTINGS = HeadSettings(rank=5, rank_exact=2, k=4, anchors=6, seed=3)
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -69,7 +69,7 @@ CASES = {
     "all": Case.draw(scale=-0.7, cap=4.0),
 }
 
-CLASSES = torch.rand(V, generator=torch.Generator().manual_seed(7)) + 0.5
+_CLASSES = torch.rand(V, generator=torch.Generator().manual_seed(7)) + 0.5
 _TEACHER = torch.randn(N, V, generator=torch.Generator().manual_seed(8)).softmax(-1)
 
 
@@ -87,7 +87,7 @@ def distillation(logits: Tensor, targets: Tensor) -> Tensor:
 LOSSES: dict[str, Loss] = {
     "mean": cross_entropy,
     "sum": lambda logits, targets: cross_entropy(logits, targets, reduction="sum"),
-    "weighted": lambda logits, targets: cross_entropy(logits, targets, weight=CLASSES.to(logits.dtype)),
+    "weighted": lambda logits, targets: cross_entropy(logits, targets, weight=_CLASSES.to(logits.dtype)),
     "z-loss": z_loss,
     "distillation": distillation,
 }

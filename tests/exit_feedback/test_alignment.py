@@ -1,4 +1,4 @@
-"""Cosines, ratios and energies against the plain formulas, and where they are not defined; what is allocated, and what is said of it."""
+"""Cosines, ratios and energies against the plain formulas, also where they are undefined; layers, values of a sweep, and the meter."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import torch
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.alignment import alignment, cosines, exact_parallel_energy, loss_bins, products
-from analyzers.exit_feedback.layers import chosen_layers
 from analyzers.exit_feedback.meter import AllocationMeter, metered
-from analyzers.exit_feedback.settings import values
+from analyzers.exit_feedback.points import values
+from analyzers.exit_feedback.states import chosen_layers
 
 GENERATOR = torch.Generator().manual_seed(4)
 S, E, U = (torch.randn(40, 7, generator=GENERATOR, dtype=torch.float64) for _ in range(3))

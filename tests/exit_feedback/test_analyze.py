@@ -12,15 +12,19 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.exit_feedback import CEILINGS, METHODS, NULL, RANDOM, ExitProgress, ExitReport, ExitRequest, analyze, headline, text
-from analyzers.exit_feedback.heads import HEADS
+from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze, headline, text
+from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.exit_feedback.points import Point
+from analyzers.exit_feedback.signals import CEILINGS, METHODS, NULL, RANDOM
 from analyzers.exit_feedback.trunk import BATCH, LENGTH, WIDTH
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.samples import sample_folder
@@ -30,7 +34,7 @@ from tests.language_models.architectures import ARCHITECTURES, build
 
 def test_the_names_are_those_of_the_heads() -> None:
     assert ("exact", *METHODS) == tuple(HEADS)
-    assert set(RANDOM) == {name for name, head in HEADS.items() if head.random}
+    assert set(RANDOM) == {name for name, head in HEADS.items() if issubclass(head, RandomCodesHead)}
     assert tuple(standard().methods) == METHODS
 
 
@@ -210,9 +214,9 @@ def test_the_tokens_are_told() -> None:
     assert inputs.measured == sum(map(len, inputs.positions)) == 48 < inputs.answer_tokens
     for positions, start, token_ids in zip(inputs.positions, inputs.answer_starts, inputs.token_ids, strict=True):
         assert all(start - 1 <= position < len(token_ids) - 1 for position in positions)
-    assert f"48 of the {inputs.answer_tokens:,} tokens of answers were measured, drawn evenly." in standard().notes
+    assert f"48 of the {inputs.answer_tokens:,} answer tokens were measured, a uniform random choice." in standard().notes
     cut = report(sequence_length=24, methods=("parallel",))
-    assert cut.inputs.truncated > 0 and any("cut off after 24 tokens" in note for note in cut.notes)
+    assert cut.inputs.truncated > 0 and any("truncated to 24 tokens" in note for note in cut.notes)
     assert all(len(each) <= 24 for each in cut.inputs.token_ids)
 
 
@@ -258,10 +262,10 @@ def test_the_reading_says_what_was_measured() -> None:
     assert dense is not None and dense.standard_error is not None
     said = f"{dense.mean:+.3f} ± {dense.standard_error:.2g} (standard error over 4 seeds)"
     within = abs(dense.mean) <= 3.18 * dense.standard_error  # Student's t for 3 degrees of freedom
-    begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is more than noise:"
-    assert f"Mean cosine of random codes (dense) {begins} {said}" in found.statement
-    assert found.statement.startswith(headline(found)) and "span comes closest" in headline(found)
-    assert "of the exact gradient's energy goes along the hidden state" in found.statement
+    begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is beyond noise:"
+    assert f"The mean cosine of random codes (dense) {begins} {said}" in found.statement
+    assert found.statement.startswith(headline(found)) and "span is closest" in headline(found)
+    assert "of the exact gradient's energy is along the hidden state at the head" in found.statement
     alone = report(methods=("parallel",))
     assert headline(alone).startswith("parallel has a mean cosine of") and "random codes" not in alone.statement
 
@@ -274,8 +278,10 @@ def test_what_the_report_says_of_training() -> None:
     assert all(len(row.losses) == len(row.cosines) == len(found.training_steps) for row in found.training)
     assert len({row.first_loss for row in found.training}) == 1
     assert found.training[0].recovered == 1 and found.training[1].recovered == 0
-    assert found.trunk.vocabulary < found.methods["hybrid"].settings["buckets"]  # type: ignore[operator]
-    assert f"smaller settings: buckets {found.trunk.vocabulary}." in " ".join(found.notes)
+    wide = report(methods=("hybrid", "true_rows"), k=500, rank=64, training_steps=1)
+    assert wide.trunk is not None and wide.trunk.vocabulary < 500
+    assert f"has smaller settings than the model: k {wide.trunk.vocabulary}." in " ".join(wide.notes)
+    assert [row.settings["k"] for row in wide.training[2:4]] == [wide.trunk.vocabulary] * 2
 
 
 def test_tables_and_text_hold_the_same_numbers() -> None:
@@ -306,3 +312,53 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert {"summary", "methods", "sweep"} <= {file.stem for file in tmp_path.iterdir()}
     assert main(["exit", MODEL, "--methods", "dense,sparse"]) == 2
     assert "entry 2 of methods must be" in capsys.readouterr().err
+
+
+def test_every_setting_reaches_its_signals_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--samples", "2", "--tokens", "16", "--seeds", "1", "--no-sweep", "--training-steps", "0", "--layers", "final"]
+    given = ["--rank-exact", "6", "--rank-tail", "10", "--k", "3", "--topk-by", "magnitude", "--alpha", "2", "--mass-threshold", "0.5"]
+    assert main(["exit", MODEL, "--methods", "hybrid,parallel_topmass,dense", *few, *given, "--residual", "0.25", "--json"]) == 0
+    methods = json.loads(capsys.readouterr().out)["methods"]
+    assert methods["hybrid"]["settings"] == {
+        "rank": 16, "rank_exact": 6, "rank_tail": 10, "k": 3, "topk_by": "magnitude", "alpha": 2.0, "seed": 0, "fresh": False,
+    }  # fmt: skip
+    assert methods["parallel_topmass"]["settings"] == {"rank": 32, "residual": 0.25, "mass_threshold": 0.5, "seed": 0, "fresh": False}
+    assert methods["dense"]["settings"] == {"rank": 32, "alpha": 2.0, "seed": 0, "fresh": False}
+
+
+def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> None:
+    """The signals of a report are those of drop-in heads with nothing but a seed: cosines with the exact gradient of autograd."""
+    found = report(methods=("hybrid", "parallel_gold", "parallel_topmass"))
+    losses, at_head, _, hidden, _ = oracle(found, 3)
+    targets = torch.tensor(
+        [ids[at + 1] for ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True) for at in positions]
+    )
+    weight = cast(Any, LlamaForCausalLM).from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32).lm_head.weight.detach()
+    for name, method in found.methods.items():
+        head = build_head(name, weight)
+        assert method.settings == {setting: getattr(head.settings, setting) for setting in method.settings}
+        for loss in (lambda h, head=head: cross_entropy(head(h), targets), lambda h, head=head: head.loss(h, targets, chunk=9)):
+            h = hidden.float().requires_grad_()
+            torch.autograd.backward(loss(h))
+            assert h.grad is not None and method.cosine is not None
+            cosine = torch.nn.functional.cosine_similarity(h.grad.double(), at_head)
+            assert method.cosine.mean == pytest.approx(float(cosine.mean()), abs=1e-5)
+
+
+def test_a_sweep_of_the_rank_keeps_the_share_of_the_exact_codes() -> None:
+    point = Point("hybrid", HeadSettings(rank=32, rank_exact=24).resolved("hybrid", 512, 64))
+    ranks = {rank: point.settings.at_rank(rank) for rank in (2, 3, 5, 32, 64)}
+    assert {rank: (each.rank_exact, each.rank_tail) for rank, each in ranks.items()} == {
+        2: (1, 1), 3: (2, 1), 5: (4, 1), 32: (24, 8), 64: (48, 16),
+    }  # fmt: skip
+    swept = {(row.method, row.value) for row in standard().sweep if row.parameter == "rank"}
+    assert ("dense", 1) in swept and ("hybrid", 1) not in swept and ("hybrid", 2) in swept
+
+
+def test_reports_of_version_1_are_still_read() -> None:
+    """Their requests have buckets, which no request has now."""
+    stored = json.loads(standard().model_dump_json())
+    old = stored | {"analysis_version": 1, "request": stored["request"] | {"buckets": None}}
+    assert ExitReport.model_validate_json(json.dumps(old)).request == standard().request
+    with pytest.raises(ValidationError, match="buckets"):
+        ExitReport.model_validate_json(json.dumps(old | {"analysis_version": 2}))

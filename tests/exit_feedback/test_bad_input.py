@@ -25,7 +25,7 @@ from analyzers.errors import (
 )
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
 from analyzers.exit_feedback.analysis import _Work
-from analyzers.exit_feedback.memory import needed_bytes
+from analyzers.exit_feedback.cost import needed_bytes
 from analyzers.exit_feedback.meter import metered
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.language_models.data import instruction_pairs
@@ -33,7 +33,7 @@ from analyzers.language_models.load import open_model
 from tests.exit_feedback.runs import MODEL, SMALL, report
 from tests.language_models.repositories import WEIGHTS, Files, files, written
 
-WHOLE = ("rank", "k", "anchors", "buckets", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
+WHOLE = ("rank", "rank_exact", "rank_tail", "k", "anchors", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed")
 NO_WHOLE_NUMBERS: tuple[Any, ...] = (True, "3", 1.5, float("nan"), float("inf"), [], {})
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -55,8 +55,19 @@ def embedding() -> torch.Tensor:
         ({"rank": -3}, "rank must be from 1 to"),
         ({"rank": 10**9}, "MANTISSA_EXIT_SIZE"),
         ({"k": 0}, "k must be from 1 to"),
-        ({"buckets": 0}, "buckets must be from 1 to"),
-        ({"buckets": 10**15}, r"buckets must be from 1 to 65,536 \(MANTISSA_EXIT_SIZE\), not 1,000,000,000,000,000\."),
+        ({"rank_exact": 0}, "rank_exact must be from 1 to"),
+        ({"rank_tail": 10**15}, r"rank_tail must be from 1 to 65,536 \(MANTISSA_EXIT_SIZE\), not 1,000,000,000,000,000\."),
+        ({"rank_tail": 8}, r"Hybrid needs rank_exact with rank_tail: its rank is their sum\."),
+        ({"rank": 16, "rank_exact": 16}, r"Hybrid's rank_exact must be less than its rank, 16, not 16: the tail needs a column\."),
+        ({"rank": 16, "rank_exact": 8, "rank_tail": 4}, r"Hybrid's rank is rank_exact \+ rank_tail, 12, not 16: leave one of them out\."),
+        ({"rank": 1}, r"Hybrid needs a rank of at least 2: a column for the codes and one for the tail\."),
+        ({"topk_by": "size"}, "topk_by must be 'value' or 'magnitude', not"),
+        ({"alpha": 0}, "alpha must be more than 0"),
+        ({"alpha": float("nan")}, "alpha must be"),
+        ({"alpha": "1"}, 'alpha must be a number, not "1"'),
+        ({"mass_threshold": -0.1}, "mass_threshold must be at least 0"),
+        ({"mass_threshold": 1.1}, "mass_threshold must be at most 1"),
+        ({"mass_threshold": True}, "mass_threshold must be a number, not True"),
         ({"rank": 10**5000}, r"rank must be from 1 to 65,536 \(MANTISSA_EXIT_SIZE\)\.$"),
         *(({name: bad}, f"{name} must be a whole number") for name in WHOLE for bad in NO_WHOLE_NUMBERS),
         ({"anchors": 0}, "anchors must be from 1 to 65,536"),
@@ -96,9 +107,9 @@ def test_requests_that_are_refused(asked: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "said"),
     [
-        ({"rank": 65}, InvalidRequest, "rank may be at most 64, the model's width, and 65 was asked for"),
-        ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, and 513 was asked for"),
-        ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, of which anchors are taken"),
+        ({"rank": 65}, InvalidRequest, "rank may be at most 64, the model's width, not 65"),
+        ({"k": 513}, InvalidRequest, "k may be at most 512, the model's vocabulary, not 513"),
+        ({"anchors": 49}, InvalidRequest, "anchors may be at most 48, the number of measured tokens, from which they are drawn, not 49"),
         ({"layers": "4"}, InvalidRequest, "There is no layer 4: the model has 4 layers, counted from 0"),
         ({"data": "no data"}, InvalidData, "is not a data source"),
         ({"data": "nowhere.jsonl"}, CheckpointNotFound, "no folder or file"),
@@ -155,11 +166,11 @@ def test_one_sample_of_one_token_is_enough_and_a_long_one_is_cut(tmp_path: Path)
     file.write_text(json.dumps({"instruction": "Say yes.", "output": "y"}))
     few = report(data=str(file), methods=("parallel", "span", "dense"), anchors=1)
     assert few.inputs.samples == 1 and few.inputs.measured <= 3 and few.inputs.commit is not None and few.inputs.source == "data.jsonl"
-    assert "data.jsonl has 1 sample, fewer than the 4 asked for." in few.notes
+    assert "data.jsonl has 1 sample, fewer than the 4 requested." in few.notes
     file.write_text(json.dumps({"instruction": "Count.", "output": "one two three " * 4000}))
     long = report(data=str(file), methods=("parallel",), sequence_length=40)
     assert long.inputs.truncated == 1 and len(long.inputs.token_ids[0]) == 40
-    assert "1 of 1 sample was cut off after 40 tokens." in long.notes
+    assert "1 of 1 sample was truncated to 40 tokens." in long.notes
 
 
 def test_a_padded_and_an_untied_head(tmp_path: Path) -> None:
@@ -226,7 +237,7 @@ def test_what_is_needed_is_estimated_from_the_outline() -> None:
     request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
     with open_model(MODEL, Access(), dtype="float32") as opened:
         work = _Work.of(request, opened, instruction_pairs("builtin", Access(), 12))
-        said = needed_bytes(work.head, work.points, work.swept, len(work.places), 4, narrow=False)
+        said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
         for _ in opened.fetch():
             pass
         opened.check(work.batch)
@@ -252,7 +263,8 @@ def test_errors_of_the_command_are_one_line(capsys: pytest.CaptureFixture[str]) 
         (["--rank", "0"], "rank must be from 1 to 65,536"),
         (["--anchors", "0"], "anchors must be from 1 to"),
         (["--rank", "1000"], "rank may be at most 64"),
-        (["--buckets", str(10**15)], "buckets must be from 1 to 65,536"),
+        (["--rank-exact", "40", "--rank-tail", "40"], "rank may be at most 64, the model's width, not 80"),
+        (["--mass-threshold", "2"], "mass_threshold must be at most 1.0, not 2.0"),
         (["--residual", "nan"], "residual must be a number, not nan"),
         (["--seed", "-1"], "seed must be at least 0, not -1"),
         (["--methods", ","], "entry 1 of methods must be"),

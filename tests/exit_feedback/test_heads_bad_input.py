@@ -9,30 +9,34 @@ import torch
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
+from analyzers.exit_feedback.signals import METHODS, SIGNALS, MethodName, SettingName
 from tests.exit_feedback.plain_head import CASES, SETTINGS, D, N, V
 
 WEIGHT = torch.zeros(V, D)
 LONG = torch.zeros(N, dtype=torch.long)
 
 
-@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
         ("rank", (0, -1, D + 1, 2.0, True, "5", 10**5000), "rank "),
-        ("k", (0, -3, V + 1, None, True, float("nan")), "k "),
+        ("rank_exact", (0, -1, 5, D, 2.0, True, "2", 10**5000), ".*rank_exact must"),
+        ("rank_tail", (0, -2, 4, 2.0, True, "3", 10**5000), ".*rank_tail"),
+        ("k", (0, -3, V + 1, 1.5, True, float("nan"), 10**5000), "k "),
+        ("topk_by", ("size", None, 1, True), "topk_by must be value or magnitude"),
         ("anchors", (0, -1, 1.5, True, "6", -(10**5000)), "anchors must"),
-        ("buckets", (0, "7", (1 << 20) + 1, 10**15, 2.0, True), "buckets "),
         ("residual", (-1, float("nan"), float("inf"), None, True, "1", 10**400), "residual must"),
-        ("alpha", (-1, 0, float("nan"), -float("inf"), "1", True, 10**400), "alpha must"),
+        ("mass_threshold", (-0.1, 1.1, float("nan"), None, True, "1", 10**400), "mass_threshold must"),
+        ("alpha", (-1, 0, float("nan"), -float("inf"), None, "1", True, 10**400), "alpha must"),
         ("seed", (-1, 0.5, None, True, "0", 1 << 63, 10**5000), "seed must"),
         ("fresh", (1, None, "yes"), "fresh must"),
     ],
 )
-def test_settings(method: str, name: str, values: tuple[Any, ...], message: str) -> None:
+def test_settings(method: MethodName, name: SettingName, values: tuple[Any, ...], message: str) -> None:
     for value in values:
         settings = replace(SETTINGS, **{name: value})
-        if name not in HEADS[method].uses:
+        if name not in SIGNALS[method].uses:
             build_head(method, WEIGHT, None, settings)  # what is not read is not judged
             continue
         with pytest.raises(InvalidRequest, match=f"^{message}") as caught:
@@ -40,9 +44,27 @@ def test_settings(method: str, name: str, values: tuple[Any, ...], message: str)
         assert len(str(caught.value)) < 160
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (HeadSettings(rank_tail=4), "Hybrid needs rank_exact with rank_tail: its rank is their sum."),
+        (HeadSettings(rank=7, rank_exact=3, rank_tail=5), "Hybrid's rank is rank_exact + rank_tail, 8, not 7: leave one of them out."),
+        (HeadSettings(rank=4, rank_exact=4), "Hybrid's rank_exact must be less than its rank, 4, not 4: the tail needs a column."),
+        (HeadSettings(rank_exact=6), "Hybrid's rank_exact must be less than its rank, 6, not 6: the tail needs a column."),
+        (HeadSettings(rank=1), "Hybrid needs a rank of at least 2: a column for the codes and one for the tail."),
+        (HeadSettings(rank_exact=8, rank_tail=5), "rank may be at most 12, the model's width, not 13."),
+        (HeadSettings(k=102), "k may be at most 101, the model's vocabulary, not 102."),
+    ],
+)
+def test_ranks_that_do_not_fit_together(settings: HeadSettings, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{re.escape(said)}$"):
+        build_head("hybrid", WEIGHT, None, settings)
+
+
 def test_the_largest_settings_that_fit() -> None:
     for method in HEADS:
-        build_head(method, WEIGHT, None, HeadSettings(rank=D, k=V, anchors=10**9, buckets=1 << 20, residual=0))
+        build_head(method, WEIGHT, None, HeadSettings(rank=D, k=V, anchors=10**9, residual=0, mass_threshold=1))
+    build_head("hybrid", WEIGHT, None, HeadSettings(rank_exact=D - 1, rank_tail=1))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +114,6 @@ def test_other_methods_scales_and_caps() -> None:
         (torch.zeros(N, D), LONG, {"chunk": 0}, "chunk must be"),
         (torch.zeros(N, D), LONG, {"chunk": 2.5}, "chunk must be"),
         (torch.zeros(N, D), LONG, {"reduction": "median"}, "reduction must be"),
-        (torch.zeros(N, D), LONG, {"weight": torch.ones(D)}, "Class weights"),
     ],
 )
 def test_losses(h: torch.Tensor, targets: torch.Tensor, options: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from analyzers.errors import InvalidCheckpoint, UnknownArchitecture
 from analyzers.exit_feedback.model_head import ModelHead
-from analyzers.exit_feedback.states import Places, hidden_states
+from analyzers.exit_feedback.states import Positions, hidden_states
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.prompts import IGNORED, Batch
 from tests.language_models.architectures import ARCHITECTURES, LAYERS, VOCABULARY, Architecture, build
@@ -52,14 +52,14 @@ def test_another_head_than_the_models_is_refused() -> None:
     """A family that does something to its logits of which nothing is known is named, not measured wrongly."""
     model = build(ARCHITECTURES["llama"], dtype=torch.float32)
     cast(Any, model).lm_head.register_forward_hook(lambda module, given, result: result * 1.1)
-    with pytest.raises(UnknownArchitecture, match='type "llama" come from their last layer to logits is not known'):
+    with pytest.raises(UnknownArchitecture, match='type "llama" compute logits from their last layer is not known'):
         ModelHead.of(model).check(model, TOKENS[:1])
     cast(Any, model).lm_head = nn.Sequential(cast(Any, model).lm_head)
     with pytest.raises(UnknownArchitecture, match="no head that is one linear map"):
         ModelHead.of(model)
     cast(Any, model).lm_head = cast(Any, model).lm_head[0]
     del cast(Any, model).get_decoder().norm
-    with pytest.raises(UnknownArchitecture, match="have their final norm is not known"):
+    with pytest.raises(UnknownArchitecture, match=r"The final norm of models of the type .* is not known"):
         ModelHead.of(model)
 
 
@@ -74,32 +74,32 @@ def test_damaged_weights_are_named() -> None:
         next(decoder_layers(model)[0].parameters()).fill_(torch.inf)
     batch = _batch()
     with pytest.raises(InvalidCheckpoint, match="numbers after layer 0 are not finite"):
-        hidden_states(model, batch, [[0, 1]], Places.of(batch, 100, 0), (0, 1))
+        hidden_states(model, batch, [[0, 1]], Positions.of(batch, 100, 0), (0, 1))
 
 
 def test_hidden_states_are_taken_before_each_token_of_an_answer() -> None:
     model = build(ARCHITECTURES["gpt2"], dtype=torch.float32)
     batch = _batch()
-    places = Places.of(batch, 100, 0)
-    assert places.samples.tolist() == [0, 0, 0, 1] and places.positions.tolist() == [4, 5, 6, 1]
-    assert places.targets.tolist() == [TOKENS[0, 5], TOKENS[0, 6], TOKENS[0, 7], TOKENS[1, 2]]
+    measured = Positions.of(batch, 100, 0)
+    assert measured.samples.tolist() == [0, 0, 0, 1] and measured.positions.tolist() == [4, 5, 6, 1]
+    assert measured.targets.tolist() == [TOKENS[0, 5], TOKENS[0, 6], TOKENS[0, 7], TOKENS[1, 2]]
     head = ModelHead.of(model)
     with torch.no_grad():
         expected = cast(Any, model)(input_ids=TOKENS, output_hidden_states=True).hidden_states
     for together in ([[0, 1]], [[0], [1]], [[1], [0]]):
         behind: list[int] = []
-        found = hidden_states(model, batch, together, places, (0, LAYERS - 1), behind.append)
-        torch.testing.assert_close(found[0], expected[1][places.samples, places.positions])
-        torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][places.samples, places.positions])
+        found = hidden_states(model, batch, together, measured, (0, LAYERS - 1), behind.append)
+        torch.testing.assert_close(found[0], expected[1][measured.samples, measured.positions])
+        torch.testing.assert_close(head.tail(found[LAYERS - 1]), expected[-1][measured.samples, measured.positions])
         assert behind == sorted(behind) and set(behind) == set(range(LAYERS)) and len(behind) == LAYERS * len(together)
 
 
 def test_tokens_are_drawn_where_there_are_too_many() -> None:
     batch = _batch()
-    first, again, other = (Places.of(batch, 2, seed) for seed in (0, 0, 1))
+    first, again, other = (Positions.of(batch, 2, seed) for seed in (0, 0, 1))
     every = {(0, 4), (0, 5), (0, 6), (1, 1)}
-    for places in (first, other):
-        drawn = list(zip(places.samples.tolist(), places.positions.tolist(), strict=True))
+    for measured in (first, other):
+        drawn = list(zip(measured.samples.tolist(), measured.positions.tolist(), strict=True))
         assert len(drawn) == 2 and set(drawn) < every and drawn == sorted(drawn)
     assert first.positions.tolist() == again.positions.tolist() and first.samples.tolist() == again.samples.tolist()
 

@@ -10,13 +10,14 @@ from torch.nn.functional import cross_entropy
 
 from analyzers.errors import InvalidCheckpoint
 from analyzers.exit_feedback.heads import HEADS, HeadSettings
-from analyzers.exit_feedback.report import NULL, TrainingRow
-from analyzers.exit_feedback.settings import Point
-from analyzers.exit_feedback.training import EXACT, FROZEN, RATE, Course, with_recovered
+from analyzers.exit_feedback.points import Point
+from analyzers.exit_feedback.report import TrainingRow
+from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
+from analyzers.exit_feedback.training import RATE, Course, with_recovered
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text, Trunk
 
 STEPS = 6
-SETTINGS = HeadSettings(rank=16, k=4, buckets=8, anchors=16)
+SETTINGS = HeadSettings(rank=16, k=4, anchors=16)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""From what the linear map of a head gives to logits, and a gradient back through it."""
+"""From the output of a head's linear map to logits, and the gradient back through it."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.settings import is_number, shown
+from analyzers.exit_feedback.signals import is_number, shown
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What losses and sums over the vocabulary are computed in: float32, float64 for float64."""
+    """The type of losses and of sums over the vocabulary: float32, float64 for float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """z = cap tanh(scale y / cap), or scale y without a cap; y = h W^T + b. Raises InvalidRequest for a scale or cap that is none."""
+    """z = cap tanh(scale y / cap), or scale y without a cap; y = h W^T + b. Raises InvalidRequest for an invalid scale or cap."""
 
     scale: float = 1.0
     cap: float | None = None
@@ -28,27 +28,24 @@ class Activation:
             raise InvalidRequest(f"The softcap of the logits must be a finite number above 0, not {shown(self.cap)}.")
 
     @property
-    def plain(self) -> bool:
-        """Logits are what the linear map gives."""
+    def is_identity(self) -> bool:
+        """z = y."""
         return self.scale == 1 and self.cap is None
 
-    def __call__(self, linear: Tensor) -> Tensor:
-        """Logits, by the operations of a model that is written without this head, so that not one bit differs."""
-        scaled = linear if self.scale == 1 else linear * self.scale
+    def __call__(self, y: Tensor) -> Tensor:
+        """Logits, by the operations of a model without this head, so that they are equal bit for bit."""
+        scaled = y if self.scale == 1 else y * self.scale
         return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
-    def linear(self, logits: Tensor) -> Tensor:
-        """y of logits that no cap has flattened."""
+    def inverse(self, logits: Tensor) -> Tensor:
+        """y of logits without a cap."""
         return logits if self.scale == 1 else logits / self.scale
 
-    def back_(self, gradient: Tensor, linear: Tensor | None) -> Tensor:
-        """The gradient with respect to z, overwritten by that with respect to y: times scale (1 - (z / cap)^2). y is read under a cap.
-
-        0 stays 0, also where y is no number.
-        """
+    def backward_(self, gradient: Tensor, y: Tensor | None) -> Tensor:
+        """dL/dy = dL/dz scale (1 - (z / cap)^2), in place of dL/dz. y is read under a cap. 0 stays 0, also where y is not finite."""
         if self.cap is not None:
-            assert linear is not None
-            slope = (linear.to(gradient.dtype) * (self.scale / self.cap)).tanh_()
+            assert y is not None
+            slope = (y.to(gradient.dtype) * (self.scale / self.cap)).tanh_()
             slope.masked_fill_(gradient == 0, 0)
             gradient.addcmul_(gradient, slope.square_(), value=-1)
         return gradient if self.scale == 1 else gradient.mul_(self.scale)

@@ -1,11 +1,12 @@
-"""``head.loss``: cross-entropy of many tokens, some rows of logits at a time, which turn into their own gradient where they stand.
+"""``head.loss``: cross-entropy of many tokens, a chunk of logits at a time, each overwritten by its own gradient.
 
-Where one number comes out (mean, sum) the gradients are summed on the way forward, undivided, so that nothing of them is lost to a small
-mean in float16, and scaled on the way back by what the loss is multiplied with. Where each token has its loss, or the graph is gone through
-a second time, the way back computes the logits again. Axes: N tokens, n of them in a chunk, d width, V vocabulary.
+Gradients are summed in the forward pass, undivided, so that a mean over many tokens loses nothing in float16, and scaled in the backward
+pass. Where the graph is traversed a second time, that pass computes the logits again. Axes: N tokens, K of them not ignored, n in a chunk,
+d width, V vocabulary.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,124 +14,103 @@ from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.activation import wide
-from analyzers.exit_feedback.heads.rows import Rows, Signal, pieces
-from analyzers.exit_feedback.heads.through import by_rows
+from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces
 
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.heads.head import FeedbackHead
-
-# Rows of W's gradient that are added to at once, where it is summed in a longer type than it is computed in.
+# Rows of W's gradient that are added to at once, where the sum is in a wider type than the products.
 _BLOCK = 4096
 
 
 def fused_cross_entropy(
-    head: "FeedbackHead",
+    source: SignalSource,
     kind: torch.dtype,
     h: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
     targets: Tensor,
     chunk: int,
-    reduction: str,
+    mean: bool,
     ignore_index: int,
-    weight: Tensor | None,
 ) -> Tensor:
     """`FeedbackHead.loss`, its arguments checked. kind: the type that logits are computed in."""
     flat = targets.reshape(-1).long()
-    kept = flat != ignore_index
-    index = kept.nonzero().squeeze(1)
+    live = flat != ignore_index
+    index = live.nonzero().squeeze(1)
     gold = flat[index]
     if len(gold):
-        least, most = (int(each) for each in torch.stack(torch.aminmax(gold)).tolist())
-        if least < 0 or most >= len(head.weight):
+        least, most = (int(bound) for bound in torch.stack(torch.aminmax(gold)).tolist())
+        if least < 0 or most >= len(weight):
             outside = least if least < 0 else most
-            raise InvalidRequest(
-                f"Target {outside} is outside the vocabulary of {len(head.weight):,}: use {ignore_index} to ignore a token."
-            )
-    run = _Run(head, kind, kept, index, gold, chunk, reduction, None if weight is None else weight.detach())
-    losses: Tensor = _Fused.apply(h, head.weight, head.bias, run, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    return losses.view(targets.shape) if reduction == "none" else losses
+            raise InvalidRequest(f"Target {outside} is outside the vocabulary of {len(weight):,}: use {ignore_index} to ignore a token.")
+    call = _Call(source, kind, live, index, gold, chunk, mean)
+    loss: Tensor = _Fused.apply(h, weight, bias, call, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss
 
 
-class _Run:
-    """One call: which tokens, and how they are weighed."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Call:
+    """live: (N,) bool; index, gold: (K,), the tokens that are not ignored and their targets."""
 
-    def __init__(
-        self,
-        head: "FeedbackHead",
-        kind: torch.dtype,
-        kept: Tensor,
-        index: Tensor,
-        gold: Tensor,
-        chunk: int,
-        reduction: str,
-        classes: Tensor | None,
-    ) -> None:
-        self.head, self.kind, self.kept, self.index, self.gold, self.reduction = head, kind, kept, index, gold, reduction
-        precise = wide(kind)
-        self.weights = torch.ones(len(gold), dtype=precise, device=gold.device) if classes is None else classes.to(precise)[gold]
-        self.total = self.weights.sum()
-        own = head.own_rows(chunk)
-        self.rows, self.own = max(1, chunk - own), max(1, own)
+    source: SignalSource
+    kind: torch.dtype
+    live: Tensor
+    index: Tensor
+    gold: Tensor
+    chunk: int
+    mean: bool
 
-    def scale(self, upstream: Tensor) -> Tensor:
-        """What the sum over tokens is multiplied with in the end: the gradient of the loss, over its denominator; 0 where that is 0."""
-        if self.reduction != "mean":
-            return upstream
-        return torch.where(self.total != 0, upstream / self.total, 0)
-
-    def chunks(self, h: Tensor, weight: Tensor, bias: Tensor | None, factors: Tensor, backwards: "_Gradients | None") -> Tensor:
-        """Losses of the kept tokens (K,) times their weights; into ``backwards`` the gradients of their sum, each times its factor (K,)."""
-        states, precise = h.reshape(-1, h.shape[-1]), wide(self.kind)
-        matrix, offset = weight.to(self.kind), None if bias is None else bias.to(self.kind)
-        losses = torch.empty(len(self.gold), dtype=precise, device=h.device)
+    def run(self, h: Tensor, weight: Tensor, bias: Tensor | None, sums: "_Gradients | None") -> Tensor:
+        """The sum of the losses; adds its gradients to ``sums``."""
+        states, matrix = h.reshape(-1, h.shape[-1]), weight.to(self.kind)
+        offset = None if bias is None else bias.to(self.kind)
+        own = self.source.own_rows(self.chunk)
+        step = max(1, self.chunk - own)
+        losses = torch.empty(len(self.gold), dtype=wide(self.kind), device=h.device)
         signal = None
-        if backwards is not None and backwards.h is not None:
-            signal = self.head.begin(matrix, states, self.kept, self.own)
-        for first in range(0, len(self.gold), self.rows):
-            here = slice(first, first + self.rows)
-            rows = states[self.index[here]].to(self.kind)
-            logits = linear(rows, matrix, offset)
-            found = self._turn(logits, rows, offset, here, losses, factors, signal, backwards is not None)
-            if backwards is not None:
-                if signal is not None and found is None:
-                    found = signal(Rows(rows, logits))
-                backwards.add(self.index[here], rows, logits, found)
-            del logits  # before the next are computed
-        return losses
+        if sums is not None and sums.h is not None:
+            signal = self.source.begin(matrix, states, self.live, max(1, own))
+        for first in range(0, len(self.gold), step):
+            part = slice(first, first + step)
+            rows = states[self.index[part]].to(self.kind)
+            y = linear(rows, matrix, offset)
+            feedback = torch.empty_like(rows) if signal is not None else None
+            for piece in pieces(y, step):
+                gold = self.gold[part][piece]
+                losses[part][piece] = self._loss_and_gradient_(
+                    y[piece], rows[piece], gold, offset, signal, feedback[piece] if feedback is not None else None, sums is not None
+                )
+            if signal is not None and feedback is not None and not self.source.reads_logits:
+                feedback = signal(Rows(rows, y))
+            if sums is not None:
+                sums.add(self.index[part], rows, y, feedback)
+            del y  # before the next chunk is computed
+        return losses.sum()
 
-    def _turn(
+    def _loss_and_gradient_(
         self,
         y: Tensor,
-        rows: Tensor,
+        h: Tensor,
+        gold: Tensor,
         bias: Tensor | None,
-        here: slice,
-        losses: Tensor,
-        factors: Tensor,
         signal: Signal | None,
-        backwards: bool,
-    ) -> Tensor | None:
-        """Losses of y (n, V), which becomes their gradient; and the signal, if it is one that reads logits."""
-        activation, precise = self.head.activation, wide(self.kind)
-        gold, weights, factor = self.gold[here, None], self.weights[here], factors[here]
-        found = torch.empty_like(rows) if signal is not None and self.head.reads_logits else None
-        kept_losses = losses[here]
-        for piece in pieces(y, self.rows):
-            part = y[piece].to(precise)
-            logits = activation(part)
-            largest = logits.amax(-1, keepdim=True)
-            chosen = logits.gather(1, gold[piece])
-            p = (logits - largest).exp_()
-            total = p.sum(-1, keepdim=True)
-            kept_losses[piece] = (weights[piece, None] * (largest - chosen + total.log())).squeeze(1)
-            if not backwards:
-                continue
-            size = (weights[piece] * factor[piece])[:, None]
-            p.mul_(size / total)
-            p.scatter_add_(1, gold[piece], -size)
-            at_y = p if activation.plain else activation.back_(p.clone() if found is not None else p, part)
-            if found is not None and signal is not None:
-                found[piece] = by_rows(signal, rows[piece], p, at_y, part, bias, gold[piece, 0])
-            y[piece] = at_y
-        return found
+        feedback: Tensor | None,
+        backward: bool,
+    ) -> Tensor:
+        """Losses (n,) of a few rows y, which are overwritten by dL/dy; fills in ``feedback`` where the signal reads logits."""
+        activation, places = self.source.activation, gold[:, None]
+        precise = y.to(wide(self.kind))
+        logits = activation(precise)
+        largest, of_gold = logits.amax(-1, keepdim=True), logits.gather(1, places)
+        p = (logits - largest).exp_()
+        total = p.sum(-1, keepdim=True)
+        losses = (largest - of_gold + total.log()).squeeze(1)
+        if backward:
+            grad_z = p.div_(total).scatter_add_(1, places, -torch.ones_like(total))
+            reads = signal is not None and feedback is not None and self.source.reads_logits
+            grad_y = grad_z if activation.is_identity else activation.backward_(grad_z.clone() if reads else grad_z, precise)
+            if signal is not None and feedback is not None and reads:
+                feedback.copy_(signal(Rows(h, grad_y, grad_z, precise, bias, gold)))
+            y.copy_(grad_y)
+        return losses
 
 
 class _Gradients:
@@ -142,65 +122,60 @@ class _Gradients:
         self.weight = torch.zeros_like(weight, dtype=wide(weight.dtype)) if needed[1] else None
         self.bias = torch.zeros_like(bias, dtype=wide(bias.dtype)) if bias is not None and needed[2] else None
 
-    def add(self, index: Tensor, rows: Tensor, at_y: Tensor, signal: Tensor | None) -> None:
+    def add(self, index: Tensor, rows: Tensor, grad_y: Tensor, feedback: Tensor | None) -> None:
         """A chunk: which tokens, their h (n, d), dL/dy (n, V) and the signal (n, d)."""
-        if self.h is not None and signal is not None:
-            self.h[index] = signal.to(self.h.dtype)
-        if self.weight is not None and at_y.dtype == self.weight.dtype:
-            self.weight.addmm_(at_y.mT, rows)
+        if self.h is not None and feedback is not None:
+            self.h[index] = feedback.to(self.h.dtype)
+        if self.weight is not None and grad_y.dtype == self.weight.dtype:
+            self.weight.addmm_(grad_y.mT, rows)
         elif self.weight is not None:
             for first in range(0, len(self.weight), _BLOCK):
-                here = slice(first, first + _BLOCK)
-                self.weight[here] += at_y[:, here].mT @ rows
+                block = slice(first, first + _BLOCK)
+                self.weight[block] += grad_y[:, block].mT @ rows
         if self.bias is not None:
-            self.bias += at_y.sum(0, dtype=self.bias.dtype)
+            self.bias += grad_y.sum(0, dtype=self.bias.dtype)
 
-    def scaled(self, scale: Tensor, kept: Tensor) -> tuple[Tensor | None, ...]:
-        """All of them times a number, in the types and shapes of what they are gradients of. The sums are used up.
+    def scaled(self, scale: Tensor, live: Tensor) -> tuple[Tensor | None, ...]:
+        """All of them times a number, in the types and shapes of their tensors. The sums are overwritten.
 
-        kept: (N,) bool; a scale that has overflowed must not reach the h of other tokens.
+        live: (N,) bool; a scale that has overflowed must not reach the h of ignored tokens.
         """
         for_h, for_weight, for_bias = (
             None if total is None else total.mul_(scale).to(kind)
             for total, kind in zip((self.h, self.weight, self.bias), self.types, strict=True)
         )
-        return None if for_h is None else for_h.masked_fill_(~kept[:, None], 0).view(self.shape), for_weight, for_bias
+        return None if for_h is None else for_h.masked_fill_(~live[:, None], 0).view(self.shape), for_weight, for_bias
 
 
 class _Fused(torch.autograd.Function):
-    """Loss of h (..., d), W (V, d), b (V,) and a `_Run`: a number, or (N,) where the reduction is "none"."""
+    """The loss of h (..., d), W (V, d), b (V,) and a `_Call`."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, run: _Run, graph: bool) -> Tensor:
-        """With a graph to be gone back through, and one number as result, the gradients too."""
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, call: _Call, graph: bool) -> Tensor:
+        """Computes the gradients too, where there will be a backward pass."""
         needed = ctx.needs_input_grad[:3]
-        ctx.run = run
-        ctx.sums = _Gradients(h, weight, bias, needed) if graph and any(needed) and run.reduction != "none" else None
+        ctx.call = call
+        ctx.sums = _Gradients(h, weight, bias, needed) if graph and any(needed) else None
         ctx.save_for_backward(h, weight, bias)
         with torch.autocast(h.device.type, enabled=False):
-            losses = run.chunks(h, weight, bias, torch.ones_like(run.weights), ctx.sums)
-        if run.reduction == "none":
-            return losses.new_zeros(len(run.kept)).index_copy_(0, run.index, losses)
-        return losses.sum() if run.reduction == "sum" else losses.sum() / run.total
+            total = call.run(h, weight, bias, ctx.sums)
+        return total / len(call.gold) if call.mean else total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Scales the sums, or computes them. What was saved is asked for only then: under checkpointing asking computes it anew.
+        """Scales the sums. Saved tensors are unpacked only for a second pass: under checkpointing unpacking recomputes them.
 
-        With a graph of its own (create_graph) it raises: a second derivative would lack all that h and W did to these sums.
+        Raises RuntimeError under create_graph: these sums have no history of h and W.
         """
         if torch.is_grad_enabled():
             raise RuntimeError("head.loss has no second derivative (create_graph): use a plain linear head where you need one.")
-        run: _Run = ctx.run
+        call: _Call = ctx.call
         sums: _Gradients | None = ctx.sums
         ctx.sums = None
-        scale = run.scale(upstream)
         if sums is None:
             h, weight, bias = ctx.saved_tensors
             sums = _Gradients(h, weight, bias, ctx.needs_input_grad[:3])
-            factors = scale.reshape(-1)[run.index] if run.reduction == "none" else torch.ones_like(run.weights)
             with torch.autocast(h.device.type, enabled=False):
-                run.chunks(h, weight, bias, factors, sums)
-        if run.reduction == "none":
-            scale = torch.ones_like(run.total)
-        return *sums.scaled(scale, run.kept), None, None
+                call.run(h, weight, bias, sums)
+        scale = upstream / max(1, len(call.gold)) if call.mean else upstream
+        return *sums.scaled(scale, call.live), None, None

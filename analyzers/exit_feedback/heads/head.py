@@ -1,6 +1,6 @@
-"""What the heads of all methods have in common: a drop-in for the linear head of a language model.
+"""A drop-in for the linear head of a language model, common to all methods.
 
-z = cap tanh(scale (h W^T + b) / cap). The way back gives W and b their exact gradient and h the signal of the method, in place of
+z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exact gradient, and h the signal of the method in place of
 (dL/dy) W. Axes: N tokens, d width, V vocabulary.
 """
 
@@ -15,26 +15,20 @@ from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.activation import Activation
 from analyzers.exit_feedback.heads.fused import fused_cross_entropy
 from analyzers.exit_feedback.heads.rows import Signal
-from analyzers.exit_feedback.heads.settings import HeadSettings
-from analyzers.exit_feedback.heads.through import LogitsOf, feedback_of, live_rows
+from analyzers.exit_feedback.heads.through import SignalLogits, live_rows, signal_of_rows
+from analyzers.exit_feedback.signals import HeadSettings, facts_of
 
 # Logits that `signal` computes at once, where a method needs them.
 _NUMBERS = 1 << 23
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
-Reduction = Literal["mean", "sum", "none"]
+Reduction = Literal["mean", "sum"]
 
 
 class FeedbackHead(nn.Module, ABC):
-    """A head whose hidden states get the signal of a ``method``. Its state is that of the plain head: weight and, if any, bias.
-
-    uses: the fields of HeadSettings that the method reads. random: it draws codes. reads_logits: it needs the logits beside their
-    gradient, and so is asked for a few rows at a time, while both are there.
-    """
+    """A head whose hidden states get the signal of a ``method``; a `SignalSource`. Its state is that of the plain head: weight, bias."""
 
     method: ClassVar[str]
-    uses: ClassVar[tuple[str, ...]] = ()
-    random: ClassVar[bool] = False
     reads_logits: ClassVar[bool] = False
 
     weight: nn.Parameter
@@ -49,56 +43,41 @@ class FeedbackHead(nn.Module, ABC):
         logit_scale: float = 1.0,
         softcap: float | None = None,
     ) -> None:
-        """weight: (V, d); bias: (V,). A Parameter is shared, so that tied embeddings stay tied; another tensor becomes one, uncopied.
+        """weight: (V, d); bias: (V,). A Parameter is shared, so that tied embeddings stay tied; another tensor becomes one without a copy.
 
         Raises InvalidRequest for other shapes and types, and for settings that do not fit them.
         """
         super().__init__()
         _check_weight(weight, bias)
-        self.settings = settings or HeadSettings()
-        self.settings.check(self.uses, *weight.shape)
+        self.settings = (settings or HeadSettings()).resolved(self.method, *weight.shape)
         self.activation = Activation(logit_scale, softcap)
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight)
         self.register_parameter("bias", bias if bias is None or isinstance(bias, nn.Parameter) else nn.Parameter(bias))
 
     @abstractmethod
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """The signal for one call.
-
-        weight: (V, d) in the type that the call computes in; h: (N, d), all hidden states; live: (N,) bool, the tokens that have a
-        gradient; rows: rows of logits that it may compute at once.
-        """
+        """See SignalSource."""
 
     def own_rows(self, chunk: int) -> int:
-        """Of ``chunk`` rows of logits that may be there at once, how many the signal takes for itself."""
+        """See SignalSource."""
         return 0
 
     def forward(self, h: Tensor) -> Tensor:
         """Logits (..., V) of h (..., d), bit for bit those of the plain head, under autocast too; differentiable once.
 
-        Without targets the gold token is taken for that with the largest |logit gradient|. An in-place change of the logits is refused
-        by autograd where the way back reads them (a softcap, the ``parallel`` methods).
+        Without targets the gold token is taken to be the one with the largest |dL/dz|. Autograd refuses an in-place change of the logits
+        where the backward pass reads them (a softcap, hybrid, true_rows, the parallel methods).
         """
         h, weight, bias = self._cast(h)
-        logits: Tensor = LogitsOf.apply(h, weight, bias, self)  # type: ignore[no-untyped-call]
+        logits: Tensor = SignalLogits.apply(h, weight, bias, self)  # type: ignore[no-untyped-call]
         return logits
 
-    def loss(
-        self,
-        h: Tensor,
-        targets: Tensor,
-        *,
-        chunk: int = 512,
-        reduction: Reduction = "mean",
-        ignore_index: int = -100,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Cross-entropy (nats) of h (..., d) with targets (...), as torch's, of at most ``chunk`` rows of logits at a time.
+    def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512, reduction: Reduction = "mean", ignore_index: int = -100) -> Tensor:
+        """Cross-entropy (nats) of h (..., d) with targets (...), as torch's, with at most ``chunk`` rows of logits at a time.
 
-        weight: of classes, (V,); "mean" divides by the sum over the tokens. The loss is float32 at least. Ignored tokens are left out
-        altogether, so that what stands in them reaches nothing. Where all are ignored the mean is NaN, as torch's, and all gradients 0.
-        Logits beside the chunk are computed nowhere; of other numbers there are h, its gradient, and that of W, float32 at least.
-        Raises InvalidRequest for targets outside the vocabulary.
+        The loss is float32 at least. What ignored tokens hold reaches nothing. Where all are ignored the mean is NaN, as torch's, and all
+        gradients are 0. Beyond the chunk it allocates h, its gradient and that of W, float32 at least. Raises InvalidRequest for targets
+        outside the vocabulary.
         """
         self._check_states(h)
         if targets.dtype not in _INTEGERS or targets.shape != h.shape[:-1]:
@@ -107,18 +86,16 @@ class FeedbackHead(nn.Module, ABC):
             )
         if type(chunk) is not int or chunk < 1:
             raise InvalidRequest(f"chunk must be a whole number of at least 1, not {chunk!r}.")
-        if reduction not in ("mean", "sum", "none"):
-            raise InvalidRequest(f"reduction must be mean, sum or none, not {reduction!r}.")
-        if weight is not None and weight.shape != self.weight.shape[:1]:
-            raise InvalidRequest(f"Class weights must have shape ({len(self.weight)},), not {tuple(weight.shape)}.")
-        return fused_cross_entropy(self, self._compute_type(h), h, targets, chunk, reduction, ignore_index, weight)
+        if reduction not in ("mean", "sum"):
+            raise InvalidRequest(f"reduction must be mean or sum, not {reduction!r}.")
+        kind, mean = self._compute_type(h), reduction == "mean"
+        return fused_cross_entropy(self, kind, h, self.weight, self.bias, targets, chunk, mean, ignore_index)
 
     @torch.no_grad()
     def signal(self, h: Tensor, g: Tensor, targets: Tensor | None = None) -> Tensor:
-        """The signal for h (..., d), in its type, of the gradient g (..., V) of a loss with respect to what ``forward`` gives for h.
+        """The signal for h (..., d), in its type, of the gradient g (..., V) of a loss with respect to the logits of h.
 
-        targets: (...), the gold tokens; below 0 where there is none, and by default taken for that with the largest |g|. The gradient of
-        W is not computed; logits are where they are needed, some rows at a time. Tokens for which g is 0 get exactly 0.
+        targets: (...), the gold tokens; below 0 where unknown, then that with the largest |g|. Tokens for which g is 0 get exactly 0.
         """
         h_type = h.dtype
         self._check_states(h)
@@ -127,7 +104,9 @@ class FeedbackHead(nn.Module, ABC):
         if targets is not None and targets.shape != h.shape[:-1]:
             raise InvalidRequest(f"Targets must have shape {tuple(h.shape[:-1])}, not {tuple(targets.shape)}.")
         if targets is not None and targets.numel() and int(targets.max()) >= len(self.weight):
-            raise InvalidRequest(f"Target {int(targets.max())} is outside the vocabulary of {len(self.weight):,}: below 0 there is none.")
+            raise InvalidRequest(
+                f"Target {int(targets.max())} is outside the vocabulary of {len(self.weight):,}: give -1 for an unknown token."
+            )
         states, weight, bias = self._cast(h.reshape(-1, h.shape[-1]))
         gradient = g.reshape(len(states), len(weight))
         gold = None if targets is None else targets.reshape(-1).long()
@@ -135,21 +114,21 @@ class FeedbackHead(nn.Module, ABC):
         rows = max(16, _NUMBERS // len(weight))
         with torch.autocast(h.device.type, enabled=False):
             signal = self.begin(weight, states, live, rows)
-            found = torch.zeros_like(states)
+            feedback = torch.zeros_like(states)
             for first in range(0, len(states), rows):
-                here = slice(first, first + rows)
-                y = linear(states[here], weight, bias) if self.reads_logits or self.activation.cap is not None else None
-                known = None if gold is None else gold[here]
-                found[here] = feedback_of(self, signal, states[here], gradient[here], y, bias, known)[0]
-        return found.masked_fill_(~live[:, None], 0).to(h_type).view(h.shape)
+                part = slice(first, first + rows)
+                y = linear(states[part], weight, bias) if self.reads_logits or self.activation.cap is not None else None
+                of_part = None if gold is None else gold[part]
+                feedback[part] = signal_of_rows(self, signal, states[part], gradient[part], y, bias, of_part)[0]
+        return feedback.masked_fill_(~live[:, None], 0).to(h_type).view(h.shape)
 
     def extra_repr(self) -> str:
         """Shape, and the settings that the method reads."""
         vocabulary, width = self.weight.shape
-        return ", ".join([f"{width}, {vocabulary}", *(f"{name}={getattr(self.settings, name)}" for name in self.uses)])
+        return ", ".join([f"{width}, {vocabulary}", *(f"{name}={getattr(self.settings, name)}" for name in facts_of(self.method).uses)])
 
     def _compute_type(self, h: Tensor) -> torch.dtype:
-        """What a linear map of h would be computed in, here: the type of autocast where it is on. Raises InvalidRequest for two types."""
+        """The type of a linear map of h: that of autocast where it is on. Raises InvalidRequest for mixed types."""
         kind = h.device.type
         if torch.is_autocast_enabled(kind) and torch.float64 not in (h.dtype, self.weight.dtype):
             return torch.get_autocast_dtype(kind)
@@ -164,7 +143,7 @@ class FeedbackHead(nn.Module, ABC):
             )
 
     def _cast(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """h, W and b in the type to compute in."""
+        """h, W and b in the type of the computation."""
         self._check_states(h)
         kind = self._compute_type(h)
         return h.to(kind), self.weight.to(kind), None if self.bias is None else self.bias.to(kind)
@@ -172,8 +151,8 @@ class FeedbackHead(nn.Module, ABC):
 
 def _check_weight(weight: Tensor, bias: Tensor | None) -> None:
     if weight.dim() != 2 or 0 in weight.shape or not weight.is_floating_point() or weight.itemsize < 2:
-        raise InvalidRequest(f"A head's weights must be a matrix of 16-bit floats or longer, not {weight.dtype} of {tuple(weight.shape)}.")
+        raise InvalidRequest(f"A head's weight must be a matrix of 16-bit floats or wider, not {weight.dtype} of {tuple(weight.shape)}.")
     if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype != weight.dtype or bias.device != weight.device):
         raise InvalidRequest(
-            f"A head's bias must be {weight.dtype} of shape ({len(weight)},), as its weights are, not {bias.dtype} of {tuple(bias.shape)}."
+            f"A head's bias must be {weight.dtype} of shape ({len(weight)},), as its weight is, not {bias.dtype} of {tuple(bias.shape)}."
         )

@@ -1,75 +1,91 @@
-"""The component of the gradient along h, which forward quantities give exactly: h . (W^T G) = G . (W h), for any loss.
+"""The component of the gradient along h, exact from forward quantities for any loss: h . (W^T e) = e . (W h); and codes orthogonal to h.
 
-h = 0 has no direction: its signal is 0. Axes: n tokens, d width; G = dL/dy (n, V), C (V, r) codes, U (d, r) expander.
+h = 0 has no direction: its signal is 0. Axes: n tokens, d width, V vocabulary, r rank; e = dL/dy (n, V).
 """
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
+from analyzers.exit_feedback.heads.codes import unit_codes
 from analyzers.exit_feedback.heads.head import FeedbackHead
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
+from analyzers.exit_feedback.heads.rows import Rows, Signal, largest, weighted_rows
+from analyzers.exit_feedback.signals import TOPMASS_TOKENS
 
 
 def along(rows: Rows, direction: Tensor) -> Tensor:
-    """((G . W h) / |h|) h / |h|: (n, d). direction: h / |h|.
+    """((e . W h) / |h|) h / |h|: (n, d). direction: h / |h|.
 
-    W h is without bias, scale and cap, as G is with respect to what comes before them. Tokens of the vocabulary without a gradient add
-    nothing, whatever their logit: one that a bias of -inf rules out has none.
+    W h is without bias, scale and cap, because e is the gradient before them. Tokens without a gradient add nothing, whatever their logit
+    is: a bias of -inf rules some out.
     """
-    assert rows.linear is not None
-    product = (rows.gradient * rows.linear).sum(-1, keepdim=True)
+    assert rows.y is not None
+    linear = rows.y if rows.bias is None else rows.y - rows.bias.to(rows.y.dtype)
+    product = (rows.grad_y * linear).sum(-1, keepdim=True)
     if not bool(product.isfinite().all()):
-        product = (rows.gradient * rows.linear).masked_fill_(rows.gradient == 0, 0).sum(-1, keepdim=True)
-    states = rows.h.to(direction.dtype)
-    length = (states * direction).sum(-1, keepdim=True)
+        product = (rows.grad_y * linear).masked_fill_(rows.grad_y == 0, 0).sum(-1, keepdim=True)
+    length = (rows.h.to(direction.dtype) * direction).sum(-1, keepdim=True)
     return torch.where(length == 0, 0, product / length) * direction
 
 
 class ParallelHead(FeedbackHead):
-    """(G . W h / |h|^2) h."""
+    """(e . W h / |h|^2) h."""
 
     method: ClassVar[str] = "parallel"
     reads_logits: ClassVar[bool] = True
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See FeedbackHead."""
+        """See SignalSource."""
         return lambda rows: along(rows, rows.direction())
 
 
-class ParallelTopmassHead(RandomCodesHead):
-    """Along h as ``parallel``, and orthogonal to it lambda times the codes of the k tokens with the largest |logit gradient|.
+class ParallelGoldHead(RandomCodesHead):
+    """The parallel component plus lambda R(h) c, c = e_y q_y with unit-norm codes q (V, r) and the gold token y.
 
-    Their codes are alpha G_K C U^T, less its component along h; the gold token is one of them.
+    R(h): the columns of the orthonormal Q (d, r), projected onto the complement of h and renormalised to length 1.
     """
 
-    method: ClassVar[str] = "parallel_topmass"
-    uses: ClassVar[tuple[str, ...]] = ("rank", "k", "residual", "alpha", "seed", "fresh")
+    method: ClassVar[str] = "parallel_gold"
     reads_logits: ClassVar[bool] = True
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens of the vocabulary are coded."""
-        return self.settings.k
+    def draw_codes(self, generator: torch.Generator) -> Tensor:
+        """See RandomCodesHead."""
+        return unit_codes(len(self.weight), cast(int, self.settings.rank), generator)
+
+    def code_of(self, rows: Rows) -> Tensor:
+        """c (n, r)."""
+        gold = rows.gold_tokens()[:, None]
+        return rows.grad_y.gather(1, gold) * self.codes[gold[:, 0]].to(rows.grad_y.dtype)
 
     def coded(self, rows: Rows) -> Tensor:
         """See RandomCodesHead."""
-        direction = rows.direction()
-        code = self.expand(weighted_rows(self.codes, *rows.chosen(self.tokens)))
-        across = code - (code * direction).sum(-1, keepdim=True) * direction
+        direction, code = rows.direction(), self.code_of(rows)
+        columns = self.expander.to(code.dtype)
+        squared = 1 - (direction @ columns).square()  # length of each projected column, squared
+        # A column along h has nothing left but rounding, which has no direction.
+        inverse = torch.where(squared > 10 * torch.finfo(squared.dtype).eps, squared.rsqrt(), 0)
+        residual = (code * inverse) @ columns.mT
+        residual = residual - (residual * direction).sum(-1, keepdim=True) * direction
         has_direction = direction.any(-1, keepdim=True)
-        return along(rows, direction) + torch.where(has_direction, self.settings.residual * across, 0)
+        return along(rows, direction) + torch.where(has_direction, self.settings.residual * residual, 0)
 
 
-class ParallelGoldHead(ParallelTopmassHead):
-    """Along h as ``parallel``, and orthogonal to it lambda times the code of the gold token alone."""
+class ParallelTopmassHead(ParallelGoldHead):
+    """As parallel_gold with c = e_y q_y + sum_M e_j q_j, each token once.
 
-    method: ClassVar[str] = "parallel_gold"
-    uses: ClassVar[tuple[str, ...]] = ("rank", "residual", "alpha", "seed", "fresh")
+    M: the most probable tokens while their cumulative probability is at most the mass threshold; always the first, at most 200.
+    """
 
-    @property
-    def tokens(self) -> int:
-        """The gold one."""
-        return 1
+    method: ClassVar[str] = "parallel_topmass"
+
+    def code_of(self, rows: Rows) -> Tensor:
+        """c (n, r)."""
+        assert rows.y is not None
+        logits = self.activation(rows.y)
+        index = largest(logits, min(TOPMASS_TOKENS, logits.shape[1]))
+        p = (logits.gather(1, index) - logits.logsumexp(-1, keepdim=True)).exp()
+        included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # rounded, all of them may exceed 1
+        included[:, 0] = True
+        return weighted_rows(self.codes, *rows.with_gold(index, included))

@@ -1,25 +1,22 @@
-"""Signals that put random codes in the place of the rows of W. C: (V, r) codes, U: (d, r) orthonormal expander, G = dL/dy (n, V)."""
+"""Signals that replace the rows of W by random codes. e = dL/dy (n, V), U: (d, r) expander with orthonormal columns."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from analyzers.exit_feedback.heads.activation import wide
-from analyzers.exit_feedback.heads.codes import CountSketch, expander, random_codes, stream
+from analyzers.exit_feedback.heads.codes import count_sketch, expander, hashes, normal_codes, stream, unit_codes
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
-from analyzers.exit_feedback.heads.settings import HeadSettings
+from analyzers.exit_feedback.heads.rows import Rows, Signal, largest, weighted_rows
+from analyzers.exit_feedback.signals import HeadSettings
 
 
 class RandomCodesHead(FeedbackHead):
-    """Draws C and U when it is built, or for every call where the settings say ``fresh``.
+    """Draws codes and expander when it is built, or for every call where the settings say ``fresh``.
 
-    Neither is part of its state: a seed gives them back.
+    They are not part of its state: the seed gives them back.
     """
-
-    random: ClassVar[bool] = True
 
     codes: Tensor
     expander: Tensor
@@ -33,80 +30,83 @@ class RandomCodesHead(FeedbackHead):
         logit_scale: float = 1.0,
         softcap: float | None = None,
     ) -> None:
-        """As FeedbackHead. alpha, where the settings leave it open, is the root mean square of the norms of W's rows as they now are."""
+        """As FeedbackHead."""
         super().__init__(weight, bias, settings, logit_scale=logit_scale, softcap=softcap)
-        alpha = self.settings.alpha
-        if alpha is None:
-            alpha = float(torch.linalg.matrix_norm(weight.detach(), dtype=wide(weight.dtype)))
-            alpha /= len(weight) ** 0.5
-        self.alpha = float(alpha)
         self._calls = 0
         self.draw(0)
 
+    @abstractmethod
+    def draw_codes(self, generator: torch.Generator) -> Tensor:
+        """Codes of all tokens."""
+
+    @abstractmethod
+    def coded(self, rows: Rows) -> Tensor:
+        """The signal of some rows, with the present codes."""
+
     def draw(self, number: int) -> None:
-        """Put codes and expander of that ``number`` of the seed in place of what is there."""
-        (vocabulary, width), rank, seed = self.weight.shape, self.settings.rank, self.settings.seed
-        like = self.weight
-        codes = random_codes(vocabulary, rank, stream(seed, "codes", number))
-        self.register_buffer("codes", codes.to(like.device, like.dtype), persistent=False)
-        columns = expander(width, rank, stream(seed, "expander", number))
-        self.register_buffer("expander", columns.to(like.device, like.dtype), persistent=False)
+        """Replace codes and expander by draw ``number`` of the seed."""
+        seed, width = self.settings.seed, self.weight.shape[1]
+        self.replace_buffer("codes", self.draw_codes(stream(seed, "codes", number)).to(self.weight.dtype))
+        columns = expander(width, cast(int, self.settings.rank), stream(seed, "expander", number))
+        self.replace_buffer("expander", columns.to(self.weight.dtype))
+
+    def replace_buffer(self, name: str, value: Tensor) -> None:
+        """Keep a tensor outside of the state, on the device of the weight."""
+        self.register_buffer(name, value.to(self.weight.device), persistent=False)
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See FeedbackHead."""
+        """See SignalSource."""
         if self.settings.fresh:
             self._calls += 1
             self.draw(self._calls)
         return self.coded
 
-    @abstractmethod
-    def coded(self, rows: Rows) -> Tensor:
-        """The signal of some rows, with the codes that are there."""
-
-    def expand(self, coded: Tensor) -> Tensor:
-        """alpha x U^T: (n, r) to (n, d)."""
-        return self.alpha * (coded @ self.expander.to(coded.dtype).mT)
-
 
 class DenseHead(RandomCodesHead):
-    """alpha (G C) U^T: feedback alignment through r random directions."""
+    """alpha (e C) U^T, C (V, r) normal codes: feedback alignment through r random directions."""
 
     method: ClassVar[str] = "dense"
-    uses: ClassVar[tuple[str, ...]] = ("rank", "alpha", "seed", "fresh")
+
+    def draw_codes(self, generator: torch.Generator) -> Tensor:
+        """See RandomCodesHead."""
+        return normal_codes(len(self.weight), cast(int, self.settings.rank), generator)
 
     def coded(self, rows: Rows) -> Tensor:
         """See RandomCodesHead."""
-        return self.expand(rows.gradient @ self.codes.to(rows.gradient.dtype))
+        code = rows.grad_y @ self.codes.to(rows.grad_y.dtype)
+        return self.settings.alpha * (code @ self.expander.to(code.dtype).mT)
 
 
 class HybridHead(RandomCodesHead):
-    """alpha (G_K C + (G_T S)(S^T C)) U^T: an estimate of ``dense`` that multiplies by no matrix of V rows.
+    """alpha [e_y B_y + sum_K e_j B_j, tail] U^T with unit-norm codes B (V, rank_exact).
 
-    K: the gold token and those with the largest |logit gradient|, k in all, each once; their codes are exact. T: all others, of which a
-    CountSketch S takes the gradient. Over its hashes the mean is the signal of ``dense``.
+    K: the k tokens with the largest dL/dz, by value or by magnitude; y: the gold token; each token counts once. tail (n, rank_tail): a
+    CountSketch of e of all other tokens.
     """
 
     method: ClassVar[str] = "hybrid"
-    uses: ClassVar[tuple[str, ...]] = ("rank", "k", "buckets", "alpha", "seed", "fresh")
     reads_logits: ClassVar[bool] = True
 
-    sketch: CountSketch
-    bucket_codes: Tensor
+    bucket: Tensor
+    sign: Tensor
+
+    def draw_codes(self, generator: torch.Generator) -> Tensor:
+        """See RandomCodesHead."""
+        return unit_codes(len(self.weight), cast(int, self.settings.rank_exact), generator)
 
     def draw(self, number: int) -> None:
-        """Codes and expander, and hashes from streams of their own."""
+        """Codes, expander and hashes, each from a stream of its own."""
         super().draw(number)
-        seed, vocabulary = self.settings.seed, len(self.weight)
-        streams = (stream(seed, name, number) for name in ("buckets", "signs"))
-        self.hash_by(CountSketch.draw(vocabulary, self.settings.buckets, *streams).to(self.weight.device))
-
-    def hash_by(self, sketch: CountSketch) -> None:
-        """Put other hashes in place of those that are there."""
-        self.sketch = sketch
-        self.register_buffer("bucket_codes", sketch.codes(self.codes.to(sketch.sign.dtype)), persistent=False)
+        streams = (stream(self.settings.seed, name, number) for name in ("buckets", "signs"))
+        bucket, sign = hashes(len(self.weight), cast(int, self.settings.rank_tail), *streams)
+        self.replace_buffer("bucket", bucket)
+        self.replace_buffer("sign", sign)
 
     def coded(self, rows: Rows) -> Tensor:
         """See RandomCodesHead."""
-        index, values = rows.chosen(self.settings.k)
-        tail = rows.gradient.scatter(1, index, 0)
-        return self.expand(weighted_rows(self.codes, index, values) + self.sketch(tail) @ self.bucket_codes.to(tail.dtype))
+        assert rows.grad_z is not None
+        compared = rows.grad_z if self.settings.topk_by == "value" else rows.grad_z.abs()
+        index, values = rows.with_gold(largest(compared, cast(int, self.settings.k)))
+        exact = weighted_rows(self.codes, index, values)
+        tail = count_sketch(rows.grad_y.scatter(1, index, 0), self.bucket, self.sign, cast(int, self.settings.rank_tail))
+        return self.settings.alpha * (torch.cat([exact, tail], 1) @ self.expander.to(tail.dtype).mT)

@@ -1,4 +1,4 @@
-"""The projection of the gradient on the span of anchor hidden states, from forward quantities: (W^T G_i) . a_j = G_i . (W a_j)."""
+"""The projection of the gradient on the span of anchor hidden states, from forward quantities: (W^T e_i) . a_j = e_i . (W a_j)."""
 
 from typing import ClassVar
 
@@ -12,15 +12,14 @@ from analyzers.exit_feedback.heads.rows import Rows, Signal
 
 
 class SpanHead(FeedbackHead):
-    """(G A_W^T)(A A^T)^+ A with anchors A (m, d) and their own linear logits A_W = A W^T (m, V).
+    """(e A_W^T)(A A^T)^+ A, e = dL/dy, with anchors A (m, d) and their linear logits A_W = A W^T (m, V).
 
-    anchor_states: (m, d), anchors of all calls; where it is None, m tokens of the call are drawn by the seed, of those with a gradient,
-    without replacement, and all of them where there are fewer. Anchors may be linearly dependent. From m = d independent ones the span
-    is everything, and the signal the gradient.
+    anchor_states: (m, d), anchors of all calls; where it is None, m tokens of the call are drawn by the seed, without replacement, among
+    those with a gradient; all of them where there are fewer. Anchors may be linearly dependent. From m = d independent ones on, they span
+    everything and the signal is the gradient.
     """
 
     method: ClassVar[str] = "span"
-    uses: ClassVar[tuple[str, ...]] = ("anchors", "seed")
 
     anchor_states: Tensor | None = None
 
@@ -30,19 +29,19 @@ class SpanHead(FeedbackHead):
         return min(anchors, chunk // 2)
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See FeedbackHead."""
+        """See SignalSource."""
         anchors = self._anchors(h, live).to(weight.dtype)
-        solved = pseudo_inverse(anchors).mT.contiguous()
-        kept = linear(anchors, weight) if len(anchors) <= rows else None
+        inverse = pseudo_inverse(anchors).mT.contiguous()
+        anchor_logits = linear(anchors, weight) if len(anchors) <= rows else None
 
-        def signal(rows_of: Rows) -> Tensor:
-            if kept is not None:
-                return (rows_of.gradient @ kept.mT) @ solved
-            found = torch.zeros_like(rows_of.h)
+        def signal(batch: Rows) -> Tensor:
+            if anchor_logits is not None:
+                return (batch.grad_y @ anchor_logits.mT) @ inverse
+            total = torch.zeros_like(batch.h)
             for first in range(0, len(anchors), rows):
-                here = slice(first, first + rows)
-                found += (rows_of.gradient @ linear(anchors[here], weight).mT) @ solved[here]
-            return found
+                part = slice(first, first + rows)
+                total += (batch.grad_y @ linear(anchors[part], weight).mT) @ inverse[part]
+            return total
 
         return signal
 
@@ -50,19 +49,19 @@ class SpanHead(FeedbackHead):
         if self.anchor_states is not None:
             return self.anchor_states.to(h.device)
         index = live.nonzero().squeeze(1)
-        drawn = torch.randperm(len(index), generator=stream(self.settings.seed, "anchors"))[: self.settings.anchors]
-        return h[index[drawn.to(h.device)]]
+        order = torch.randperm(len(index), generator=stream(self.settings.seed, "anchors"))[: self.settings.anchors]
+        return h[index[order.to(h.device)]]
 
 
 def pseudo_inverse(anchors: Tensor) -> Tensor:
     """A^+ (d, m) of A (m, d), in its type; NaN throughout where A is not finite.
 
-    By the eigenvectors of the smaller of A A^T and A^T A in float64. Directions in which A is shorter than 10 epsilon of its type,
-    against its longest, are left out: what is known along them is rounding.
+    By the eigenvectors of the smaller of A A^T and A^T A in float64. Directions in which A is shorter than 10 epsilon of its type, relative
+    to its longest, are rounding noise and left out.
     """
     rows = anchors.double()
-    wide = len(rows) <= rows.shape[1]
-    gram = rows @ rows.mT if wide else rows.mT @ rows
+    is_wide = len(rows) <= rows.shape[1]
+    gram = rows @ rows.mT if is_wide else rows.mT @ rows
     if not gram.numel():
         return anchors.mT
     if not bool(gram.isfinite().all()):
@@ -71,5 +70,5 @@ def pseudo_inverse(anchors: Tensor) -> Tensor:
     floor = max((10 * torch.finfo(anchors.dtype).eps) ** 2, torch.finfo(torch.float64).eps * len(gram))
     inverse = torch.where(values > floor * values[-1].clamp(min=0), 1 / values, 0)
     inverted = (vectors * inverse) @ vectors.mT
-    found: Tensor = rows.mT @ inverted if wide else inverted @ rows.mT
-    return found.to(anchors.dtype)
+    result: Tensor = rows.mT @ inverted if is_wide else inverted @ rows.mT
+    return result.to(anchors.dtype)

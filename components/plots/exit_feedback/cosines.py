@@ -1,4 +1,4 @@
-"""How cosines are distributed over tokens: a ridge for each signal, and below it its percentiles."""
+"""Distribution of cosines over tokens: a ridge for each signal, and its percentiles below."""
 
 from typing import TYPE_CHECKING
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from analyzers.exit_feedback.report import Alignment, ExitReport
 
 _ROW = 44
-# Of a row, how high its ridge is at most, and how far below its foot the percentiles lie.
+# Of a row, the height of its ridge, and the distance of the percentiles below its base.
 _RIDGE, _BELOW = 0.72, 0.13
-# Beside the axis there is room for so many characters on a narrow screen.
+# Characters that fit next to the axis on a narrow screen.
 _NAME = 20
 
 
 def at_head(report: "ExitReport") -> "Figure":
-    """Cosines of signal and exact gradient at the head, of each token."""
+    """Cosines of signal and exact gradient at the head."""
     return _ridges(report.methods)
 
 
 def before_norm(report: "ExitReport") -> "Figure":
-    """The same of what both become before the final norm."""
+    """The same before the final norm."""
     return _ridges({name: method.before_norm for name, method in report.methods.items()})
 
 
@@ -52,7 +52,7 @@ def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
 
 
 def _ridge(name: str, alignment: "Alignment", place: int) -> "Scatter":
-    """Steps from edge to edge of the bins; the highest bin of each signal is as high as any other's."""
+    """A histogram, scaled so that the highest bin of every signal has the same height."""
     from plotly.graph_objects import Scatter
 
     counts = alignment.histogram

@@ -1,9 +1,10 @@
-"""Cosines by layer and by loss, and what a small trunk learns under each signal."""
+"""Cosines by layer and by loss, and training curves of the small transformer under each signal."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from components.exit.names import FROZEN, cosine, mean, spread
+from analyzers.exit_feedback.signals import FROZEN
+from components.exit.names import cosine, mean, spread
 from components.plots.exit_feedback.lines import line
 from components.plots.style import layout
 from components.text import numbers
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
     from analyzers.exit_feedback.report import ExitReport
 
-# As many layers as have room for their number on a narrow screen.
+# Layer numbers that fit on a narrow screen.
 _TICKS = 8
 
 
 def layers(report: "ExitReport") -> "Figure":
-    """The mean cosine of every signal at each layer, as the logit lens sees it."""
+    """The mean cosine of every signal at each layer through the logit lens."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -72,13 +73,13 @@ def loss_bins(report: "ExitReport") -> "Figure":
 
 
 def training_losses(report: "ExitReport") -> "Figure":
-    """The loss of the small trunk, step by step, under each signal."""
+    """The loss of the small transformer at each step, under each signal."""
     rows = [(row.method, row.losses, [f"{loss:.3f}" if loss is not None else "" for loss in row.losses]) for row in report.training]
     return _training(report, rows, "loss, nats", "loss %{customdata[0]}")
 
 
 def training_cosines(report: "ExitReport") -> "Figure":
-    """The mean cosine of each signal with the exact gradient of the trunk at that moment."""
+    """The mean cosine of each signal with the exact gradient at each step."""
     rows = [(row.method, row.cosines, [cosine(each) for each in row.cosines]) for row in report.training if row.method != FROZEN]
     return _training(report, rows, "mean cosine", "mean cosine %{customdata[0]}")
 

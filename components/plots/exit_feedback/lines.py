@@ -1,9 +1,10 @@
-"""What the curves of exit feedback have in common: a line for each signal, in its own style."""
+"""A line for a signal, in its style."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from components.exit.names import EXACT, style
+from analyzers.exit_feedback.signals import EXACT
+from components.exit.names import style
 from components.plots.marks import marked
 from components.plots.style import text
 
@@ -16,7 +17,7 @@ _MARKS = 9
 def line(
     name: str, x: Sequence[float], y: Sequence[float | None], hover: str, said: Sequence[Sequence[str]] = (), **changes: Any
 ) -> "Scatter":
-    """hover: below the name, of ``x``, ``y`` and the customdata ``said``. Of many marks only some are drawn."""
+    """hover: text below the name, with ``x``, ``y`` and the customdata ``said``. Only some of many markers are drawn."""
     from plotly.graph_objects import Scatter
 
     drawn = marked(style(name))

@@ -1,9 +1,9 @@
-"""Rows of signals: how much of their energy goes along the hidden state, and what they cost."""
+"""Rows of signals: the share of their energy along the hidden state, and their cost."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from components.exit.names import EXACT
+from analyzers.exit_feedback.signals import EXACT
 from components.plots.mark_rows import mark_rows
 from components.plots.style import exactly
 from components.text import numbers
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
 
 SIDES = ("at the head", "before the norm")
-# What is drawn, with the form of the report.
-FORMS = {"all logits at once": "whole", "in pieces": "chunked"}
+# Label -> form in the report.
+FORMS = {"all logits at once": "whole", "in chunks": "chunked"}
 
 
 def energy(report: "ExitReport") -> "Figure":
-    """The share of energy along the hidden state, in percent, of the exact gradient and of each signal, on both sides of the norm."""
+    """Percent of energy along the hidden state, of the exact gradient and each signal, at the head and before the norm."""
     exact = report.exact
     head = {EXACT: exact.parallel_energy} | {name: method.parallel_energy for name, method in report.methods.items()}
     before = {EXACT: exact.parallel_energy_before_norm}
@@ -29,12 +29,12 @@ def energy(report: "ExitReport") -> "Figure":
 
 
 def seconds(report: "ExitReport") -> "Figure":
-    """How long loss and gradients take, in milliseconds, at once and in pieces."""
+    """Milliseconds for loss and gradients, whole and chunked."""
     return mark_rows(_cost(report, "seconds", 1e3), _rows(report), "milliseconds", lambda value: f"{value:.3g} ms")
 
 
 def memory(report: "ExitReport") -> "Figure":
-    """What they allocate beyond weights and inputs, in megabytes."""
+    """Megabytes allocated in addition to weights and inputs."""
     return mark_rows(_cost(report, "peak_bytes", 1e-6), _rows(report), "MB", lambda value: numbers.size(round(value * 1e6)))
 
 
@@ -43,7 +43,7 @@ def _percent(found: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def _cost(report: "ExitReport", of: Literal["seconds", "peak_bytes"], scale: float) -> dict[str, dict[str, float | None]]:
-    """Name of a form -> method -> number."""
+    """Label of a form -> method -> number."""
     rows = report.cost.rows
     return {name: {row.method: scale * getattr(row, of) for row in rows if row.form == form} for name, form in FORMS.items()}
 

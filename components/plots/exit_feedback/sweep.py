@@ -1,4 +1,4 @@
-"""Alignment against rank, k and anchors, beside the ceilings and the null."""
+"""Mean cosine against rank, k and anchors, with the ceilings and the null."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,8 @@ from math import log10
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from components.exit.names import NULL, RANDOM, cosine, settings, style
+from analyzers.exit_feedback.signals import NULL, RANDOM
+from components.exit.names import cosine, settings, style
 from components.plots.exit_feedback.lines import line
 from components.plots.marks import marked
 from components.plots.style import layout, text
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
 
 PARAMETERS = {"rank": "rank r", "k": "k", "anchors": "anchors m"}
-# Pixels of a panel, and of the room between two, where the title of an axis stands.
+# Pixels of a panel, and of the gap between two, which holds an axis title.
 _PANEL, _BETWEEN = 230, 78
-# Beyond the smallest and the largest value, as a factor; ticks nearer than the other are left out.
+# Margin beyond the smallest and the largest value, as a factor; the smallest ratio of neighboring ticks.
 _ROOM, _NEAR = 1.25, 1.6
 _BAND = "rgba(124,130,141,0.28)"
 
 
 @dataclass(slots=True)
 class _Panel:
-    """Of one parameter: method -> value -> mean cosine of each seed."""
+    """One parameter: method -> value -> mean cosine of each seed."""
 
     parameter: str
     found: dict[str, dict[int, list[float]]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class _Panel:
 
     @property
     def ticks(self) -> list[int]:
-        """Values with room for their number, the largest for certain."""
+        """Values that fit as labels, always with the largest."""
         kept: list[int] = []
         for value in reversed(self.values):
             if not kept or kept[-1] / value >= _NEAR:
@@ -52,8 +53,8 @@ class _Panel:
 
 
 def sweep(report: "ExitReport") -> "Figure":
-    """A panel for each parameter: mean cosine of every signal that has it, from the least to the most of several seeds; without marks those
-    that do not have it and draw no codes; as a band the null.
+    """A panel for each parameter: mean cosine of every signal that has it, with bars over seeds; lines without markers for signals that
+    neither have it nor draw codes; a band for the null.
     """
     from plotly.subplots import make_subplots
 
@@ -98,13 +99,13 @@ def _swept(panel: _Panel) -> list[Any]:
         values = sorted(rows)
         means = [fmean(rows[value]) for value in values]
         said = [[cosine(mean), _seeds(rows[value])] for mean, value in zip(means, values, strict=True)]
-        hover = f"{text(panel.parameter)} %{{x:,}}<br>mean cosine %{{customdata[0]}}%{{customdata[1]}}"
+        hover = f"{text(panel.parameter)}%{{x:,}}<br>mean cosine %{{customdata[0]}}%{{customdata[1]}}"
         drawn.append(line(name, values, means, hover, said, **_ranges(name, [rows[value] for value in values])))
     return drawn
 
 
 def _level(report: "ExitReport", panel: _Panel) -> list[Any]:
-    """Signals without the parameter, and without codes: as they are."""
+    """Signals without the parameter and without codes, as constant lines."""
     drawn = []
     for name, method in report.methods.items():
         if name in panel.found or name in RANDOM or method.cosine is None:
@@ -117,7 +118,7 @@ def _level(report: "ExitReport", panel: _Panel) -> list[Any]:
 
 
 def _null(report: "ExitReport", panel: _Panel) -> list[Any]:
-    """From the least to the most of several seeds, and a line for the mean: at each value, or where it was not tried, all the same."""
+    """The range over seeds and a line for the mean: at each value, or constant where the null does not have the parameter."""
     from plotly.graph_objects import Scatter
 
     rows = panel.found.get(NULL)
@@ -141,12 +142,12 @@ def _null(report: "ExitReport", panel: _Panel) -> list[Any]:
         name=NULL,
     )
     said = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(mean, low, high, strict=True)]
-    hover = "codes drawn anew each time<br>mean cosine %{customdata[0]}<br>from %{customdata[1]} to %{customdata[2]}"
+    hover = "codes drawn anew for every batch<br>mean cosine %{customdata[0]}<br>from %{customdata[1]} to %{customdata[2]}"
     return [band, line(NULL, x, mean, hover, said, mode="lines")]
 
 
 def _ranges(name: str, seeds: Sequence[Sequence[float]]) -> Mapping[str, Any]:
-    """From the least to the most, where there are several."""
+    """Bars from the smallest to the largest, where there are several seeds."""
     if all(len(each) < 2 for each in seeds):
         return {}
     above = [max(each) - fmean(each) for each in seeds]

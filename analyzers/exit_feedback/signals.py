@@ -1,0 +1,172 @@
+"""Names, descriptions, settings and defaults of the signals, free of torch: command line, page, API and heads all read them here."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+from analyzers.errors import InvalidRequest
+
+MethodName = Literal["dense", "hybrid", "parallel", "parallel_gold", "parallel_topmass", "span", "svd", "true_rows"]
+TopkBy = Literal["value", "magnitude"]
+SettingName = Literal["rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed", "fresh"]
+
+EXACT, FROZEN, NULL = "exact", "frozen", "fresh_codes"
+"""What signals are compared with: backpropagation; no feedback at all; `dense` with codes drawn anew for every batch of tokens."""
+TOPMASS_TOKENS = 200
+"""The most tokens that `parallel_topmass` codes at one position."""
+
+_LARGEST, _LARGEST_SEED = 1e38, 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFacts:
+    """about: what the signal is, as a phrase; uses: the settings it reads; rank: its default; random: it draws codes; ceiling: its backward
+    pass reads the head's weight, as backpropagation does.
+    """
+
+    about: str
+    uses: tuple[SettingName, ...] = ()
+    rank: int = 128
+    random: bool = False
+    ceiling: bool = False
+
+
+SIGNALS: dict[MethodName, SignalFacts] = {
+    "dense": SignalFacts(
+        "random codes of the whole vocabulary, e C, expanded by a random orthonormal U", ("rank", "alpha", "seed", "fresh"), random=True
+    ),
+    "hybrid": SignalFacts(
+        "random codes of the gold token and of the k largest e, next to a CountSketch of all other tokens",
+        ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "seed", "fresh"),
+        random=True,
+    ),
+    "parallel": SignalFacts("the component along h, exact, from quantities of the forward pass"),
+    "parallel_gold": SignalFacts(
+        "parallel, plus a random code of the gold token, orthogonal to h", ("rank", "residual", "seed", "fresh"), rank=32, random=True
+    ),
+    "parallel_topmass": SignalFacts(
+        "parallel, plus random codes of the gold and the most probable tokens, orthogonal to h",
+        ("rank", "residual", "mass_threshold", "seed", "fresh"),
+        rank=32,
+        random=True,
+    ),
+    "span": SignalFacts("the exact projection on the span of m hidden states, the anchors", ("anchors", "seed")),
+    "svd": SignalFacts("ceiling: the exact gradient through the best rank-r approximation of the head's weight", ("rank",), ceiling=True),
+    "true_rows": SignalFacts("ceiling: the true weight rows of the gold token and of the k largest |e|", ("k",), ceiling=True),
+}
+METHODS: tuple[MethodName, ...] = get_args(MethodName)
+RANDOM: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].random)
+"""Signals with random codes: they depend on the seed."""
+CEILINGS: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].ceiling)
+"""Signals that read the head's weight in the backward pass: an upper bound for what less of it could give."""
+
+
+def facts_of(method: str) -> SignalFacts:
+    """Of a signal, or of what signals are compared with."""
+    return SIGNALS["dense"] if method == NULL else next((facts for name, facts in SIGNALS.items() if name == method), SignalFacts(""))
+
+
+def rank_conflict(rank: int | None, rank_exact: int | None, rank_tail: int | None) -> str | None:
+    """What the ranks given for hybrid contradict, as a sentence without its full stop; None where they fit together."""
+    if rank == 1:
+        return "Hybrid needs a rank of at least 2: a column for the codes and one for the tail"
+    if rank_tail is not None and rank_exact is None:
+        return "Hybrid needs rank_exact with rank_tail: its rank is their sum"
+    if rank is None or rank_exact is None:
+        return None
+    if rank_tail is not None and rank != rank_exact + rank_tail:
+        return f"Hybrid's rank is rank_exact + rank_tail, {counted(rank_exact + rank_tail)}, not {counted(rank)}: leave one of them out"
+    if rank_exact >= rank:
+        return f"Hybrid's rank_exact must be less than its rank, {counted(rank)}, not {counted(rank_exact)}: the tail needs a column"
+    return None
+
+
+def counted(value: int) -> str:
+    """With thousands separators; Python refuses to print integers of thousands of digits."""
+    return f"{value:,}" if value.bit_length() <= 64 else "a huge number"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSettings:
+    """Settings of all methods; `SIGNALS` tells which method reads which. d: width of the hidden states, V: vocabulary.
+
+    rank: columns of the random codes, or singular directions kept, 1 to d; by default 128 (parallel_gold, parallel_topmass: 32), at most
+    d / 2. rank_exact: of the rank of hybrid, the columns of the exact codes; by default 32, at most a quarter of the rank. rank_tail: the
+    other columns, one for each bucket of the CountSketch; given together with rank_exact it sets the rank. k: tokens with the largest
+    logit gradient, 1 to V, by default 8; the gold token is always included. topk_by: whether hybrid compares gradients by value, so that
+    positive ones come first, or by magnitude. alpha: scale of dense and hybrid, above 0. residual: lambda, the weight of the codes
+    orthogonal to h, 0 or more. mass_threshold: cumulative probability up to which parallel_topmass codes tokens, 0 to 1. anchors: hidden
+    states that span the projection; all there are, where there are fewer. fresh: every call draws codes, expander and hashes anew: the
+    null, with which no weights can align.
+    """
+
+    rank: int | None = None
+    rank_exact: int | None = None
+    rank_tail: int | None = None
+    k: int | None = None
+    topk_by: TopkBy = "value"
+    alpha: float = 1.0
+    residual: float = 0.1
+    mass_threshold: float = 0.95
+    anchors: int = 64
+    seed: int = 0
+    fresh: bool = False
+
+    def resolved(self, method: str, vocabulary: int, width: int) -> Self:
+        """These settings with the method's defaults filled in. Raises InvalidRequest for what does not fit a head of that size."""
+        facts = facts_of(method)
+        self._check(facts.uses)
+        k = min(8, vocabulary) if self.k is None else self.k
+        rank = max(1, min(facts.rank, width // 2)) if self.rank is None else self.rank
+        exact = tail = None
+        if "rank_exact" in facts.uses:
+            if self.rank is None:
+                rank = self.rank_exact + self.rank_tail if self.rank_exact and self.rank_tail else max(2, rank)
+            exact = max(1, min(32, rank // 4)) if self.rank_exact is None else self.rank_exact
+            tail = rank - exact
+        for name, value, most, of in (("rank", rank, width, "the model's width"), ("k", k, vocabulary, "the model's vocabulary")):
+            if name in facts.uses and value > most:
+                raise InvalidRequest(f"{name} may be at most {most:,}, {of}, not {counted(value)}.")
+        if exact is not None and (conflict := rank_conflict(rank, exact, None)):
+            raise InvalidRequest(f"{conflict}.")
+        return replace(self, rank=rank, rank_exact=exact, rank_tail=tail, k=k)
+
+    def at_rank(self, rank: int) -> Self:
+        """Resolved settings with another rank, of which rank_exact keeps its share. rank: 2 or more for hybrid."""
+        if self.rank_exact is None or self.rank is None:
+            return replace(self, rank=rank)
+        exact = min(rank - 1, max(1, round(self.rank_exact * rank / self.rank)))
+        return replace(self, rank=rank, rank_exact=exact, rank_tail=rank - exact)
+
+    def _check(self, uses: tuple[SettingName, ...]) -> None:
+        """Raise InvalidRequest where a setting that is used is invalid by itself."""
+        for name in ("rank", "rank_exact", "rank_tail", "k", "anchors"):
+            value = getattr(self, name)
+            if name in uses and value is not None and (type(value) is not int or value < 1):
+                raise InvalidRequest(f"{name} must be a whole number of at least 1, not {shown(value)}.")
+        if "rank_tail" in uses and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
+            raise InvalidRequest(f"{conflict}.")
+        if "alpha" in uses and not (is_number(self.alpha) and self.alpha > 0):
+            raise InvalidRequest(f"alpha must be a finite number above 0, not {shown(self.alpha)}.")
+        if "residual" in uses and not (is_number(self.residual) and self.residual >= 0):
+            raise InvalidRequest(f"residual must be a finite number, 0 or more, not {shown(self.residual)}.")
+        if "mass_threshold" in uses and not (is_number(self.mass_threshold) and 0 <= self.mass_threshold <= 1):
+            raise InvalidRequest(f"mass_threshold must be from 0 to 1, not {shown(self.mass_threshold)}.")
+        if "topk_by" in uses and self.topk_by not in get_args(TopkBy):
+            raise InvalidRequest(f"topk_by must be value or magnitude, not {shown(self.topk_by)}.")
+        if "seed" in uses and not (type(self.seed) is int and 0 <= self.seed < _LARGEST_SEED):
+            raise InvalidRequest(f"seed must be a whole number from 0 to 2^63 - 1, not {shown(self.seed)}.")
+        if "fresh" in uses and not isinstance(self.fresh, bool):
+            raise InvalidRequest(f"fresh must be True or False, not {shown(self.fresh)}.")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number, not a bool, that fits into float32."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def shown(value: object) -> str:
+    """For a sentence, cut to a readable length."""
+    try:
+        return repr(value)[:40]
+    except ValueError:  # more digits than Python prints
+        return "a huge number"

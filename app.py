@@ -19,7 +19,6 @@ from analyzers.errors import MantissaError
 from components.api import endpoints
 from components.api import library as library_api
 from components.api.answers import Pages, answer_in_json
-from components.api.malformed import exception_handlers
 from components.library import open_library
 from components.look import theme
 from components.pages import conflict, home, methods, precision, sparsity
@@ -107,7 +106,7 @@ def _serve(port: str | None, on_space: bool) -> None:
         footer_links=["api"],
         run_history=False,
         mcp_server=True,
-        app_kwargs={"routes": routes(), "middleware": middleware(), "exception_handlers": exception_handlers()},
+        app_kwargs={"routes": routes(), "middleware": middleware()},
         ssr_mode=False,
         enable_monitoring=False,
         max_file_size=_UPLOAD_BYTES,

@@ -112,11 +112,12 @@ def test_paths_are_closed_to_the_web(tmp_path: Path) -> None:
         open_checkpoint(str(tmp_path), Access())
 
 
-def _save_here(folder: Path, name: bytes) -> None:
-    _save(folder / "model.safetensors", a=3)
-    target = os.path.join(os.fsencode(folder), name)  # noqa: PTH118 - names of bytes
-    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
-    os.rename(folder / "model.safetensors", target)  # noqa: PTH104
+def _save_here(folder: Path, *names: bytes) -> None:
+    for name in names:
+        _save(folder / "model.safetensors", a=3)
+        target = os.path.join(os.fsencode(folder), name)  # noqa: PTH118 - names of bytes
+        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+        os.rename(folder / "model.safetensors", target)  # noqa: PTH104
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def _save_here(folder: Path, name: bytes) -> None:
             '"mod\\xff.safetensors" holds bytes in its name that are not UTF-8: rename it.',
         ),
         (
-            lambda folder: [_save_here(folder, name) for name in (b"b\xff.safetensors", b"a\xff.bin", b"\xfe.gguf")],
+            lambda folder: _save_here(folder, b"b\xff.safetensors", b"a\xff.bin", b"\xfe.gguf"),
             '"a\\xff.bin" holds bytes in its name that are not UTF-8: rename it. So it is with 2 more weight files.',
         ),
         (

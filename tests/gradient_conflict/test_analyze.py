@@ -374,7 +374,7 @@ def test_epsilon_leaves_out_short_gradients_and_that_is_said(analysed: Analysed)
     cut, none = analysed(epsilon=float(usual)), analysed(epsilon=1e3)
     assert 0 < cut.model.pairs < plain.model.pairs and cut.id != plain.id
     assert cut.model.conflict_rate_historic == plain.model.conflict_rate_historic
-    assert "Epsilon applies to single samples; averages over batches count whatever their norm." in cut.notes
+    assert "The epsilon applies to single samples; averages over batches count whatever their norm." in cut.notes
     assert none.statement == "No two samples have a gradient longer than 1000 in the same unit: there is nothing to compare."
 
 

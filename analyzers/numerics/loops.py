@@ -71,7 +71,7 @@ def load() -> None:
 
 def warm() -> None:
     """Load all compiled loops, compiling them if that was never done: so that the first visitor need not wait."""
-    from analyzers.numerics import compiled_pairs, differences, gradients, grams, kernels, layers
+    from analyzers.numerics import compiled_pairs, gradients, grams, kernels, layers
 
-    for module in (kernels, compiled_pairs, differences, gradients, grams, layers):
+    for module in (kernels, compiled_pairs, gradients, grams, layers):
         module.warm()

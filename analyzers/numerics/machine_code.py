@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 _HERE = Path(__file__).parent
 
 # Where loops take constants from, besides each other.
-CONSTANTS = ("alike", "differences", "pair_cells", "runs", "sketches")
+CONSTANTS = ("alike", "pair_cells", "runs", "sketches")
 
 # The first words of a file: what it is, and which arrangement of arguments the code in it expects.
 _FORMAT = "mantissa loop 1"

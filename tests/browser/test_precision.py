@@ -26,14 +26,14 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert re.search("reference.*Done|Stored result", said())
     assert page.locator("#m-sequences :is(input, textarea)").input_value() == "2"
     expect(page.locator(".m-reading")).to_contain_text(
-        re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) cuts the worst layer.s error")
+        re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) reduces the worst layer.s error")
     )
     expect(page.locator(".m-tile")).to_have_count(4)
     assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
     expect(page.locator("#m-result table:visible").first).to_contain_text("bf16_max_precision")
     levels = drawn_in(page, "Headroom")
-    expect(levels.get_by_text("largest of fp16, 65504")).to_be_visible()
-    expect(levels.get_by_text("largest of bf16")).to_be_visible()
+    expect(levels.get_by_text("fp16 limit, 65504")).to_be_visible()
+    expect(levels.get_by_text("bf16 limit")).to_be_visible()
     expect(drawn_in(page, "Parameters").get_by_text("mlp.up_proj")).to_be_visible()
     page.get_by_role("tab", name="Log-probabilities").click()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Sequence ratio")

@@ -14,7 +14,6 @@ from itertools import product
 import numpy as np
 from analyzers import numerics
 from analyzers.numerics import Accumulator, PairCounter, PairTables, intersections, kernels, room_for_changed
-from analyzers.numerics.differences import difference_sums, largest_pattern
 from analyzers.numerics import gradients, grams
 
 widths = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1}
@@ -29,9 +28,6 @@ for both in product(widths, widths):
     kernels.intersections(np.stack([changed, changed]))
 for dtype in ("BF16", "F16", "F32"):
     kernels.runs_of_few_significands(codes[dtype], 128, 0, 7, 8, 1, np.zeros(12, dtype=np.int64))
-    reference = np.ones((2, 1 << 14), dtype=np.float32)
-    difference_sums(codes[dtype].reshape(2, -1), reference, 1.0, {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}[dtype])
-    largest_pattern(codes[dtype])
 one = np.ones((2, 3, 3), np.float32)
 panels = gradients.Panels([1, 1], 3)
 panels.fill(one[0, :2], 0.5, slice(0, 2))

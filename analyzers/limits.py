@@ -181,7 +181,7 @@ PRECISION_KEPT_BYTES = _limit(
     "PRECISION_KEPT_BYTES",
     128 << 20,
     "bytes",
-    "Activations that a run of precision variants keeps of its last layers for the way back; those of the others are computed again.",
+    "Activations of the last layers that a precision run keeps for the backward pass; those of other layers are recomputed.",
 )
 EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Most samples of exit feedback, which keeps hidden states of all of them.")
 EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest sample in exit feedback; the rest is truncated.")

@@ -1,4 +1,4 @@
-"""Precision variants: how does rounding error grow through a model, forward and backward, for each way of running it?"""
+"""Precision variants: how does rounding error grow through a model, forward and backward, in each way of running it?"""
 
 from analyzers.precision_variants.analyze import analyze
 from analyzers.precision_variants.report import PrecisionReport, PrecisionRequest, VariantProgress

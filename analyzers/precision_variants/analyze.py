@@ -1,4 +1,4 @@
-"""Precision variants: model and text -> an fp32 reference -> each variant, forward and backward, compared as it runs -> report."""
+"""Precision variants: run an fp32 reference and every variant on the same tokens, compare each as it runs, and report."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -15,27 +15,29 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.work import check_work
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.attention import implementation
-from analyzers.precision_variants.inputs import Tokens, advantages, tokens
+from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
+from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.memory import place_of_reference
+from analyzers.precision_variants.memory import reference_device
 from analyzers.precision_variants.quantize import check_quantization
 from analyzers.precision_variants.report import Inputs, PrecisionReport, PrecisionRequest, Reference, Variant
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Rounding
 from analyzers.precision_variants.words import notes, statement
 
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+# Raised whenever the same request gives another result.
+ANALYSIS_VERSION = 2
 
-_OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "pre_rounded", "inside", "attention", "seed"}
+_OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
+_OPTIONS |= {"pre_rounded", "inside", "attention"}
 
 
 def analyze(request: PrecisionRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | PrecisionReport]:
-    """Run one model in fp32 and in every variant; yields progress in bytes while it is fetched and then in layers, at last the report.
+    """Run one model in fp32 and in every variant. Yields progress, in bytes while fetching and then in layers, and last the report.
 
-    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run, all
-    references and variants counted (see `check_work`). Raises MantissaError, of which LimitExceeded for more. Closing the generator ends
-    the work after the layer it is at, and frees the model.
+    access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens over all references
+    and variants (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
+    and frees the model.
     """
     start = perf_counter()
     access = access or Access()
@@ -44,14 +46,14 @@ def analyze(request: PrecisionRequest, access: Access | None = None, *, largest:
     with open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         work = _Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
-        place = place_of_reference(opened, work.batch, request.inside)
+        device = reference_device(opened, work.batch, request.inside)
         if request.random_init:
             model = opened.initialize(request.seed)
         else:
             yield from opened.fetch()
             model = opened.load()
         reading = perf_counter()
-        measured = Measurement(Anatomy.of(model), work.batch.token_ids, opened.attention, work.advantages, request.inside, place, work.runs)
+        measured = Measurement(Anatomy.of(model), work.batch.token_ids, opened.attention, work.objective, request.inside, device, work.runs)
         reference, variants = yield from work.run(measured)
         del model
         now = perf_counter()
@@ -61,53 +63,55 @@ def analyze(request: PrecisionRequest, access: Access | None = None, *, largest:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. ways: by name, settings and attention; roundings: of the references beside that of the stored weights."""
+    """The runs to be made. variants: name -> settings and attention implementation."""
 
     request: PrecisionRequest
     tokens: Tokens
     batch: Batch
     advantages: tuple[float, ...]
-    ways: dict[str, tuple[Settings, str]]
+    objective: Objective
+    variants: dict[str, tuple[Settings, str]]
 
     @classmethod
     def of(cls, request: PrecisionRequest, opened: OpenModel, access: Access) -> "_Work":
-        """Raises InvalidRequest for what this model or machine cannot do."""
-        ways = {name: (settings, implementation(name, settings, opened)) for name, settings in request.settings().items()}
-        for name, (settings, _) in ways.items():
+        """Raises InvalidRequest for what this model or machine does not support."""
+        variants = {name: (settings, implementation(name, settings, opened)) for name, settings in request.settings().items()}
+        for name, (settings, _) in variants.items():
             if settings.weights is not None:
                 check_quantization(name, settings.weights)
         if opened.context is not None and request.sequence_length > opened.context:
             raise InvalidRequest(
-                f"The model takes at most {opened.context:,} tokens in a row, and sequences of {request.sequence_length:,} were asked for: "
+                f"Sequences of {request.sequence_length:,} tokens are longer than the model's context of {opened.context:,}: "
                 "choose a shorter sequence length."
             )
-        found = tokens(request, access, opened)
-        token_ids = torch.tensor(found.rows, device=opened.device)
-        batch = Batch(token_ids, token_ids, tuple(map(len, found.rows)))
-        return cls(request, found, batch, advantages(request, len(found.rows)), ways)
+        inputs = tokens(request, access, opened)
+        token_ids = torch.tensor(inputs.rows, device=opened.device)
+        batch = Batch(token_ids, token_ids, tuple(map(len, inputs.rows)))
+        weights = advantages(request, len(inputs.rows))
+        return cls(request, inputs, batch, weights, objective(request, inputs, weights), variants)
 
     @property
     def runs(self) -> int:
-        """References and variants."""
-        return 1 + len(self._roundings() - {STORED}) + len(self.ways)
+        """Number of references and variants."""
+        return 1 + len(self._roundings() - {STORED}) + len(self.variants)
 
     def run(self, measured: Measurement) -> Generator[Progress, None, tuple[Reference, dict[str, Variant]]]:
-        """The reference with the weights as stored, then every variant; with ``pre_rounded`` each beside a reference of its own kind."""
+        """The reference with the stored weights, then every variant; with ``pre_rounded`` each after a reference rounded like it."""
         variants: dict[str, Variant] = {}
         stored, reference = yield from measured.reference(STORED, self.request.random_init)
         for rounding in sorted(self._roundings(), key=lambda rounding: rounding != STORED):
             if rounding != STORED:
                 del stored
                 stored, _ = yield from measured.reference(rounding, self.request.random_init)
-            for name, (settings, attention) in self.ways.items():
+            for name, (settings, attention) in self.variants.items():
                 if self._rounding(settings) == rounding:
                     variants[name] = yield from measured.variant(name, settings, attention, rounding, stored)
-        return reference, {name: variants[name] for name in self.ways}
+        return reference, {name: variants[name] for name in self.variants}
 
     def report(
         self, opened: OpenModel, measured: Measurement, reference: Reference, variants: dict[str, Variant], timing: Timing
     ) -> PrecisionReport:
-        """Everything that was found."""
+        """The finished report."""
         request = self.request
         inputs = Inputs(
             source=self.tokens.source,
@@ -117,6 +121,7 @@ class _Work:
             predicted=len(self.tokens.rows) * (len(self.tokens.rows[0]) - 1),
             token_ids=self.tokens.rows,
             advantages=self.advantages,
+            clip=None if request.loss == "ce" else self.objective.clip,
             preview=self.tokens.preview,
         )
         revision = parse_reference(request.model, local=True).revision
@@ -135,19 +140,19 @@ class _Work:
             statement=statement(reference, variants, routed),
             notes=tuple(notes(request, inputs, reference, variants, opened, routed)),
             timing=timing,
-            environment=environment(opened.device, ("numpy", "torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
+            environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
 
     def _rounding(self, settings: Settings) -> Rounding:
         return Rounding.of(settings) if self.request.pre_rounded else STORED
 
     def _roundings(self) -> set[Rounding]:
-        return {self._rounding(settings) for settings, _ in self.ways.values()}
+        return {self._rounding(settings) for settings, _ in self.variants.values()}
 
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
-        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
-        ways = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.ways.items()}
-        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "variants": ways}
+        """The resolved request: commits instead of what was typed, and the options that are not at their default."""
+        variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
+        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "variants": variants}
         resolved |= {"data": self.tokens.source, "data_commit": self.tokens.commit}
         resolved |= self.request.model_dump(mode="json", include=_OPTIONS, exclude_defaults=True)
         return resolved | ({"device": opened.device} if opened.device != "cpu" else {})

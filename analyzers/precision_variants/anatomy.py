@@ -1,4 +1,4 @@
-"""The parts of a causal language model that precision is set for: its layers, norms, routers, attentions, linear maps, and head."""
+"""The parts of a causal language model whose precision can be set: layers, norms, routers, attention, linear maps, head."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -14,7 +14,7 @@ Role = Literal["norm", "router", "map", "head", "other"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AttentionParts:
-    """The attention of a layer. projections: modules that lead to its queries, keys and values."""
+    """The attention of a layer. projections: the modules that compute queries, keys and values."""
 
     module: nn.Module
     projections: frozenset[nn.Module]
@@ -22,10 +22,12 @@ class AttentionParts:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Anatomy:
-    """A model, taken apart. decoder: what runs the layers; head: from the decoder's result to logits; names: of parameters, by identity;
-    roles: of every module of decoder and head; attentions: one for each layer, None where something else stands in its place; results: how
-    many things a layer returns, None where it is the hidden states alone; inside: the modules of each layer by their names in it, the layer
-    itself first; outside: those of the decoder that are in no layer, embeddings, final norm, projections.
+    """The modules of a model by their part in it.
+
+    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by identity; roles: of every
+    module of decoder and head; attentions: one per layer, None for a layer without attention; results: the length of the tuple that a layer
+    returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; outside: the decoder's modules that are
+    in no layer (embeddings, final norm, projections).
     """
 
     model: nn.Module
@@ -41,29 +43,29 @@ class Anatomy:
 
     @classmethod
     def of(cls, model: nn.Module) -> "Anatomy":
-        """Runs the model once, over two tokens. Raises UnknownArchitecture for a family that is not known."""
+        """Runs the model once, on two tokens. Raises UnknownArchitecture for an unknown family."""
         whole = cast(Any, model)
         layers = tuple(decoder_layers(model))
-        found = {
-            each.layer: AttentionParts(each.module, frozenset(map.module for name, map in each.maps.items() if name != "o"))
-            for each in attention_projections(model)
+        by_layer = {
+            attention.layer: AttentionParts(attention.module, frozenset(map.module for name, map in attention.maps.items() if name != "o"))
+            for attention in attention_projections(model)
         }
-        attentions = tuple(found.get(layer) for layer in range(len(layers)))
+        attentions = tuple(by_layer.get(layer) for layer in range(len(layers)))
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         decoder, head = whole.get_decoder(), whole.get_output_embeddings()
         roles = {module: _role(name, module) for name, module in decoder.named_modules()} | {head: "head"}
         inside = tuple(dict(layer.named_modules()) for layer in layers)
-        in_layers = {module for each in inside for module in each.values()}
+        in_layers = {module for modules in inside for module in modules.values()}
         outside = tuple(module for module in decoder.modules() if module not in in_layers)
         return cls(model, decoder, layers, head, names, roles, attentions, _results(decoder, layers), inside, outside)
 
     def name(self, parameter: Tensor) -> str:
-        """Its name in the model; of tied weights that of the embeddings."""
+        """The parameter's name in the model; for tied weights that of the embeddings."""
         return self.names[id(parameter)]
 
 
 def _role(name: str, module: nn.Module) -> Role:
-    """What a module is: a norm, a router (of experts, or of the one beside them), a linear map or experts, or something else."""
+    """Norm, router (of experts, or the gate of a shared expert), linear map or experts, or something else."""
     kind = type(module).__name__
     if "Norm" in kind:
         return "norm"
@@ -74,13 +76,13 @@ def _role(name: str, module: nn.Module) -> Role:
 
 
 def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | None, ...]:
-    """How many things each layer returns."""
-    found: dict[nn.Module, int | None] = {}
+    """The length of the tuple that each layer returns, None for a tensor."""
+    lengths: dict[nn.Module, int | None] = {}
 
-    def note(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
-        found[module] = len(result) if isinstance(result, tuple) else None
+    def record(module: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
+        lengths[module] = len(result) if isinstance(result, tuple) else None
 
-    hooks = [layer.register_forward_hook(note) for layer in layers]
+    hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
         device = next(decoder.parameters()).device
         with torch.no_grad(), running():
@@ -88,4 +90,4 @@ def _results(decoder: nn.Module, layers: tuple[nn.Module, ...]) -> tuple[int | N
     finally:
         for hook in hooks:
             hook.remove()
-    return tuple(found[layer] for layer in layers)
+    return tuple(lengths[layer] for layer in layers)

@@ -1,4 +1,4 @@
-"""Settings of torch that belong to the whole process: put in place while something computes, and then put back."""
+"""Process-wide settings of torch, set for the duration of a computation and then restored."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ REDUCED = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precisi
 
 @contextmanager
 def arithmetic(settings: Settings, device: str) -> Iterator[None]:
-    """Inside, fp32 products are exact to fp32 but for "tf32", and 16-bit products are added up as the settings say. A CPU has neither."""
+    """Within the context on a GPU: TF32 only for dtype "tf32", and reductions of 16-bit products as set. A CPU has neither setting."""
     if device != "cuda":
         yield
         return

@@ -1,55 +1,35 @@
-"""The largest numbers of each layer, and how far they are from what fp16 holds."""
+"""The largest magnitudes of each layer and their headroom in fp16."""
 
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers.numerics.differences import largest_pattern
 from analyzers.precision_variants.report import Headroom, Overflow
 
 FP16_MAX = 65504.0
-# From here on values are rounded to infinity instead of to 65504.
+# Values from here on round to infinity, smaller ones to 65504.
 FP16_OVERFLOWS = 65520.0
-
-# How the elements of a tensor are looked at as patterns.
-_PATTERNS = {
-    torch.float32: (torch.int32, np.uint32),
-    torch.bfloat16: (torch.int16, np.uint16),
-    torch.float16: (torch.int16, np.uint16),
-}
 
 
 def extreme(tensor: Tensor) -> tuple[float, int]:
-    """Largest finite |x|, and how many x are not finite."""
+    """Largest finite |x|, and the number of elements that are NaN or infinite."""
     if not tensor.numel():
         return 0.0, 0
-    largest = _largest(tensor.detach())
-    if math.isfinite(largest):
+    low, high = tensor.detach().aminmax()
+    largest = max(-float(low), float(high), 0.0)
+    if math.isfinite(float(low)) and math.isfinite(float(high)):
         return largest, 0
-    finite = torch.isfinite(tensor)
-    kept = tensor.detach()[finite]
-    return (float(kept.abs().max()) if kept.numel() else 0.0), int(tensor.numel() - finite.sum())
-
-
-def _largest(tensor: Tensor) -> float:
-    """Largest |x|; infinity or NaN where one is not finite."""
-    if tensor.is_cuda or tensor.dtype not in _PATTERNS:
-        return float(torch.linalg.vector_norm(tensor, math.inf))
-    codes, unsigned = _PATTERNS[tensor.dtype]
-    pattern = largest_pattern(tensor.reshape(-1).view(codes).numpy().view(unsigned))
-    if tensor.dtype == torch.float16:
-        return float(np.uint16(pattern).view(np.float16))
-    return float(np.uint32(pattern << 16 if tensor.dtype == torch.bfloat16 else pattern).view(np.float32))
+    finite = tensor.detach()[torch.isfinite(tensor)]
+    return extreme(finite)[0], tensor.numel() - finite.numel()
 
 
 @dataclass(slots=True)
 class Peak:
-    """The largest |x| so far, where it is, and how many numbers were not finite; first: where the first of those was, how many there.
+    """Running maximum of |x| over finite elements. at: the tensor that has it; largest_fp16: the maximum over tensors in fp16.
 
-    largest_fp16: among tensors in fp16.
+    nonfinite: elements that are NaN or infinite; first: the first tensor with such elements, and their number there.
     """
 
     largest: float = 0.0
@@ -59,7 +39,7 @@ class Peak:
     first: tuple[str, int] | None = None
 
     def add(self, tensor: Tensor, name: str) -> None:
-        """Take in a tensor."""
+        """Include a tensor."""
         largest, nonfinite = extreme(tensor)
         if largest > self.largest:
             self.largest, self.at = largest, name
@@ -72,31 +52,31 @@ class Peak:
 
 @dataclass(slots=True)
 class Peaks:
-    """Of one direction: by layer, in the order in which they came."""
+    """The peaks of one direction by layer, in the order computed."""
 
     layers: dict[int, Peak] = field(default_factory=dict)
 
     def add(self, layer: int, tensor: Tensor, name: str) -> None:
-        """Take in a tensor of a layer."""
+        """Include a tensor of a layer."""
         self.layers.setdefault(layer, Peak()).add(tensor, name)
 
     @property
     def finite(self) -> bool:
-        """Whether everything so far is."""
+        """Whether all tensors so far are finite."""
         return not any(peak.nonfinite for peak in self.layers.values())
 
     @property
     def largest(self) -> float:
-        """Over all layers."""
+        """The largest |x| of all layers."""
         return max((peak.largest for peak in self.layers.values()), default=0.0)
 
     @property
     def largest_fp16(self) -> float:
-        """Over all layers, of tensors in fp16."""
+        """The largest |x| of all layers among tensors in fp16."""
         return max((peak.largest_fp16 for peak in self.layers.values()), default=0.0)
 
     def first(self, direction: str) -> Overflow | None:
-        """The first place that was not finite."""
+        """The first tensor that is not finite."""
         for layer, peak in self.layers.items():
             if peak.first is not None:
                 name, nonfinite = peak.first
@@ -105,10 +85,10 @@ class Peaks:
 
 
 def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> tuple[Headroom, ...]:
-    """One row for each layer. scale: by which gradients were multiplied."""
+    """One row per layer. scale: the loss scale, still in the gradients."""
     rows = []
     for layer in sorted(forward.layers.keys() | backward.layers.keys() | weights.layers.keys()):
-        up, down, stored = (each.layers.get(layer, Peak()) for each in (forward, backward, weights))
+        up, down, stored = (peaks.layers.get(layer, Peak()) for peaks in (forward, backward, weights))
         rows.append(
             Headroom(
                 layer=layer,
@@ -129,7 +109,7 @@ def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> t
 
 
 def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
-    """Where 65504 is exceeded first, forward, by a weight or by what is computed."""
+    """The first layer, forward, with a weight or an activation that overflows fp16."""
     for row in rows:
         if row.weights_max is not None and row.weights_max >= FP16_OVERFLOWS:
             return Overflow(layer=row.layer, name=row.weights_at or "", direction="weights", nonfinite=0)

@@ -1,4 +1,4 @@
-"""What the model is run on: rows of tokens, all of the same length, cut from a text one after the other, so that nothing is padded."""
+"""The tokens of the runs: equally long rows cut from a text, so that nothing is padded; and what the loss needs besides."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from analyzers.language_models.ffn import text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import Tokenizer
+from analyzers.precision_variants.losses import Objective
+from analyzers.precision_variants.policy import CLIP
 from analyzers.precision_variants.report import PrecisionRequest
 from analyzers.terminal import plural
 
@@ -26,7 +28,7 @@ _CHOICES = "builtin, random, a FILE.jsonl or FILE.txt (command line)"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """rows: (sequences, length) token ids. source, commit: as of `report.Inputs`. preview: how the first row begins."""
+    """rows: (sequences, length) token ids. source, commit: as in `report.Inputs`. preview: the beginning of the first row."""
 
     rows: tuple[tuple[int, ...], ...]
     source: str
@@ -35,10 +37,10 @@ class Tokens:
 
 
 def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Tokens:
-    """The rows that the request asks for; fewer, or one that is shorter, where the text is.
+    """The requested rows; fewer, or a single shorter one, if the text is too short.
 
-    Random tokens need no tokenizer. Raises InvalidData for what is no data or has fewer than two tokens, LimitExceeded, and what
-    `OpenModel.tokenizer` does.
+    Random tokens need no tokenizer. Raises InvalidData for unreadable data or fewer than two tokens, LimitExceeded, and the errors of
+    `OpenModel.tokenizer`.
     """
     if request.data == "random" and request.text is None:
         generator = torch.Generator().manual_seed(request.seed)
@@ -48,40 +50,79 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
         return Tokens(tuple(map(tuple, drawn.tolist())), "random", None, "")
     tokenizer = opened.tokenizer
     stream, source, commit = _stream(request, access, tokenizer)
-    every = list(islice(stream, request.sequences * request.sequence_length))
-    if len(every) < 2:
-        are = "is" if len(every) == 1 else "are"
-        raise InvalidData(f"There {are} {plural(len(every), 'token')} in {quoted(source)}, and at least 2 are needed to predict one.")
-    length = min(request.sequence_length, len(every))
-    rows = tuple(tuple(every[first : first + length]) for first in range(0, len(every) - length + 1, length))
+    token_ids = list(islice(stream, request.sequences * request.sequence_length))
+    if len(token_ids) < 2:
+        raise InvalidData(f"{quoted(source)} has {plural(len(token_ids), 'token')}: at least 2 are needed to predict one.")
+    length = min(request.sequence_length, len(token_ids))
+    rows = tuple(tuple(token_ids[first : first + length]) for first in range(0, len(token_ids) - length + 1, length))
     return Tokens(rows, source, commit, tokenizer.decode(rows[0][:_PREVIEW_TOKENS])[:_PREVIEW_CHARACTERS])
 
 
 def advantages(request: PrecisionRequest, sequences: int) -> tuple[float, ...]:
-    """One for each sequence: those given, or drawn from a normal distribution; none for cross-entropy."""
+    """One per sequence, given or drawn from a normal distribution; none for cross-entropy."""
     if request.loss == "ce":
         return ()
     if request.advantages:
         if len(request.advantages) != sequences:
-            raise InvalidData(f"{len(request.advantages)} advantages were given, but the text has {sequences} sequences of that length.")
+            raise InvalidData(
+                f"There are {len(request.advantages)} advantages, but the text has only {sequences} sequences of that length."
+            )
         return request.advantages
     generator = torch.Generator().manual_seed(request.seed)
     return tuple(torch.randn(sequences, generator=generator).tolist())
 
 
+def objective(request: PrecisionRequest, tokens: Tokens, advantages: tuple[float, ...]) -> Objective:
+    """The loss of these tokens. Raises InvalidData for old log-probabilities that do not match them."""
+    if request.loss == "ce":
+        return Objective()
+    old = request.old_logprobs
+    rows, predicted = len(tokens.rows), len(tokens.rows[0]) - 1
+    if old and (len(old) != rows or any(len(row) != predicted for row in old)):
+        lengths = ", ".join(str(length) for length in sorted({len(row) for row in old})[:4])
+        raise InvalidData(
+            f"Old log-probabilities must be {plural(rows, 'list')} of {predicted}, one number per token but the first of each sequence: "
+            f"there are {plural(len(old), 'list')} of {lengths}."
+        )
+    return Objective(request.loss, torch.tensor(advantages), torch.tensor(old) if old else None, clip_range(request))
+
+
+def clip_range(request: PrecisionRequest) -> tuple[float, float]:
+    """Clipping below and above 1: as requested, or as published for the loss."""
+    low, high = CLIP[request.loss]
+    return low if request.clip_low is None else request.clip_low, high if request.clip_high is None else request.clip_high
+
+
+def read_text(path: str) -> str:
+    """A local text file in UTF-8. Raises CheckpointNotFound, InvalidData, LimitExceeded."""
+    repository = LocalRepository(path)
+    (name, size), *_ = repository.files.items()
+    if size > limits.PRECISION_CHARACTERS:
+        raise LimitExceeded(
+            f"{quoted(path)} has {size:,} bytes, more than {limits.PRECISION_CHARACTERS:,} (MANTISSA_PRECISION_CHARACTERS)."
+        )
+    file = repository.open(name)
+    try:
+        return read_range(file, 0, size).decode()
+    except UnicodeDecodeError:
+        raise InvalidData(f"{quoted(path)} is not text in UTF-8.") from None
+    finally:
+        file.close()
+
+
 def _stream(request: PrecisionRequest, access: Access, tokenizer: Tokenizer) -> tuple[Iterator[int], str, str | None]:
-    """Token by token, where it is from, and at which commit or hash."""
+    """The tokens one by one, their source, and its commit or hash."""
     if request.text is not None:
         return _of_text(request.text, tokenizer), "text", _digest(request.text)
     if request.data.endswith(".txt"):
         if not access.local:
             raise InvalidData(f"{quoted(request.data)} is a file, which works on the command line only: paste its text instead.")
-        text = _read(request.data)
+        text = read_text(request.data)
         if not text.strip():
-            raise InvalidData(f"There is no text in {quoted(request.data)}: give a file with some.")
+            raise InvalidData(f"{quoted(request.data)} is empty: give a file with text.")
         return _of_text(text, tokenizer), request.data.rpartition("/")[2], _digest(text)
-    found = instruction_pairs(request.data, access, _MANY_PAIRS, _CHOICES)
-    return _of_pairs(found.pairs, tokenizer), found.source, found.commit
+    data = instruction_pairs(request.data, access, _MANY_PAIRS, _CHOICES)
+    return _of_pairs(data.pairs, tokenizer), data.source, data.commit
 
 
 def _of_text(text: str, tokenizer: Tokenizer) -> Iterator[int]:
@@ -91,20 +132,6 @@ def _of_text(text: str, tokenizer: Tokenizer) -> Iterator[int]:
 def _of_pairs(pairs: tuple[Pair, ...], tokenizer: Tokenizer) -> Iterator[int]:
     for encoded in encode(tokenizer, pairs, limits.PAIR_CHARACTERS):
         yield from encoded.token_ids
-
-
-def _read(path: str) -> str:
-    repository = LocalRepository(path)
-    (name, size), *_ = repository.files.items()
-    if size > limits.PRECISION_CHARACTERS:
-        raise LimitExceeded(f"The text has {size:,} bytes, more than {limits.PRECISION_CHARACTERS:,} (MANTISSA_PRECISION_CHARACTERS).")
-    file = repository.open(name)
-    try:
-        return read_range(file, 0, size).decode()
-    except UnicodeDecodeError:
-        raise InvalidData(f"{quoted(path)} is no text in UTF-8.") from None
-    finally:
-        file.close()
 
 
 def _digest(text: str) -> str:

@@ -1,57 +1,108 @@
-"""From logits to losses and back: log-probabilities of the chosen tokens, and the gradient that enters the head.
+"""Losses on the log-probabilities of the chosen tokens, and their gradients with respect to the logits.
 
-Both losses are sums of log-probabilities with a coefficient for each token, so that one function gives their gradients. In fp32, as in a
-training run, a few rows of logits at a time. Axes: S sequences, L predicted tokens of each, V vocabulary.
+Every loss here depends on the logits only through log p of the chosen tokens, so one coefficient per token, -d loss / d log p, describes
+its gradient. Computed in fp32, as in training, a few rows of logits at a time. Axes: S sequences, L predicted tokens per sequence,
+V vocabulary.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from analyzers.precision_variants.policy import Loss
+
 PIECE_BYTES = 16 << 20
-"""Bytes of the logits of one piece in fp32."""
+"""Bytes of fp32 logits handled at a time."""
+
+
+class LossTerms(NamedTuple):
+    """losses: (S, L) or (S,), their mean is the loss; coefficients: (S, L), -d loss / d log p.
+
+    clipped: the share of ratios whose gradient is zero because of clipping; None for cross-entropy or if a loss is not finite.
+    """
+
+    losses: Tensor
+    coefficients: Tensor
+    clipped: float | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Objective:
+    """Which loss is differentiated. advantages: (S,); old: (S, L) old log-probabilities, None for the reference's; clip: (low, high)."""
+
+    loss: Loss = "ce"
+    advantages: Tensor | None = None
+    old: Tensor | None = None
+    clip: tuple[float, float] = (0.0, 0.0)
+
+    def terms(self, log_p: Tensor, reference: Tensor) -> LossTerms:
+        """log_p: (S, L) of the run; reference: (S, L) of the fp32 reference."""
+        if self.loss == "ce" or self.advantages is None:
+            return cross_entropy(log_p)
+        old = (reference if self.old is None else self.old).to(log_p.device)
+        return (gspo if self.loss == "gspo" else grpo)(log_p, old, self.advantages.to(log_p.device), self.clip)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """log p of the targets (S, L) under logits (S, L, V): (S, L) fp32."""
-    rows, chosen = logits.detach().flatten(0, 1), targets.flatten()
-    found = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
-    for here in _pieces(rows):
-        found[here] = torch.log_softmax(rows[here].float(), -1).gather(-1, chosen[here, None]).squeeze(-1)
-    return found.view(targets.shape)
+    rows, target_rows = logits.detach().flatten(0, 1), targets.flatten()
+    log_p = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
+    for piece in _pieces(rows):
+        log_p[piece] = torch.log_softmax(rows[piece].float(), -1).gather(-1, target_rows[piece, None]).squeeze(-1)
+    return log_p.view(targets.shape)
 
 
 def logits_gradient(logits: Tensor, targets: Tensor, coefficients: Tensor) -> Tensor:
-    """(S, L, V): -sum over tokens of coefficient log p, differentiated with respect to logits: coefficient (softmax - one-hot).
+    """Gradient (S, L, V) with respect to the logits of -sum(coefficients log p): coefficient (softmax - one-hot) for each token.
 
-    By torch's own way back, through fp32 to the dtype of the logits. coefficients: (S, L) fp32.
+    By autograd, through fp32 to the dtype of the logits. coefficients: (S, L) fp32.
     """
-    rows, chosen = logits.detach().flatten(0, 1), targets.flatten()
+    rows, target_rows = logits.detach().flatten(0, 1), targets.flatten()
     gradient = torch.empty_like(rows)
-    for here in _pieces(rows):
-        piece = rows[here].requires_grad_()
+    for piece in _pieces(rows):
+        piece_rows = rows[piece].requires_grad_()
         with torch.enable_grad():
-            log_p = torch.log_softmax(piece.float(), -1).gather(-1, chosen[here, None]).squeeze(-1)
-        (gradient[here],) = torch.autograd.grad(log_p, piece, -coefficients.flatten()[here])
+            log_p = torch.log_softmax(piece_rows.float(), -1).gather(-1, target_rows[piece, None]).squeeze(-1)
+        (gradient[piece],) = torch.autograd.grad(log_p, piece_rows, -coefficients.flatten()[piece])
     return gradient.view(logits.shape)
 
 
-def cross_entropy(log_p: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses -log p (S, L), whose mean is the loss, and the coefficients (S, L) of its gradient."""
-    return -log_p, torch.full_like(log_p, 1 / log_p.numel())
+def cross_entropy(log_p: Tensor) -> LossTerms:
+    """-log p of each token, (S, L)."""
+    return LossTerms(-log_p, torch.full_like(log_p, 1 / log_p.numel()), None)
 
 
-def gspo(log_p: Tensor, reference: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses -A exp(mean over tokens of log p - log p_ref) (S,), whose mean is the loss, and the coefficients (S, L) of its gradient.
+def gspo(log_p: Tensor, old: Tensor, advantages: Tensor, clip: tuple[float, float]) -> LossTerms:
+    """-min(s A, clip(s, 1 - low, 1 + high) A) of each sequence (S,), with s = exp(mean over tokens of log p - log p_old).
 
-    Group Sequence Policy Optimization (arXiv 2507.18071, equations 5 and 7) without its clipping, which would set whole gradients to zero
-    for differences of the size that is measured here. advantages: (S,).
+    Group Sequence Policy Optimization (arXiv 2507.18071, equations 5 and 7). old: (S, L); advantages: (S,).
     """
-    ratios = (log_p - reference).mean(-1).exp()
+    ratios = (log_p - old).mean(-1).exp()
+    losses, weights, clipped = _clipped_surrogate(ratios, advantages, clip)
     sequences, tokens = log_p.shape
-    losses = -advantages * ratios
-    return losses, (-losses / (sequences * tokens))[:, None].expand(sequences, tokens).contiguous()
+    return LossTerms(losses, (weights / (sequences * tokens))[:, None].expand(sequences, tokens).contiguous(), clipped)
+
+
+def grpo(log_p: Tensor, old: Tensor, advantages: Tensor, clip: tuple[float, float]) -> LossTerms:
+    """-min(r A, clip(r, 1 - low, 1 + high) A) of each token (S, L), with r = p / p_old and A of its sequence.
+
+    Group Relative Policy Optimization (arXiv 2402.03300, equation 3) without the KL penalty: the mean over the tokens of a sequence, then
+    over sequences, which is the mean over all, since sequences are equally long. old: (S, L); advantages: (S,).
+    """
+    losses, weights, clipped = _clipped_surrogate((log_p - old).exp(), advantages[:, None], clip)
+    return LossTerms(losses, weights / log_p.numel(), clipped)
+
+
+def _clipped_surrogate(ratios: Tensor, advantages: Tensor, clip: tuple[float, float]) -> tuple[Tensor, Tensor, float | None]:
+    """Losses, minus their derivatives with respect to log(ratio), and the share of ratios at which clipping makes these zero."""
+    low, high = 1 - clip[0], 1 + clip[1]
+    losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
+    clipped = ((advantages > 0) & (ratios > high)) | ((advantages < 0) & (ratios < low))
+    share = float(clipped.double().mean()) if bool(torch.isfinite(losses).all()) else None
+    return losses, torch.where(clipped, 0.0, ratios * advantages), share
 
 
 def _pieces(rows: Tensor) -> Iterator[slice]:

@@ -1,19 +1,19 @@
-"""The reference and its variants, run one after the other; progress as layers are done."""
+"""Runs of the reference and of the variants, one after the other, with progress by layer."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from analyzers.errors import InvalidCheckpoint
+from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.failures import explained
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.headroom import fp16_overflow, headroom
-from analyzers.precision_variants.losses import cross_entropy, gspo
+from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.reference import Comparison, Stored
 from analyzers.precision_variants.report import Passes, Reference, Variant, VariantProgress
-from analyzers.precision_variants.run import Run, Way
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.scaling import Attempt, largest_scale
 from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows, summary
 from analyzers.precision_variants.variants import Settings, described
@@ -24,16 +24,16 @@ REFERENCE = "reference"
 
 @dataclass(slots=True)
 class Measurement:
-    """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; advantages: (S,), empty for cross-entropy;
-    place: where the reference's tensors are kept, None for the device; runs: how many there will be, for the progress.
+    """Runs of one model over token_ids (S, L + 1). attention: the reference's implementation; objective: the loss; reference_device: see
+    `reference.Stored`; runs: the number of runs to come, for the progress.
     """
 
     anatomy: Anatomy
     token_ids: Tensor
     attention: str
-    advantages: Sequence[float]
+    objective: Objective
     inside: bool
-    place: str | None
+    reference_device: str | None
     runs: int
     trials: int = 0
     references: int = 0
@@ -43,23 +43,27 @@ class Measurement:
 
     @property
     def passes(self) -> Passes:
-        """Those so far."""
+        """The passes so far."""
         return Passes(reference=self.references, variants=self.variants, trials=self.trials)
 
     def reference(self, rounding: Rounding, random: bool) -> Generator[VariantProgress, None, tuple[Stored, Reference]]:
-        """Run in fp32. random: whether the weights are. Raises InvalidCheckpoint where the numbers are not finite."""
-        stored = Stored(self.place)
-        run = Run(self.anatomy, self.token_ids, Way(Settings(), self.attention, rounding, self.inside))
+        """Run in fp32. random: the weights are random.
+
+        Raises InvalidCheckpoint where values are not finite, InvalidData where old log-probabilities leave no gradient.
+        """
+        stored = Stored(self.reference_device)
+        run = Run(self.anatomy, self.token_ids, RunOptions(Settings(), self.attention, rounding, self.inside))
         with explained(REFERENCE):
             for captured in run.forward():
-                stored.keep(captured)
+                stored.store(captured)
                 yield from self._step(REFERENCE, captured.kind, captured.layer)
             stored.log_p = run.log_p
-            stored.losses, coefficients = self._losses(run.log_p, run.log_p)
-            if not run.forward_peaks.finite or not torch.isfinite(stored.losses).all():
+            if not run.forward_peaks.finite or not torch.isfinite(run.log_p).all():
                 raise InvalidCheckpoint(_not_finite(rounding))
+            stored.losses, coefficients, stored.clipped = self.objective.terms(run.log_p, run.log_p)
+            self._check_gradient(stored.losses, coefficients)
             for captured in run.backward(coefficients, 1.0):
-                stored.keep(captured)
+                stored.store(captured)
                 yield from self._step(REFERENCE, captured.kind, captured.layer)
         if not run.backward_peaks.finite:
             raise InvalidCheckpoint(_not_finite(rounding))
@@ -75,6 +79,7 @@ class Measurement:
             parameters=sum(parameters.values()),
             loss=float(stored.losses.double().mean()),
             sequence_losses=tuple(stored.losses.double().reshape(len(self.token_ids), -1).mean(-1).tolist()),
+            clipped=stored.clipped,
             headroom=levels,
             fp16_overflow=fp16_overflow(levels),
         )
@@ -82,41 +87,41 @@ class Measurement:
     def variant(
         self, name: str, settings: Settings, attention: str, rounding: Rounding, stored: Stored
     ) -> Generator[VariantProgress, None, Variant]:
-        """Run one, and compare it with ``stored``. Raises InvalidRequest for an operation that this machine does not have."""
+        """Run a variant and compare it with ``stored``. Raises InvalidRequest for an operation this machine does not support."""
         sequences = len(self.token_ids)
-        run = Run(self.anatomy, self.token_ids, Way(settings, attention, rounding, self.inside))
-        ahead = Comparison(stored, sequences)
+        run = Run(self.anatomy, self.token_ids, RunOptions(settings, attention, rounding, self.inside))
+        forward = Comparison(stored, sequences)
         with explained(name):
             for captured in run.forward():
-                ahead.add(captured)
+                forward.add(captured)
                 yield from self._step(name, captured.kind, captured.layer)
-            losses, coefficients = self._losses(run.log_p, stored.log_p.to(run.log_p.device))
-            ahead.add_tensor("logprob", "logprob", None, run.log_p, stored.log_p)
-            ahead.add_tensor("loss", "loss", None, losses, stored.losses)
+            losses, coefficients, clipped = self.objective.terms(run.log_p, stored.log_p)
+            forward.add_tensor("logprob", "logprob", None, run.log_p, stored.log_p)
+            forward.add_tensor("loss", "loss", None, losses, stored.losses)
 
             def attempt(scale: float) -> Generator[VariantProgress, None, Attempt]:
-                found = Comparison(stored, sequences, scale)
+                gradients = Comparison(stored, sequences, scale)
                 for captured in run.backward(coefficients, scale):
                     if searched and not run.backward_peaks.finite:
-                        return Attempt(scale, found, run.backward_peaks, False)
-                    found.add(captured)
+                        return Attempt(scale, gradients, run.backward_peaks, False)
+                    gradients.add(captured)
                     yield from self._step(name, captured.kind, captured.layer, scale)
-                return Attempt(scale, found, run.backward_peaks, run.backward_peaks.finite)
+                return Attempt(scale, gradients, run.backward_peaks, run.backward_peaks.finite)
 
             searched = settings.dtype == "fp16" and bool(torch.isfinite(losses).all())
-            back: Attempt | None = None
+            backward: Attempt | None = None
             trials = 0
             if searched:
-                back, trials = yield from largest_scale(attempt, stored.largest_gradient)
-            scale = back.scale if back is not None else None if settings.dtype == "fp16" else 1.0
-            if back is None:
+                backward, trials = yield from largest_scale(attempt, stored.largest_gradient)
+            scale = backward.scale if backward is not None else None if settings.dtype == "fp16" else 1.0
+            if backward is None:
                 searched, trials = False, trials + 1
-                back = yield from attempt(1.0)
+                backward = yield from attempt(1.0)
         self.variants += 1
         self.trials += trials - 1
         yield self._finished(name)
-        found = [*ahead.found, *back.comparison.found]
-        of_tokens = logprobs(run.log_p, stored.log_p)
+        compared = [*forward.compared, *backward.comparison.compared]
+        token_logprobs = logprobs(run.log_p, stored.log_p)
         mean = losses.double().mean()
         return Variant(
             settings=settings,
@@ -126,30 +131,37 @@ class Measurement:
             trials=trials,
             loss=float(mean) if torch.isfinite(mean) else None,
             reference_loss=float(stored.losses.double().mean()),
-            summary=summary(found, len(self.anatomy.layers), of_tokens),
-            logprobs=of_tokens,
-            tensors=rows(found),
-            parameter_kinds=parameter_kinds(found),
-            headroom=headroom(run.forward_peaks, back.peaks, run.weight_peaks, back.scale),
+            clipped=clipped,
+            summary=summary(compared, len(self.anatomy.layers), token_logprobs),
+            logprobs=token_logprobs,
+            tensors=rows(compared),
+            parameter_kinds=parameter_kinds(compared),
+            headroom=headroom(run.forward_peaks, backward.peaks, run.weight_peaks, backward.scale),
             overflow=run.forward_peaks.first("forward"),
-            overflow_bw=back.peaks.first("backward"),
+            overflow_bw=backward.peaks.first("backward"),
         )
 
-    def _losses(self, log_p: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.advantages:
-            return cross_entropy(log_p)
-        return gspo(log_p, reference, torch.tensor(self.advantages, dtype=log_p.dtype, device=log_p.device))
+    def _check_gradient(self, losses: Tensor, coefficients: Tensor) -> None:
+        """Old log-probabilities far from those of the reference leave nothing to compare."""
+        if not torch.isfinite(losses).all():
+            raise InvalidData("The ratios to the old log-probabilities overflow: are they those of these tokens under this model?")
+        if not coefficients.any():
+            low, high = self.objective.clip
+            raise InvalidData(
+                f"Every ratio to the old log-probabilities is clipped at 1 - {low:g} or 1 + {high:g} in the reference, which leaves no "
+                "gradient to compare: check them, or clip less (clip low 1 and clip high 1e6 clip nothing)."
+            )
 
     def _step(self, name: str, kind: str, layer: int | None, scale: float = 1.0) -> Iterator[VariantProgress]:
-        """One for each layer and direction."""
+        """One progress per layer and direction."""
         layers = len(self.anatomy.layers)
         if layer is None or kind not in ("hidden", "hidden_grad"):
             return
         forward = kind == "hidden"
-        here = self._done + (layer + 1 if forward else 2 * layers - 1 - layer)
+        step = self._done + (layer + 1 if forward else 2 * layers - 1 - layer)
         at = "embeddings" if layer < 0 else f"layer {layer}"
         scaled = f", loss scale {scale:g}" if scale != 1 else ""
-        self._reached = max(self._reached, min(here, self._done + 2 * layers - 1))
+        self._reached = max(self._reached, min(step, self._done + 2 * layers - 1))
         yield VariantProgress(
             done=self._reached,
             total=2 * layers * self.runs,
@@ -166,5 +178,5 @@ class Measurement:
 
 def _not_finite(rounding: Rounding) -> str:
     if rounding == STORED:
-        return "The model's numbers are not finite in fp32, so that there is nothing to compare with: its weights are damaged or too large."
-    return "With weights rounded before, the reference itself is not finite: they overflow. Compare with the weights as they are stored."
+        return "The model's activations or gradients are not finite in fp32: its weights are damaged or too large."
+    return "With rounded weights the reference itself is not finite: they overflow. Compare with the stored weights instead."

@@ -1,4 +1,4 @@
-"""What the analysis holds beside the model, and where the reference's tensors are kept."""
+"""Memory that the analysis needs in addition to the model, and the device that stores the reference."""
 
 import torch
 
@@ -11,24 +11,24 @@ from analyzers.language_models.placement import too_large
 from analyzers.language_models.prompts import Batch
 
 _FLOAT = 4
-# Tensors of one layer's inside that are kept of a token, in hidden widths and in FFN widths, of values and of gradients.
+# Tensors inside a layer stored per token, counted in hidden widths and in FFN widths; the same number of gradients.
 _INSIDE_HIDDEN, _INSIDE_FFN = 8, 4
 
 
 def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
-    """What a reference run leaves behind: a gradient for each weight, logits, hidden states, and the gradients of both."""
+    """Bytes of a stored reference: weight gradients, logits, hidden states, and the gradients of both."""
     weights = weight_bytes(opened.outline, torch.float32)
     rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
     layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
     width = max(ffn.width for ffn in ffns)
-    of_token = 2 * (layers + 1) * hidden + 2 * int(text_config(opened.outline).vocab_size)
-    of_token += layers * 2 * (_INSIDE_HIDDEN * hidden + _INSIDE_FFN * width) if inside else 0
-    return weights + rows * of_token * _FLOAT
+    per_token = 2 * (layers + 1) * hidden + 2 * int(text_config(opened.outline).vocab_size)
+    per_token += layers * 2 * (_INSIDE_HIDDEN * hidden + _INSIDE_FFN * width) if inside else 0
+    return weights + rows * per_token * _FLOAT
 
 
 def run_bytes(opened: OpenModel, batch: Batch) -> int:
-    """What a run holds at most beside the activations of a layer: those kept for the way back, its logits and their gradient, hidden
-    states, a layer cast and its gradients, and the gradient of the embeddings and of the head.
+    """Most bytes of a run in addition to one layer's activations: kept graphs, logits and their gradient, hidden states, one layer's cast
+    weights and gradients, and the gradients of embeddings and head.
     """
     weights = weight_bytes(opened.outline, torch.float32)
     rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
@@ -38,17 +38,17 @@ def run_bytes(opened: OpenModel, batch: Batch) -> int:
     return limits.PRECISION_KEPT_BYTES + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
 
-def place_of_reference(opened: OpenModel, batch: Batch, inside: bool) -> str | None:
-    """None where the reference fits beside the run, "cpu" where it fits only there. Raises ModelTooLarge as `OpenModel.check` does."""
-    running, kept = run_bytes(opened, batch), reference_bytes(opened, batch, inside)
+def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | None:
+    """None if the reference fits on the run's device, "cpu" if it fits only there. Raises ModelTooLarge as `OpenModel.check` does."""
+    running, stored = run_bytes(opened, batch), reference_bytes(opened, batch, inside)
     try:
-        opened.check(batch, checkpointing=True, beside=running + kept)
+        opened.check(batch, checkpointing=True, beside=running + stored)
     except ModelTooLarge:
         free = available_bytes("cpu")[0]
         if opened.device == "cpu":
             raise
         opened.check(batch, checkpointing=True, beside=running)
-        if kept > free:
-            raise too_large(kept, free) from None
+        if stored > free:
+            raise too_large(stored, free) from None
         return "cpu"
     return None

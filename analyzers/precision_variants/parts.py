@@ -1,8 +1,8 @@
-"""How modules of different precision fit together: what is cast where, so that a part runs in fp32 and the rest as its variant says.
+"""The casts between modules of different precision, which let some parts run in fp32 and the rest in the variant's dtype.
 
-Each module gets a forward of its own while a stage runs, and has its old one back afterwards. Within a layer, linear maps round what comes
-to their weights' dtype; norms and the head work in the wider of the two; the sums between them promote, as torch does. So a residual
-stream that enters in fp32 stays in fp32.
+While a stage runs, modules have a replaced forward; afterwards the old one is restored. Linear maps cast their input to the dtype of their
+weights; norms and the head compute in the wider of both dtypes; sums promote, as always in torch. So a residual stream in fp32 stays in
+fp32.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ class Parts:
 
     @property
     def narrow(self) -> bool:
-        """Whether anything is cast at all."""
+        """Whether the variant casts at all."""
         return self._dtype != torch.float32 and not self.settings.autocast
 
     def autocast(self, enabled: bool = True) -> AbstractContextManager[Any]:
@@ -40,13 +40,13 @@ class Parts:
             return nullcontext()
         return torch.autocast(self._device, self._dtype, enabled=enabled, cache_enabled=False)
 
-    def entering(self, hidden: Tensor) -> Tensor:
-        """What enters a layer or leaves it, as the stream of the residual sum."""
+    def to_stream(self, hidden: Tensor) -> Tensor:
+        """Hidden states in the dtype of the residual stream."""
         return hidden.to(self._stream) if self.narrow else hidden
 
     @contextmanager
     def applied(self, modules: Iterable[nn.Module], attention: AttentionParts | None) -> Iterator[None]:
-        """Inside, the modules cast as they should. attention: the one among them."""
+        """Within the context, the modules cast. attention: the one among them."""
         with ExitStack() as stack:
             if self.narrow or self.settings.autocast:
                 for module in modules:
@@ -56,7 +56,7 @@ class Parts:
             yield
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(.., d) to (.., V) by the head, whose parameters are in place."""
+        """The head's output (.., V) for (.., d); its parameters are already replaced."""
         head = self.anatomy.head
         if self.settings.autocast and "lm_head" in self.settings.fp32:
             with self.autocast(False):
@@ -75,16 +75,16 @@ class Parts:
         return None
 
     def _attention(self, upcast: bool) -> Callable[[Forward], Forward]:
-        """In fp32 throughout, but for its projections; or, where the stream is wider, in the variant's dtype."""
-        kind = torch.float32 if upcast else self._dtype
+        """Attention in fp32 except for its projections, or, if only the residual stream is wider, in the variant's dtype."""
+        dtype = torch.float32 if upcast else self._dtype
 
         def make(forward: Forward) -> Forward:
-            def run(*given: Any, **named: Any) -> Any:
-                # Further positional arguments are the residual, where a family adds it inside.
-                given = (_cast(given[0], kind), *given[1:]) if given else given
-                cast = {name: _cast(value, kind) if upcast or name == "hidden_states" else value for name, value in named.items()}
+            def run(*positional: Any, **keywords: Any) -> Any:
+                # Further positional arguments are the residual, in families that add it inside attention.
+                positional = (_cast(positional[0], dtype), *positional[1:]) if positional else positional
+                cast = {name: _cast(value, dtype) if upcast or name == "hidden_states" else value for name, value in keywords.items()}
                 with self.autocast(False):
-                    return forward(*given, **cast)
+                    return forward(*positional, **cast)
 
             return run
 
@@ -92,26 +92,26 @@ class Parts:
 
     def _norm(self, module: nn.Module) -> Callable[[Forward], Forward]:
         def make(forward: Forward) -> Forward:
-            def run(hidden: Tensor, *given: Any) -> Tensor:
+            def run(hidden: Tensor, *others: Any) -> Tensor:
                 own = _dtype_of(module, hidden.dtype)
                 wide = torch.promote_types(own, hidden.dtype)
                 leaves = [
                     Leaf(module, key, "", value.to(wide)) for key, value in module._parameters.items() if value is not None and own != wide
                 ]
                 with in_place(leaves):
-                    return _tensor(forward(hidden.to(wide), *given)).to(hidden.dtype)
+                    return _tensor(forward(hidden.to(wide), *others)).to(hidden.dtype)
 
             return run
 
         return make
 
     def _map(self, module: nn.Module, plain: bool, widen: bool) -> Callable[[Forward], Forward]:
-        """plain: without autocast; widen: what it gives, to fp32."""
+        """plain: without autocast; widen: cast the output to fp32."""
 
         def make(forward: Forward) -> Forward:
-            def run(hidden: Tensor, *given: Any, **named: Any) -> Any:
+            def run(hidden: Tensor, *positional: Any, **keywords: Any) -> Any:
                 with self.autocast(not plain):
-                    result = forward(hidden.to(_dtype_of(module)) if self.narrow or plain else hidden, *given, **named)
+                    result = forward(hidden.to(_dtype_of(module)) if self.narrow or plain else hidden, *positional, **keywords)
                 return result.float() if widen else result
 
             return run
@@ -120,15 +120,15 @@ class Parts:
 
 
 def _dtype_of(module: nn.Module, default: torch.dtype = torch.float32) -> torch.dtype:
-    """Of the parameters in place."""
+    """Dtype of the module's current parameters."""
     return next((value.dtype for value in module._parameters.values() if value is not None), default)
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """Tensors of floats, also in tuples, as ``dtype``."""
+    """Floating-point tensors, also in tuples, cast to ``dtype``."""
     if isinstance(value, Tensor):
         return value.to(dtype) if value.is_floating_point() else value
-    return tuple(_cast(each, dtype) for each in value) if isinstance(value, tuple) else value
+    return tuple(_cast(item, dtype) for item in value) if isinstance(value, tuple) else value
 
 
 def _tensor(value: Any) -> Tensor:

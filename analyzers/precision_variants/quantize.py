@@ -1,4 +1,4 @@
-"""Weights quantized and back, as torchao does it: what they are when a model runs from int8, fp8 or mxfp4."""
+"""Fake quantization by torchao: the values that weights have after int8, fp8 or mxfp4."""
 
 from importlib.util import find_spec
 from typing import Any, cast
@@ -21,17 +21,19 @@ def check_quantization(name: str, weights: Quantization) -> None:
 
 
 def fake_quantized(weight: Tensor, weights: Quantization) -> Tensor:
-    """The values that stay of a weight (outputs, inputs), in fp32.
+    """A weight (outputs, inputs) quantized and dequantized, in fp32; experts (experts, outputs, inputs) one matrix at a time.
 
-    int8 and fp8 (E4M3) with a scale for each row, mxfp4 with a power of two for each 32 values of a row; for experts (experts, outputs,
-    inputs) one after the other. Raises InvalidRequest for rows that mxfp4's blocks do not fit.
+    int8 and fp8 (E4M3) have one scale per row, mxfp4 a power of two per 32 values of a row. Raises InvalidRequest for rows whose length
+    is not a multiple of mxfp4's blocks.
     """
-    return torch.stack([_matrix(each, weights) for each in weight]) if weight.dim() == 3 else _matrix(weight, weights)
+    return torch.stack([_matrix(expert, weights) for expert in weight]) if weight.dim() == 3 else _matrix(weight, weights)
 
 
 def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
     if weights == "mxfp4" and weight.shape[1] % _MX_BLOCK:
-        raise InvalidRequest(f"mxfp4 has blocks of {_MX_BLOCK} values, and there are rows of {weight.shape[1]} weights: leave it out.")
+        raise InvalidRequest(
+            f"mxfp4 has blocks of {_MX_BLOCK} values, which do not divide rows of {weight.shape[1]} weights: leave it out."
+        )
     if weights == "mxfp4":
         from torchao.prototype.mx_formats.mx_tensor import MXTensor
 

@@ -1,4 +1,4 @@
-"""The reference's tensors, kept once, and a variant's compared with them as they come."""
+"""The reference's tensors, stored once; each variant's tensors are compared with them as it runs."""
 
 from dataclasses import dataclass, field
 
@@ -10,58 +10,61 @@ from analyzers.precision_variants.report import Kind, TensorError
 from analyzers.precision_variants.run import Captured
 
 Key = tuple[Kind, str, int | None]
-# Sums over sequences and tokens, of which no part belongs to one sequence.
+# Summed over sequences, so that they cannot be compared one sequence at a time.
 SUMMED: tuple[Kind, ...] = ("parameter_grad",)
 
 
 @dataclass(slots=True)
 class Stored:
-    """Tensors of a reference run. place: where they are kept; None for where they were computed.
+    """Tensors of a reference run. device: where they are stored; None for the device they were computed on.
 
-    log_p: (S, L); losses: (S, L) for cross-entropy, (S,) for gspo. largest_gradient: of all, the loss unscaled.
+    log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
     """
 
-    place: str | None
+    device: str | None
     tensors: dict[Key, Tensor] = field(default_factory=dict)
     log_p: Tensor = field(default_factory=lambda: torch.empty(0))
     losses: Tensor = field(default_factory=lambda: torch.empty(0))
+    clipped: float | None = None
     largest_gradient: float = 0.0
 
-    def keep(self, captured: Captured) -> None:
-        """Keep a tensor."""
+    def store(self, captured: Captured) -> None:
+        """Store a tensor."""
         tensor = captured.tensor.detach()
-        self.tensors[captured.kind, captured.name, captured.layer] = tensor if self.place is None else tensor.to(self.place)
+        self.tensors[captured.kind, captured.name, captured.layer] = tensor if self.device is None else tensor.to(self.device)
 
 
 @dataclass(slots=True)
 class Compared:
-    """Sums of one tensor: one for each sequence, or one of all."""
+    """Sums of one tensor, one per sequence or one over all. shape: None for several tensors pooled."""
 
     kind: Kind
     name: str
     layer: int | None
+    shape: tuple[int, ...] | None
     parts: list[Sums]
 
     @property
     def whole(self) -> Sums:
-        """Of all sequences together."""
+        """The sums over all sequences."""
         return Sums.merged(self.parts)
 
     def row(self) -> TensorError:
-        """As the report has it."""
+        """The row of the report."""
         whole = self.whole
         fit = whole.fit()
-        each = [part.rms_rel for part in self.parts]
-        ranged = [value for value in each if value is not None] if len(each) > 1 else []
+        errors = [part.rms_rel for part in self.parts if part.rms_rel is not None] if len(self.parts) > 1 else []
         return TensorError(
             name=self.name,
             kind=self.kind,
             layer=self.layer,
+            shape=self.shape,
             rms_rel=whole.rms_rel,
-            low=min(ranged, default=None),
-            high=max(ranged, default=None),
+            low=min(errors, default=None),
+            high=max(errors, default=None),
             rms=whole.rms,
             max=whole.max,
+            max_rel=whole.max_rel,
             bias=whole.bias,
             slope=fit.slope if fit else None,
             intercept=fit.intercept if fit else None,
@@ -75,19 +78,19 @@ class Compared:
 
 @dataclass(slots=True)
 class Comparison:
-    """A variant's tensors against the reference's. scale: by which gradients were multiplied, a power of two."""
+    """A variant's tensors against the reference's. scale: the loss scale of its gradients, a power of two."""
 
     stored: Stored
     sequences: int
     scale: float = 1.0
-    found: list[Compared] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
 
     def add(self, captured: Captured) -> None:
-        """Compare a tensor, and forget it."""
+        """Compare a tensor with the stored one of its name."""
         key = captured.kind, captured.name, captured.layer
         self.add_tensor(*key, captured.tensor, self.stored.tensors[key])
 
     def add_tensor(self, kind: Kind, name: str, layer: int | None, tensor: Tensor, ref: Tensor) -> None:
-        """Compare a tensor with one that is given."""
+        """Compare a tensor with ``ref``."""
         sequences = 1 if kind in SUMMED else self.sequences
-        self.found.append(Compared(kind, name, layer, by_sequence(tensor, ref, sequences, self.scale)))
+        self.compared.append(Compared(kind, name, layer, tuple(tensor.shape), by_sequence(tensor, ref, sequences, self.scale)))

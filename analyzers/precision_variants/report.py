@@ -1,9 +1,9 @@
 """The request, the progress and the report of precision variants. Field names are the JSON contract; fields may be added, never renamed.
 
-Layers are counted from 0; layer -1 is what enters the first of them (the embedding output), and layer L, of L layers, stands for what
-follows the last (final norm, head). x is a variant's value, ref the reference's; sums and means run over all elements of all sequences at
-which both are finite. Relative errors are plain ratios (0.01 is one per cent), log-probabilities and losses are in nats, headroom in bits
-(powers of two). A missing number is null: nothing finite to take it of, or a division by zero.
+Decoder layers are counted from 0; layer -1 is the embedding output, the input of layer 0; layer L, of L layers, is the final norm and the
+head. x is a variant's value, ref the reference's; sums and means run over all elements of all sequences at which both are finite. Relative
+errors are plain ratios (0.01 is 1%), log-probabilities and losses are in nats, headroom in bits (powers of two). A number is null where no
+element is finite or the denominator is zero.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Data, Progress, Report, Request
+from analyzers.precision_variants.policy import ADVANTAGE, Loss, check_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, Settings, parse_variant
 
 if TYPE_CHECKING:
@@ -20,25 +21,23 @@ if TYPE_CHECKING:
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]
 
 
-ADVANTAGE = 1_000_000
-"""The largest advantage of a sequence: larger ones would overflow gradients, whatever the weights."""
-
-
 class PrecisionRequest(Request):
-    """Which model, run in which ways, on what.
+    """Which model, in which variants, on which tokens.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
-    data: "builtin", "random" (tokens drawn evenly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
-    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text: given here instead.
-    sequences, sequence_length: the text is cut into so many rows of so many tokens, all of which but the first are predicted.
-    random_init: fresh weights as the architecture draws them, instead of those of the checkpoint.
-    loss: "ce", the mean cross-entropy of the tokens, or "gspo", the sequence-level policy gradient of Group Sequence Policy Optimization
-    (arXiv 2507.18071, without its clipping): the mean over sequences of -A exp(mean over tokens of log p - log p_ref), p_ref of the
-    reference. advantages: A of each sequence; drawn from a normal distribution where there are none.
-    pre_rounded: compare each variant with a reference whose weights were rounded as the variant's are, so that only the rounding of
-    computation is left. inside: also what the modules within each layer give. attention: of the reference.
-    seed: of random weights, tokens and advantages.
+    data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
+    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text: the text itself, instead of data.
+    sequences, sequence_length: the text is cut into this many rows of this many tokens; every token but the first of a row is predicted.
+    random_init: random weights as the architecture initializes them, instead of the checkpoint's.
+    loss: "ce", the mean cross-entropy of the tokens, or a policy gradient: "gspo" (`losses.gspo`, one ratio per sequence) or "grpo"
+    (`losses.grpo`, one ratio per token, without KL penalty). advantages: one per sequence; drawn from a normal distribution if empty.
+    old_logprobs: for each sequence the log-probabilities (natural logarithm) of its predicted tokens under the policy that sampled them;
+    if empty those of the reference, whose ratios are then 1. clip_low, clip_high: ratios are clipped to 1 - clip_low ... 1 + clip_high;
+    null for the published range of the loss (`policy.CLIP`). 1 and 1e6 clip nothing.
+    pre_rounded: compare each variant with a reference whose weights were rounded like the variant's, which leaves the rounding error of the
+    computation alone. inside: also compare the outputs of the modules within each layer. attention: of the reference.
+    seed: for random weights, tokens and advantages.
     """
 
     model: str
@@ -48,8 +47,11 @@ class PrecisionRequest(Request):
     sequences: int = Field(default=2, strict=True)
     sequence_length: int = Field(default=512, strict=True)
     random_init: bool = False
-    loss: Literal["ce", "gspo"] = "ce"
+    loss: Loss = "ce"
     advantages: tuple[float, ...] = ()
+    old_logprobs: tuple[tuple[float, ...], ...] = ()
+    clip_low: float | None = Field(default=None, ge=0, le=1)
+    clip_high: float | None = Field(default=None, ge=0, le=1e6)
     pre_rounded: bool = False
     inside: bool = False
     attention: Literal["sdpa", "eager"] = "sdpa"
@@ -79,14 +81,19 @@ class PrecisionRequest(Request):
     def _fits_together(self) -> "PrecisionRequest":
         if self.text is not None and self.data != "builtin":
             raise ValueError("give either a text or the name of data, not both")
-        if self.advantages and self.loss != "gspo":
-            raise ValueError("advantages belong to the loss gspo")
+        if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):
+            raise ValueError("advantages, old log-probabilities and clipping belong to the losses gspo and grpo")
         if self.advantages and len(self.advantages) != self.sequences:
             raise ValueError(f"each sequence needs one advantage: there are {self.sequences} and {len(self.advantages)}")
-        if any(abs(each) > ADVANTAGE for each in self.advantages):
-            raise ValueError(f"advantages may lie between {-ADVANTAGE:,} and {ADVANTAGE:,}")
+        if any(abs(advantage) > ADVANTAGE for advantage in self.advantages):
+            raise ValueError(f"advantages must be between {-ADVANTAGE:,} and {ADVANTAGE:,}")
         if self.advantages and not any(self.advantages):
             raise ValueError("advantages that are all 0 leave no gradient to compare")
+        if self.old_logprobs and len(self.old_logprobs) != self.sequences:
+            raise ValueError(
+                f"each sequence needs its old log-probabilities: there are {self.sequences} and {len(self.old_logprobs)} lists"
+            )
+        check_old_logprobs(self.old_logprobs)
         return self
 
     @model_validator(mode="after")
@@ -101,13 +108,14 @@ class PrecisionRequest(Request):
         return self
 
     def settings(self) -> dict[str, Settings]:
-        """Name -> settings, in the order asked for."""
+        """Name -> settings, in the order requested."""
         return dict(parse_variant(text) for text in self.variants)
 
 
 class VariantProgress(Progress):
-    """Progress within one run of the model. variant: its name, "reference" for the reference; ``unit`` is "layers", two per layer and run
-    (forward, backward), so that ``done`` never falls and reaches ``total`` at the end. finished: this variant is done.
+    """Progress within one run of the model. variant: its name, "reference" for the reference; finished: this variant is done.
+
+    ``unit`` is "layers", two per layer and run (forward, backward); ``done`` never falls and reaches ``total`` at the end.
     """
 
     variant: str
@@ -115,27 +123,30 @@ class VariantProgress(Progress):
 
 
 class TensorError(Data):
-    """How far one tensor of a variant is from the reference's.
+    """The error of one tensor of a variant.
 
-    name: "embeddings", "layers.3", "logits", the parameter, or the module inside a layer; kind: "hidden" is what decoder layer ``layer``
-    gives (-1: the embedding output), "hidden_grad" the loss gradient with respect to it, "logits", "logits_grad", "parameter_grad",
-    "logprob" of the chosen tokens, "loss" (of each token for ce, of each sequence for gspo), "inside" and "inside_grad" (on request).
-    layer: null for what belongs to none.
-    rms = sqrt(mean (x - ref)^2); rms_rel = rms / rms(ref), with nothing added to the denominator, 0 where rms is 0; low, high: the
-    smallest and largest rms_rel of a single sequence, null where sequences are summed up (parameter gradients) or there is one.
-    max = max |x - ref|; bias = mean (x - ref). x fitted as intercept + slope ref by least squares: slope, correlation, and residual, the
-    rms of what the fit leaves; null where ref is constant. elements: all; nonfinite: those of x that are NaN or infinite.
-    ref_rms = rms(ref).
+    name: "embeddings", "layers.3", "logits", the parameter, or the module inside a layer; kind: "hidden" is the output of decoder layer
+    ``layer`` (-1: the embedding output; that of the last layer is the input of the final norm), "hidden_grad" the loss gradient with
+    respect to it, "logits", "logits_grad", "parameter_grad", "logprob" of the chosen tokens, "loss" (per token, for gspo per sequence),
+    "inside" and "inside_grad" (on request). layer: null for what belongs to no layer. shape: null for pooled parameters, and in reports
+    made before it was added (as max_rel).
+    rms = sqrt(mean (x - ref)^2); rms_rel = rms / rms(ref), with no epsilon in the denominator, 0 where rms is 0; low, high: the smallest
+    and largest rms_rel of a single sequence, null for parameter gradients, which are summed over sequences, and for one sequence.
+    max = max |x - ref|; max_rel = max / rms(ref), again with no epsilon; bias = mean (x - ref). slope, intercept, correlation: of the
+    least-squares fit x = intercept + slope ref; residual: the rms of x minus the fit; null where ref is constant. elements: their number;
+    nonfinite: the number that are NaN or infinite in x. ref_rms = rms(ref).
     """
 
     name: str
     kind: Kind
     layer: int | None
+    shape: tuple[int, ...] | None = None
     rms_rel: float | None
     low: float | None
     high: float | None
     rms: float | None
     max: float | None
+    max_rel: float | None = None
     bias: float | None
     slope: float | None
     intercept: float | None
@@ -147,8 +158,9 @@ class TensorError(Data):
 
 
 class ParameterKind(Data):
-    """Gradients of one kind of parameter, all layers together. kind: the parameter's name within its layer ("mlp.up_proj.weight"), or its
-    whole name outside of them. rms_rel: sqrt(sum of (x - ref)^2 / sum of ref^2) over all; worst: the largest of one tensor, ``worst_name``.
+    """Gradients of one kind of parameter over all layers. kind: the parameter's name within its layer ("mlp.up_proj.weight"), or its
+    full name outside layers. rms_rel: sqrt(sum of (x - ref)^2 / sum of ref^2) over all; worst: the largest rms_rel of a single tensor,
+    ``worst_name``.
     """
 
     kind: str
@@ -161,11 +173,14 @@ class ParameterKind(Data):
 
 
 class Summary(Data):
-    """The variant in a row: rms_rel of single tensors. Forward: embeddings (hidden, layer -1), mid_median and mid_max over hidden layers
-    but the first (-1) and the last, logits, head (the loss of each token; for gspo of each sequence). Backward: head_bw (hidden_grad of the
-    last layer: the gradient at the final norm's input), logits_bw, mid_median_bw and mid_max_bw over the same layers, first_layer_bw
-    (hidden_grad, layer -1: what the first layer hands on). mid_max_layer, mid_max_bw_layer: where the maximum is. parameters_bw: of all
-    parameter gradients together. logprob_mean, logprob_max: mean and largest |log p - log p_ref| of the chosen tokens, in nats.
+    """One row per variant: rms_rel of single tensors.
+
+    Forward: embeddings (hidden, layer -1); mid_median, mid_max over the outputs of all decoder layers 0 ... L-1, the last included (only
+    embeddings and head are left out); logits; head (the loss of each token, for gspo of each sequence). Backward: head_bw (hidden_grad of
+    the last layer, the gradient entering the final norm); logits_bw; mid_median_bw, mid_max_bw (hidden_grad of the same layers);
+    first_layer_bw (hidden_grad, layer -1: the gradient that layer 0 passes to the embeddings). mid_max_layer, mid_max_bw_layer: the layer
+    of the maximum. parameters_bw: over all parameter gradients. logprob_mean, logprob_max: mean and maximum of |log p - log p_ref| over
+    the chosen tokens, in nats. Analysis version 1 left the last layer out of the mid columns.
     """
 
     embeddings: float | None
@@ -187,9 +202,10 @@ class Summary(Data):
 
 class Logprobs(Data):
     """Log-probabilities of the chosen tokens. mean, max: of |d|, d = log p - log p_ref, in nats; bias: mean of d; slope, correlation: of
-    log p on log p_ref. The importance ratio that a policy gradient would see between the two: of a token exp(d), ``ratio_mean`` the mean of
-    |exp(d) - 1| and ``ratio_max`` the largest; of a sequence exp(mean of d), ``sequence_ratio_mean``, ``sequence_ratio_max``;
-    outside_clip: the share of sequences whose ratio GSPO would clip (outside 1 - 3e-4 to 1 + 4e-4, the published range).
+    log p on log p_ref. The importance ratio between both, as when sampling in one precision and training in the other, is exp(d) for a
+    token and exp(mean d) for a sequence: ratio_mean and ratio_max are the mean and maximum of |exp(d) - 1|, sequence_ratio_mean and
+    sequence_ratio_max those of |exp(mean d) - 1|. outside_clip: the share of sequences whose ratio is outside GSPO's published clip range,
+    1 - 3e-4 ... 1 + 4e-4.
     """
 
     tokens: int
@@ -206,12 +222,12 @@ class Logprobs(Data):
 
 
 class Headroom(Data):
-    """How far a layer is from fp16's largest number: forward = log2(65504 / forward_max), backward and weights alike; below 0 it overflows.
+    """Headroom of a layer in fp16: forward = log2(65504 / forward_max), backward and weights likewise; it overflows below 0.
 
-    forward_max: largest |x| among what the layer gives and what the modules within it give, ``forward_at`` names it; backward_max: largest
-    |gradient| with respect to any of these and to the layer's parameters, of the loss itself (a loss scale S costs log2(S) bits);
-    weights_max: largest |weight|. Over finite numbers; null where all are 0 or none is finite. For bf16 the limit is 3.39e38 instead of
-    65504: 112 bits more. nonfinite: of the layer's tensors, forward; nonfinite_bw: backward.
+    forward_max: largest |x| in the outputs of the layer and of the modules within it, in the tensor ``forward_at``; backward_max: largest
+    |gradient| with respect to these outputs and to the layer's parameters, without loss scale (a loss scale S costs log2(S) bits);
+    weights_max: largest |weight|. Over finite elements; null where all are 0 or none is finite. bf16's limit is 3.39e38 instead of 65504:
+    112 bits more. nonfinite, nonfinite_bw: number of elements that are NaN or infinite, forward and backward.
     """
 
     layer: int
@@ -229,9 +245,10 @@ class Headroom(Data):
 
 
 class Overflow(Data):
-    """The first place with numbers that are not finite, in the order in which they are computed: forward from the first layer, backward
-    from the last. name: the layer's output, or the module or parameter within it. nonfinite: how many there. For the reference, where 65504
-    would be exceeded first; ``direction`` "weights" if it is by a stored weight.
+    """The first tensor with NaN or infinite elements, in the order computed: forward from the first layer, backward from the last.
+
+    name: the layer's output, or the module or parameter within it. nonfinite: the number of such elements. For the reference: the first
+    tensor that exceeds 65504; ``direction`` is "weights" for a stored weight.
     """
 
     layer: int
@@ -241,13 +258,14 @@ class Overflow(Data):
 
 
 class Variant(Data):
-    """One way of running the model, beside the reference.
+    """One way of running the model, compared with the reference.
 
-    settings: as parsed; written: the same as one writes them; attention: the implementation that ran. loss_scale: the largest power of two
-    that keeps all gradients finite, by which they were divided again before comparing; 1 but for fp16; null if none does (gradients are
-    then those of the unscaled loss). trials: backward passes that finding it took. loss: the mean. reference_loss: that of what it was
-    compared with. tensors: in the order computed; parameter gradients are pooled layer by layer beyond `limits.REPORT_TENSORS` rows.
-    headroom: of its own numbers, layers -1 to L; overflow, overflow_bw: null where everything is finite.
+    settings: as parsed; written: the same as text; attention: the implementation that ran. loss_scale: the largest power of two that keeps
+    all gradients finite, undone before comparing; 1 except for fp16; null if none does (gradients are then those of the unscaled loss).
+    trials: backward passes needed to find it. loss: the mean; reference_loss: that of the reference it was compared with. clipped: the
+    share of ratios (gspo: sequences, grpo: tokens) whose gradient is zero because of clipping; null for ce, where the loss is not finite,
+    and in reports made before it was added. tensors: in the order computed; parameter gradients are pooled by layer beyond
+    `limits.REPORT_TENSORS` rows. headroom: of the variant's own values, layers -1 to L; overflow, overflow_bw: null where all is finite.
     """
 
     settings: Settings
@@ -257,6 +275,7 @@ class Variant(Data):
     trials: int
     loss: float | None
     reference_loss: float
+    clipped: float | None = None
     summary: Summary
     logprobs: Logprobs
     tensors: tuple[TensorError, ...]
@@ -267,8 +286,8 @@ class Variant(Data):
 
 
 class Reference(Data):
-    """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. fp16_overflow: where fp16 would overflow
-    first, forward, by a weight or a value; null if nowhere. sequence_losses: for gspo the mean is taken of them.
+    """The run in fp32, TF32 off, with the stored (or random) weights. headroom: layers -1 to L. fp16_overflow: the first weight or forward
+    value that would overflow fp16; null if none. sequence_losses: the mean loss of each sequence. clipped: as in `Variant`.
     """
 
     attention: str
@@ -277,14 +296,15 @@ class Reference(Data):
     parameters: int
     loss: float
     sequence_losses: tuple[float, ...]
+    clipped: float | None = None
     headroom: tuple[Headroom, ...]
     fp16_overflow: Overflow | None
 
 
 class Inputs(Data):
-    """What the model was run on. source: "builtin", "text", "random", a file or a dataset; commit: of a dataset, or a hash of the text;
-    null for the built-in text and random tokens. token_ids: (sequences, length). predicted: tokens with a log-probability, length - 1 of
-    each row. advantages: empty for ce. preview: how the first row begins.
+    """The tokens of the runs. source: "builtin", "text", "random", a file or a dataset; commit: of a dataset, or a hash of the text; null
+    for the built-in text and random tokens. token_ids: (sequences, length). predicted: number of predicted tokens, length - 1 per row.
+    advantages: empty for ce. clip: the range used, (below 1, above 1); null for ce. preview: the beginning of the first row.
     """
 
     source: str
@@ -294,12 +314,13 @@ class Inputs(Data):
     predicted: int
     token_ids: tuple[tuple[int, ...], ...]
     advantages: tuple[float, ...]
+    clip: tuple[float, float] | None = None
     preview: str
 
 
 class Passes(Data):
-    """How often the model was run forward and backward: reference runs (more than one if ``pre_rounded``), variants, and trials of loss
-    scales beyond each variant's first.
+    """Forward and backward passes: of references (more than one if ``pre_rounded``), of variants, and further backward passes that tried
+    loss scales.
     """
 
     reference: int
@@ -308,9 +329,9 @@ class Passes(Data):
 
 
 class PrecisionReport(Report):
-    """How rounding error grows through the model, in each way of running it. variants: by name, in the order asked for.
+    """How rounding error grows through the model in each variant. variants: by name, in the order requested.
 
-    statement: the reading in plain words, one sentence for each finding.
+    statement: the findings, one sentence each.
     """
 
     analyzer: Literal["precision"] = "precision"
@@ -329,8 +350,8 @@ class PrecisionReport(Report):
         return {"model": self.checkpoint.ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``variants`` (one row each: the columns of `Summary`), ``tensors``, ``parameter_kinds``, ``headroom`` (the
-        reference's under the variant "reference"), ``logprobs``.
+        """``summary`` (one row), ``variants`` (one row each: the columns of `Summary`), ``tensors``, ``parameter_kinds``, ``headroom``
+        (that of the reference as variant "reference"), ``logprobs``.
         """
         from analyzers.precision_variants.tables import tables
 

@@ -1,10 +1,9 @@
-"""One run of a model, forward and backward, stage by stage: what comes out at every boundary is handed on before the next stage begins.
+"""One run of a model, forward and backward, stage by stage; the tensors at every boundary are yielded before the next stage begins.
 
-Between stages the model is as it was: weights, forwards and settings of torch are in place only while a stage computes. A layer runs once
-forward and once more on the way back, from what entered it, so that no more than one layer's activations and cast weights are held; the
-two runs give the same bits. The last layer is the first on the way back: its activations are kept instead, and those of the layers before
-it as far as they are small (`kept`). The decoder prepares masks and positions itself: it is run around layers that only note what they are
-given.
+Between stages the model is unchanged: cast weights, replaced forwards and settings of torch exist only while a stage computes. As with
+activation checkpointing, a layer runs forward once more in the backward pass, so that only one layer's activations and cast weights are
+held; both runs give the same bits. The graphs of the last layers are kept instead while they are small (`kept`). The decoder prepares
+masks and positions itself: it is called with layers that only record their arguments.
 
 Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 """
@@ -30,12 +29,12 @@ from analyzers.precision_variants.report import Kind
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Leaf, Rounding, Weights, in_place
 
-_PASSED_ON = (nn.Dropout, nn.Identity)
+_NO_COMPUTATION = (nn.Dropout, nn.Identity)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Captured:
-    """One tensor of a run, as `report.TensorError` names them. Gradients are those of the loss times the scale of the backward pass."""
+    """One tensor of a run, named as in `report.TensorError`. Gradients include the loss scale."""
 
     kind: Kind
     name: str
@@ -44,8 +43,8 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How to run: settings, the attention implementation, what becomes of the weights before, and whether to look inside layers."""
+class RunOptions:
+    """How to run: settings, attention implementation, rounding of the weights beforehand; inside: also capture modules within layers."""
 
     settings: Settings
     attention: str
@@ -55,26 +54,26 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What a layer is given beside the hidden states. named: whether those come by name."""
+    """The arguments of a layer except the hidden states. by_name: these are passed as a keyword argument."""
 
-    given: tuple[Any, ...]
-    others: Mapping[str, Any]
-    named: bool
+    positional: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    by_name: bool
 
 
 class Run:
-    """A run over ``token_ids`` (S, L + 1). Take all of `forward`, then of `backward`, which can be repeated.
+    """A run over ``token_ids`` (S, L + 1). Exhaust `forward`, then `backward`, which can be repeated.
 
     logits: (S, L, V); log_p: (S, L) fp32, of the chosen tokens; forward_peaks, weight_peaks, backward_peaks (of the last backward pass).
     """
 
-    def __init__(self, anatomy: Anatomy, token_ids: Tensor, way: Way) -> None:
+    def __init__(self, anatomy: Anatomy, token_ids: Tensor, options: RunOptions) -> None:
         self.anatomy = anatomy
-        self.way = way
+        self.options = options
         self.forward_peaks, self.backward_peaks, self.weight_peaks = Peaks(), Peaks(), Peaks()
-        self._given, self._targets = token_ids[:, :-1], token_ids[:, 1:]
-        self._parts = Parts(anatomy, way.settings, token_ids.device.type)
-        self._weights = Weights(anatomy, way.settings, way.rounding)
+        self._input_ids, self._targets = token_ids[:, :-1], token_ids[:, 1:]
+        self._parts = Parts(anatomy, options.settings, token_ids.device.type)
+        self._weights = Weights(anatomy, options.settings, options.rounding)
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
         self._graphs = KeptGraphs()
@@ -82,17 +81,17 @@ class Run:
         self.log_p: Tensor
 
     def forward(self) -> Iterator[Captured]:
-        """Embeddings, layers (and what is inside them), logits."""
+        """Embeddings, layers (and the modules inside), logits."""
         last = len(self.anatomy.layers)
         with self._stage(), torch.enable_grad():
             self._embedding_leaves = self._leaves(self.anatomy.outside, False)
-            self._entering = self._decoder(self._embedding_leaves, None)
-        yield self._kept("embeddings", self._entering.detach())
+            self._embedded = self._decoder(self._embedding_leaves, None)
+        yield self._boundary("embeddings", self._embedded.detach())
         for layer in range(last):
             inside: list[Captured] = []
             with self._stage():
                 self._graphs.make_room()
-                graph = self._ran(layer, self._note(layer, inside))
+                graph = self._run_layer(layer, self._record(layer, inside))
                 for leaf in graph.leaves:
                     self.weight_peaks.add(layer, leaf.tensor, leaf.name)
                 output = graph.output.detach()
@@ -100,15 +99,15 @@ class Run:
                 del graph
             yield from inside
             del inside
-            yield self._kept(f"layers.{layer}", output)
+            yield self._boundary(f"layers.{layer}", output)
         with self._stage():
             with torch.no_grad():
                 self._final = self._decoder(self._leaves(self.anatomy.outside, False), self._hidden[last])
             self._head_leaves = self._leaves([self.anatomy.head], False)
             with torch.enable_grad(), in_place(self._head_leaves):
-                self._rows = self._final.detach().requires_grad_()
+                self._head_input = self._final.detach().requires_grad_()
                 with self._parts.autocast():
-                    logits = self._parts.logits(self._rows)
+                    logits = self._parts.logits(self._head_input)
                 self.logits = LogitMap.of(self.anatomy.model)(logits)
             self._targets = self._targets.to(self.logits.device)
             self.log_p = log_probabilities(self.logits, self._targets)
@@ -129,159 +128,161 @@ class Run:
             self.backward_peaks.add(last, gradient, "logits")
         yield Captured("logits_grad", "logits", None, gradient)
         with self._stage():
-            wanted = [self._rows, *(leaf.tensor for leaf in self._head_leaves)]
-            arrived, *of_head = _gradients(self.logits, wanted, gradient, again=True)
-            held = {leaf.name: each for leaf, each in zip(self._head_leaves, of_head, strict=True)}
-            self.backward_peaks.add(last, arrived, "final norm")
+            inputs = [self._head_input, *(leaf.tensor for leaf in self._head_leaves)]
+            final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
+            gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
+            self.backward_peaks.add(last, final_gradient, "final norm")
             leaves = self._leaves(self.anatomy.outside, False)
             with torch.enable_grad():
                 hidden = self._hidden[last].detach().requires_grad_()
                 final = self._decoder(leaves, hidden)
-            gradient, *of_tail = _gradients(final, [hidden, *(leaf.tensor for leaf in leaves)], arrived)
-            del final, arrived
-            for leaf, each in zip(leaves, of_tail, strict=True):
-                _add(held, leaf.name, each)
-            del leaves, of_head, of_tail
-        yield self._arrived(f"layers.{last - 1}", last - 1, gradient)
+            gradient, *norm_gradients = _gradients(final, [hidden, *(leaf.tensor for leaf in leaves)], final_gradient)
+            del final, final_gradient
+            for leaf, each in zip(leaves, norm_gradients, strict=True):
+                _add(gradients, leaf.name, each)
+            del leaves, head_gradients, norm_gradients
+        yield self._boundary_gradient(f"layers.{last - 1}", last - 1, gradient)
         for layer in reversed(range(last)):
             with self._stage():
-                graph = self._graphs.take(layer) or self._ran(layer, None)
+                graph = self._graphs.take(layer) or self._run_layer(layer, None)
                 leaves, edges = graph.leaves, graph.edges
-                wanted = [graph.hidden, *(leaf.tensor for leaf in leaves)]
-                every = _gradients(graph.output, [*wanted, *edges.values()], gradient)
+                inputs = [graph.hidden, *(leaf.tensor for leaf in leaves)]
+                results = _gradients(graph.output, [*inputs, *edges.values()], gradient)
                 del graph
-                gradient, of_leaves, of_edges = every[0], every[1 : len(wanted)], every[len(wanted) :]
-                for name, each in zip(edges, of_edges, strict=True):
+                gradient, leaf_gradients, edge_gradients = results[0], results[1 : len(inputs)], results[len(inputs) :]
+                for name, each in zip(edges, edge_gradients, strict=True):
                     self.backward_peaks.add(layer, each, name)
-                for leaf, each in zip(leaves, of_leaves, strict=True):
+                for leaf, each in zip(leaves, leaf_gradients, strict=True):
                     self.backward_peaks.add(layer, each, leaf.name)
                 names = [leaf.name for leaf in leaves]
-                del every, leaves, wanted
-            if self.way.inside:
-                yield from (Captured("inside_grad", name, layer, each) for name, each in zip(edges, of_edges, strict=True))
-            yield from (Captured("parameter_grad", name, layer, each) for name, each in zip(names, of_leaves, strict=True))
-            del of_leaves, of_edges
-            yield self._arrived(f"layers.{layer - 1}" if layer else "embeddings", layer - 1, gradient)
+                del results, leaves, inputs
+            if self.options.inside:
+                yield from (Captured("inside_grad", name, layer, each) for name, each in zip(edges, edge_gradients, strict=True))
+            yield from (Captured("parameter_grad", name, layer, each) for name, each in zip(names, leaf_gradients, strict=True))
+            del leaf_gradients, edge_gradients
+            yield self._boundary_gradient(f"layers.{layer - 1}" if layer else "embeddings", layer - 1, gradient)
         with self._stage():
-            wanted = [leaf.tensor for leaf in self._embedding_leaves]
-            for leaf, each in zip(self._embedding_leaves, _gradients(self._entering, wanted, gradient, again=True), strict=True):
-                _add(held, leaf.name, each)
-        for name, each in held.items():
+            inputs = [leaf.tensor for leaf in self._embedding_leaves]
+            for leaf, each in zip(self._embedding_leaves, _gradients(self._embedded, inputs, gradient, retain=True), strict=True):
+                _add(gradients, leaf.name, each)
+        for name, each in gradients.items():
             self.backward_peaks.add(-1, each, name)
             yield Captured("parameter_grad", name, None, each)
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
-        with arithmetic(self.way.settings, self._given.device.type), _attention(self.anatomy, self.way.attention):
+        with arithmetic(self.options.settings, self._input_ids.device.type), _attention(self.anatomy, self.options.attention):
             yield
 
     def _leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
         return self._weights.leaves(modules, in_layer)
 
-    def _kept(self, name: str, hidden: Tensor) -> Captured:
-        """What leaves a stage, for the way back."""
+    def _boundary(self, name: str, hidden: Tensor) -> Captured:
+        """Keep the output of a stage for the backward pass."""
         layer = len(self._hidden) - 1
         self._hidden.append(hidden)
         self.forward_peaks.add(layer, hidden, name)
         return Captured("hidden", name, layer, hidden)
 
-    def _arrived(self, name: str, layer: int, gradient: Tensor) -> Captured:
+    def _boundary_gradient(self, name: str, layer: int, gradient: Tensor) -> Captured:
         self.backward_peaks.add(layer, gradient, name)
         return Captured("hidden_grad", name, layer, gradient)
 
-    def _ran(self, layer: int, note: Callable[[str, Tensor], None] | None) -> Graph:
-        """Run a layer for its gradients. note: is given what each of its modules computes."""
+    def _run_layer(self, layer: int, record: Callable[[str, Tensor], None] | None) -> Graph:
+        """Run a layer with autograd. record: called with the output of each of its modules."""
         edges: dict[str, GradientEdge] = {}
 
-        def see(name: str, tensor: Tensor) -> None:
-            if note is not None:
-                note(name, tensor.detach())
+        def on_output(name: str, tensor: Tensor) -> None:
+            if record is not None:
+                record(name, tensor.detach())
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
         leaves = self._leaves(self.anatomy.inside[layer].values(), True)
-        with torch.enable_grad(), self._watched(layer, see):
+        with torch.enable_grad(), self._hooks(layer, on_output):
             hidden = self._hidden[layer].detach().requires_grad_()
             return Graph(layer, hidden, self._layer(layer, hidden, leaves), leaves, edges)
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
         with in_place(leaves), self._parts.applied(self.anatomy.inside[layer].values(), attention), self._parts.autocast():
-            hidden = self._parts.entering(hidden)
-            given = call.given if call.named else (hidden, *call.given)
-            named = {**call.others, "hidden_states": hidden} if call.named else call.others
-            result = module(*given, **named)
-            return self._parts.entering(cast(Tensor, result[0] if isinstance(result, tuple) else result))
+            hidden = self._parts.to_stream(hidden)
+            positional = call.positional if call.by_name else (hidden, *call.positional)
+            keywords = {**call.keywords, "hidden_states": hidden} if call.by_name else call.keywords
+            result = module(*positional, **keywords)
+            return self._parts.to_stream(cast(Tensor, result[0] if isinstance(result, tuple) else result))
 
     def _decoder(self, leaves: Sequence[Leaf], result: Tensor | None) -> Tensor:
-        """What enters the layers; or, where there is a ``result`` of the last of them, what follows from it."""
+        """The input of the first layer; or, given the ``result`` of the last layer, the output of the decoder."""
         calls: list[_Call] = []
-        entered: list[Tensor] = []
+        inputs: list[Tensor] = []
         with ExitStack() as stack:
             for layer, number in zip(self.anatomy.layers, self.anatomy.results, strict=True):
-                stack.enter_context(_noted(layer, number, calls, entered, result if layer is self.anatomy.layers[-1] else None))
+                stack.enter_context(_recording(layer, number, calls, inputs, result if layer is self.anatomy.layers[-1] else None))
             stack.enter_context(in_place(leaves))
             stack.enter_context(self._parts.applied(self.anatomy.outside, None))
             stack.enter_context(self._parts.autocast())
-            final = cast(Any, self.anatomy.decoder)(input_ids=self._given, use_cache=False).last_hidden_state
+            final = cast(Any, self.anatomy.decoder)(input_ids=self._input_ids, use_cache=False).last_hidden_state
         if result is None:
             self._calls = calls
-            return entered[0]
+            return inputs[0]
         return cast(Tensor, final)
 
-    def _note(self, layer: int, inside: list[Captured]) -> Callable[[str, Tensor], None]:
-        def note(name: str, tensor: Tensor) -> None:
+    def _record(self, layer: int, inside: list[Captured]) -> Callable[[str, Tensor], None]:
+        def record(name: str, tensor: Tensor) -> None:
             self.forward_peaks.add(layer, tensor, name)
-            if self.way.inside:
-                inside.append(Captured("inside", name, layer, tensor.clone()))  # what follows may write into it
+            if self.options.inside:
+                inside.append(Captured("inside", name, layer, tensor.clone()))  # a later module may write into it
 
-        return note
+        return record
 
     @contextmanager
-    def _watched(self, layer: int, see: Callable[[str, Tensor], None]) -> Iterator[None]:
-        """Inside, ``see`` is called with what each module of the layer that computes something gives."""
+    def _hooks(self, layer: int, on_output: Callable[[str, Tensor], None]) -> Iterator[None]:
+        """Within the context, ``on_output`` is called with the output of each module of the layer that computes something."""
 
         def hook(name: str) -> Callable[..., None]:
-            def seen(module: nn.Module, given: Any, result: Any) -> None:
-                first = result[0] if isinstance(result, tuple) else result
-                if isinstance(first, Tensor) and first.is_floating_point():
-                    see(name, first)
+            def forward_hook(module: nn.Module, arguments: Any, result: Any) -> None:
+                output = result[0] if isinstance(result, tuple) else result
+                if isinstance(output, Tensor) and output.is_floating_point():
+                    on_output(name, output)
 
-            return seen
+            return forward_hook
 
         with ExitStack() as stack:
             for name, module in self.anatomy.inside[layer].items():
                 computes = bool(module._parameters) or not next(module.children(), None)
-                if name and computes and not isinstance(module, _PASSED_ON):
+                if name and computes and not isinstance(module, _NO_COMPUTATION):
                     stack.callback(module.register_forward_hook(hook(name)).remove)
             yield
 
 
-def _gradients(output: Tensor, wanted: Sequence[Any], gradient: Tensor, again: bool = False) -> list[Tensor]:
-    """Of what is wanted; zeros where nothing depends on it, a single one for an edge of the graph. again: it is gone once more."""
-    found = torch.autograd.grad(output, cast(Any, wanted), gradient.to(output.device, output.dtype), retain_graph=again, allow_unused=True)
+def _gradients(output: Tensor, inputs: Sequence[Any], gradient: Tensor, retain: bool = False) -> list[Tensor]:
+    """Gradients with respect to ``inputs``; zeros for one that is unused (a scalar for an edge). retain: keep the graph."""
+    gradients = torch.autograd.grad(
+        output, cast(Any, inputs), gradient.to(output.device, output.dtype), retain_graph=retain, allow_unused=True
+    )
 
     def zero(of: Any) -> Tensor:
         return torch.zeros_like(of) if isinstance(of, Tensor) else gradient.new_zeros(())
 
-    return [zero(each) if arrived is None else arrived for each, arrived in zip(wanted, found, strict=True)]
+    return [zero(of) if result is None else result for of, result in zip(inputs, gradients, strict=True)]
 
 
-def _add(held: dict[str, Tensor], name: str, gradient: Tensor) -> None:
-    """Add to what a tied weight has already got."""
-    held[name] = held[name] + gradient.to(held[name].device) if name in held else gradient
+def _add(gradients: dict[str, Tensor], name: str, gradient: Tensor) -> None:
+    """Accumulate, for tied weights."""
+    gradients[name] = gradients[name] + gradient.to(gradients[name].device) if name in gradients else gradient
 
 
 @contextmanager
-def _noted(layer: nn.Module, number: int | None, calls: list[_Call], entered: list[Tensor], result: Tensor | None) -> Iterator[None]:
-    """Inside, the layer notes what it is given, and hands on the hidden states or ``result``."""
+def _recording(layer: nn.Module, number: int | None, calls: list[_Call], inputs: list[Tensor], result: Tensor | None) -> Iterator[None]:
+    """Within the context, the layer records its arguments and returns the hidden states, or ``result``. number: of its outputs."""
 
-    def forward(*given: Any, **named: Any) -> Any:
-        hidden = given[0] if given else named.pop("hidden_states")
-        entered.append(hidden)
-        calls.append(_Call(given[1:], named, not given))
-        gone = hidden if result is None else result
-        return gone if number is None else (gone, *[None] * (number - 1))
+    def forward(*positional: Any, **keywords: Any) -> Any:
+        hidden = positional[0] if positional else keywords.pop("hidden_states")
+        inputs.append(hidden)
+        calls.append(_Call(positional[1:], keywords, not positional))
+        output = hidden if result is None else result
+        return output if number is None else (output, *[None] * (number - 1))
 
     own = layer.__dict__.get("forward")
     layer.forward = forward

@@ -1,4 +1,4 @@
-"""From the tensors of a variant to its row in the summary, its log-probabilities, and the errors of each kind of parameter."""
+"""A variant's summary row, its log-probabilities, and the gradient errors of each kind of parameter."""
 
 import re
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.precision_variants.compare import Sums, sums
+from analyzers.precision_variants.policy import CLIP
 from analyzers.precision_variants.reference import Compared
 from analyzers.precision_variants.report import Kind, Logprobs, ParameterKind, Summary, TensorError
 
-# Outside of it GSPO clips a sequence's ratio (arXiv 2507.18071, section 5.1).
-GSPO_CLIP = (1 - 3e-4, 1 + 4e-4)
 _IN_LAYER = re.compile(r".*?\.\d+\.(.+)")
 
 
-def summary(found: Sequence[Compared], layers: int, logprobs: Logprobs) -> Summary:
-    """layers: of the model."""
-    errors = {(each.kind, each.layer): each.whole.rms_rel for each in found if each.kind not in ("parameter_grad", "inside", "inside_grad")}
+def summary(compared: Sequence[Compared], layers: int, logprobs: Logprobs) -> Summary:
+    """layers: their number in the model."""
+    single = [tensor for tensor in compared if tensor.kind not in ("parameter_grad", "inside", "inside_grad")]
+    errors = {(tensor.kind, tensor.layer): tensor.whole.rms_rel for tensor in single}
     mid, mid_max, mid_layer = _middle(errors, "hidden", layers)
     mid_bw, mid_max_bw, mid_layer_bw = _middle(errors, "hidden_grad", layers)
     return Summary(
@@ -35,15 +35,15 @@ def summary(found: Sequence[Compared], layers: int, logprobs: Logprobs) -> Summa
         mid_max_bw=mid_max_bw,
         mid_max_bw_layer=mid_layer_bw,
         first_layer_bw=errors.get(("hidden_grad", -1)),
-        parameters_bw=Sums.merged([each.whole for each in found if each.kind == "parameter_grad"]).rms_rel,
+        parameters_bw=Sums.merged([tensor.whole for tensor in compared if tensor.kind == "parameter_grad"]).rms_rel,
         logprob_mean=logprobs.mean,
         logprob_max=logprobs.max,
     )
 
 
 def _middle(errors: dict[tuple[Kind, int | None], float | None], kind: Kind, layers: int) -> tuple[float | None, float | None, int | None]:
-    """Median and maximum over the layers between the first and the last boundary, and where the maximum is; null if one has no error."""
-    values = [errors.get((kind, layer)) for layer in range(layers - 1)]
+    """Median and maximum over the outputs of all decoder layers, and the layer of the maximum; None if one has no error."""
+    values = [errors.get((kind, layer)) for layer in range(layers)]
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None, None, None
@@ -53,12 +53,13 @@ def _middle(errors: dict[tuple[Kind, int | None], float | None], kind: Kind, lay
 def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     """log_p, reference: (S, L)."""
     d = (log_p.double() - reference.to(log_p.device).double()).cpu()
-    of_sequences = d.mean(-1)
-    d, of_sequences = d[torch.isfinite(d)], of_sequences[torch.isfinite(of_sequences)]
+    sequence_means = d.mean(-1)
+    d, sequence_means = d[torch.isfinite(d)], sequence_means[torch.isfinite(sequence_means)]
     whole = sums(log_p, reference)
     fit = whole.fit()
-    ratios, of_sequences = d.expm1().abs(), of_sequences.expm1()
-    outside = (of_sequences < GSPO_CLIP[0] - 1) | (of_sequences > GSPO_CLIP[1] - 1)
+    ratios, sequence_ratios = d.expm1().abs(), sequence_means.expm1()
+    low, high = CLIP["gspo"]
+    outside = (sequence_ratios < -low) | (sequence_ratios > high)
     return Logprobs(
         tokens=log_p.numel(),
         mean=_mean(d.abs()),
@@ -68,8 +69,8 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
         correlation=fit.correlation if fit else None,
         ratio_mean=_mean(ratios),
         ratio_max=_largest(ratios),
-        sequence_ratio_mean=_mean(of_sequences.abs()),
-        sequence_ratio_max=_largest(of_sequences.abs()),
+        sequence_ratio_mean=_mean(sequence_ratios.abs()),
+        sequence_ratio_max=_largest(sequence_ratios.abs()),
         outside_clip=_mean(outside.double()),
     )
 
@@ -86,25 +87,24 @@ def _finite(value: Tensor) -> float | None:
     return float(value) if torch.isfinite(value) else None
 
 
-def parameter_kinds(found: Sequence[Compared]) -> tuple[ParameterKind, ...]:
-    """Parameter gradients by kind, in the order in which kinds come first in the model."""
+def parameter_kinds(compared: Sequence[Compared]) -> tuple[ParameterKind, ...]:
+    """Parameter gradients by kind, in the order of the model."""
     kinds: dict[str, list[Compared]] = {}
-    for each in sorted(
-        (each for each in found if each.kind == "parameter_grad"), key=lambda each: -1 if each.layer is None else each.layer
-    ):
-        kinds.setdefault(kind_of(each), []).append(each)
+    gradients = [tensor for tensor in compared if tensor.kind == "parameter_grad"]
+    for gradient in sorted(gradients, key=lambda tensor: -1 if tensor.layer is None else tensor.layer):
+        kinds.setdefault(kind_of(gradient), []).append(gradient)
     return tuple(_kind(kind, members) for kind, members in kinds.items())
 
 
 def kind_of(parameter: Compared) -> str:
-    """The name within its layer, or the whole name outside of layers."""
+    """The parameter's name within its layer, or its full name outside layers."""
     inside = _IN_LAYER.fullmatch(parameter.name) if parameter.layer is not None else None
     return inside[1] if inside else parameter.name
 
 
 def _kind(kind: str, members: Sequence[Compared]) -> ParameterKind:
-    whole = Sums.merged([each.whole for each in members])
-    errors = [(error, each.name) for each in members if (error := each.whole.rms_rel) is not None]
+    whole = Sums.merged([member.whole for member in members])
+    errors = [(error, member.name) for member in members if (error := member.whole.rms_rel) is not None]
     worst, name = max(errors, default=(None, None))
     return ParameterKind(
         kind=kind,
@@ -117,14 +117,14 @@ def _kind(kind: str, members: Sequence[Compared]) -> ParameterKind:
     )
 
 
-def rows(found: Sequence[Compared]) -> tuple[TensorError, ...]:
-    """Of the report: all, or with the parameters of a layer pooled where there would be too many."""
-    if len(found) <= limits.REPORT_TENSORS:
-        return tuple(each.row() for each in found)
+def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:
+    """The rows of the report; where these would be too many, the parameters of each layer are pooled."""
+    if len(compared) <= limits.REPORT_TENSORS:
+        return tuple(tensor.row() for tensor in compared)
     pooled: dict[int | None, Compared] = {}
-    for each in found:
-        if each.kind == "parameter_grad":
-            name = "other parameters" if each.layer is None else f"parameters of layer {each.layer}"
-            pooled.setdefault(each.layer, Compared(each.kind, name, each.layer, [Sums()])).parts[0].merge(each.whole)
-    others = [each for each in found if each.kind != "parameter_grad"]
-    return tuple(each.row() for each in [*others, *pooled.values()])
+    for tensor in compared:
+        if tensor.kind == "parameter_grad":
+            name = "other parameters" if tensor.layer is None else f"parameters of layer {tensor.layer}"
+            pooled.setdefault(tensor.layer, Compared(tensor.kind, name, tensor.layer, None, [Sums()])).parts[0].merge(tensor.whole)
+    others = [tensor for tensor in compared if tensor.kind != "parameter_grad"]
+    return tuple(tensor.row() for tensor in [*others, *pooled.values()])

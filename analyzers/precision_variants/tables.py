@@ -8,7 +8,7 @@ from analyzers.precision_variants.report import Headroom, Logprobs, ParameterKin
 if TYPE_CHECKING:
     import pandas
 
-_VARIANT = ("variant", "settings", "attention", "loss_scale", "trials", "loss")
+_VARIANT = ("variant", "settings", "attention", "loss_scale", "trials", "loss", "clipped")
 
 
 def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
@@ -18,18 +18,18 @@ def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
     def rows(lines: Iterator[dict[str, Any]], *columns: str) -> "pandas.DataFrame":
         return pandas.DataFrame(list(lines), columns=list(columns))
 
-    def each(name: str) -> Iterator[dict[str, Any]]:
-        for variant, found in report.variants.items():
-            yield from ({"variant": variant, **row.model_dump()} for row in getattr(found, name))
+    def by_variant(name: str) -> Iterator[dict[str, Any]]:
+        for variant, result in report.variants.items():
+            yield from ({"variant": variant, **row.model_dump()} for row in getattr(result, name))
 
-    of_reference = ({"variant": "reference", **row.model_dump()} for row in report.reference.headroom)
-    logprobs = ({"variant": name, **found.logprobs.model_dump()} for name, found in report.variants.items())
+    reference_headroom = ({"variant": "reference", **row.model_dump()} for row in report.reference.headroom)
+    logprobs = ({"variant": name, **result.logprobs.model_dump()} for name, result in report.variants.items())
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
         "variants": rows(_variants(report), *_VARIANT, *Summary.model_fields),
-        "tensors": rows(each("tensors"), "variant", *TensorError.model_fields),
-        "parameter_kinds": rows(each("parameter_kinds"), "variant", *ParameterKind.model_fields),
-        "headroom": rows(iter([*of_reference, *each("headroom")]), "variant", *Headroom.model_fields),
+        "tensors": rows(map(_with_shape, by_variant("tensors")), "variant", *TensorError.model_fields),
+        "parameter_kinds": rows(by_variant("parameter_kinds"), "variant", *ParameterKind.model_fields),
+        "headroom": rows(iter([*reference_headroom, *by_variant("headroom")]), "variant", *Headroom.model_fields),
         "logprobs": rows(logprobs, "variant", *Logprobs.model_fields),
     }
 
@@ -54,6 +54,11 @@ def summary_row(report: PrecisionReport) -> dict[str, Any]:
 
 
 def _variants(report: PrecisionReport) -> Iterator[dict[str, Any]]:
-    for name, found in report.variants.items():
-        line = {"variant": name, "settings": found.written, "attention": found.attention, "loss_scale": found.loss_scale}
-        yield line | {"trials": found.trials, "loss": found.loss, **found.summary.model_dump()}
+    for name, result in report.variants.items():
+        line = {"variant": name, "settings": result.written, "attention": result.attention, "loss_scale": result.loss_scale}
+        yield line | {"trials": result.trials, "loss": result.loss, "clipped": result.clipped, **result.summary.model_dump()}
+
+
+def _with_shape(row: dict[str, Any]) -> dict[str, Any]:
+    """The shape as text, such as 2x47x64: a table has no lists."""
+    return row | {"shape": None if row["shape"] is None else "x".join(map(str, row["shape"]))}

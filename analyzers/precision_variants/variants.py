@@ -1,4 +1,4 @@
-"""What a variant is: a name and settings, chosen from presets or written as ``name: key=value,...``."""
+"""Variants: a name and settings, from the presets or written as ``name: key=value,...``."""
 
 import re
 from difflib import get_close_matches
@@ -18,15 +18,15 @@ _KEYS = ("dtype", "fp32", "autocast", "attention", "reductions", "weights")
 
 
 class Settings(Data):
-    """How a variant runs. What is not said is as in the reference.
+    """How a variant runs; everything else is as in the reference.
 
-    dtype: of weights and computation. "tf32" are fp32 tensors whose matrix products may round their factors to 10 bits (on a GPU).
-    autocast: weights stay in fp32 and torch.autocast chooses which operations run in ``dtype``, instead of all of them.
-    fp32: parts kept in fp32, in the order residual (the sum that runs through the layers), lm_head (also where its weights are tied to
-    the embeddings, which are rounded all the same), norms, router (of experts), softmax (attention between its projections: rotation,
-    scores, softmax, weighted values). Their weights are not rounded.
-    attention: the implementation; null is that of the reference. reduced_reductions: let a GPU add up products of 16-bit matrices in 16
-    bits, torch's own default. weights: those of the layers' linear maps, quantized and back, as torchao does it; null for as stored.
+    dtype: of weights and computation. "tf32": fp32 tensors whose matrix products may round their operands to TF32 (on a GPU).
+    autocast: weights stay in fp32 and torch.autocast chooses the operations that run in ``dtype``.
+    fp32: parts kept in fp32, their weights included: residual (the residual stream), lm_head (also where its weights are tied to the
+    embeddings, which are rounded nevertheless), norms, router (of experts), softmax (attention between its projections: rotary embeddings,
+    scores, softmax, weighted sum of values).
+    attention: the implementation; null for that of the reference. reduced_reductions: a GPU may accumulate 16-bit matrix products in 16
+    bits, torch's default. weights: fake quantization of the layers' linear maps by torchao; null for none.
     """
 
     dtype: Dtype = "fp32"
@@ -42,7 +42,7 @@ class Settings(Data):
         if self.autocast and not narrow:
             raise ValueError(f"autocast is to bf16 or fp16, not to {self.dtype}")
         if self.fp32 and not narrow:
-            raise ValueError(f"parts in fp32 are for variants in bf16 or fp16: in {self.dtype} there is nothing to keep")
+            raise ValueError(f"parts in fp32 are for variants in bf16 or fp16: {self.dtype} already runs in fp32")
         if self.attention == "flash" and not narrow:
             raise ValueError(f"flash attention is for bf16 and fp16, not for {self.dtype}")
         return self
@@ -54,6 +54,7 @@ def _preset(dtype: Dtype, *parts: Part, **others: Any) -> Settings:
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
+# max_precision is residual stream and head in fp32, the setting published under this name.
 PRESETS: dict[str, Settings] = {
     "fp32": Settings(),
     "tf32": Settings(dtype="tf32"),
@@ -63,7 +64,8 @@ PRESETS: dict[str, Settings] = {
     "bf16_fp32_norms": _preset("bf16", "norms"),
     "bf16_fp32_softmax": _preset("bf16", "softmax"),
     "bf16_fp32_router": _preset("bf16", "router"),
-    "bf16_max_precision": _preset("bf16", *PARTS, reduced_reductions=False),
+    "bf16_max_precision": _preset("bf16", "residual", "lm_head"),
+    "bf16_fp32_all_parts": _preset("bf16", *PARTS, reduced_reductions=False),
     "bf16_autocast": _preset("bf16", autocast=True),
     "bf16_eager": _preset("bf16", attention="eager"),
     "bf16_int8": _preset("bf16", weights="int8"),
@@ -72,7 +74,8 @@ PRESETS: dict[str, Settings] = {
     "fp16": _preset("fp16"),
     "fp16_fp32_lm_head": _preset("fp16", "lm_head"),
     "fp16_fp32_residual": _preset("fp16", "residual"),
-    "fp16_max_precision": _preset("fp16", *PARTS, reduced_reductions=False),
+    "fp16_max_precision": _preset("fp16", "residual", "lm_head"),
+    "fp16_fp32_all_parts": _preset("fp16", *PARTS, reduced_reductions=False),
     "fp16_autocast": _preset("fp16", autocast=True),
 }
 
@@ -83,22 +86,22 @@ def parse_variant(text: str) -> tuple[str, Settings]:
     """A preset's name, or ``name: key=value,...``, for example ``mine: dtype=bf16, fp32=residual+lm_head, attention=eager``.
 
     Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights.
-    Raises ValueError with what is allowed and what may have been meant.
+    Raises ValueError that says what is allowed and suggests the nearest name.
     """
-    name, colon, rest = (part.strip() for part in text.partition(":"))
+    name, colon, definition = (part.strip() for part in text.partition(":"))
     if not colon:
         if name not in PRESETS:
             raise ValueError(
-                f"there is no variant {_shown(name)}{_nearest(name, PRESETS)}; presets are {', '.join(PRESETS)}, and your own are written "
-                "as 'name: key=value, key=value'"
+                f"there is no variant {_shown(name)}{_nearest(name, PRESETS)}; presets are {', '.join(PRESETS)}, and your own variants are "
+                "written as 'name: key=value, key=value'"
             )
         return name, PRESETS[name]
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"the name of a variant has 1 to 64 letters, digits and _ . + -, and begins with one of the first two: {_shown(name)}"
+            f"the name of a variant has 1 to 64 letters, digits and _ . + -, and begins with a letter or digit: {_shown(name)}"
         )
     asked: dict[str, Any] = {}
-    for setting in filter(None, (part.strip() for part in rest.split(","))):
+    for setting in filter(None, (part.strip() for part in definition.split(","))):
         key, equals, value = (part.strip() for part in setting.partition("="))
         if key not in _KEYS:
             raise ValueError(f"variant {name} has no setting {_shown(key)}{_nearest(key, _KEYS)}; settings are {', '.join(_KEYS)}")
@@ -117,18 +120,18 @@ def parse_variant(text: str) -> tuple[str, Settings]:
 
 
 def described(settings: Settings) -> str:
-    """The settings as they are written: ``dtype=bf16, fp32=residual``."""
-    said = [f"dtype={settings.dtype}"]
-    said += ["autocast=true"] if settings.autocast else []
-    said += [f"fp32={'+'.join(settings.fp32)}"] if settings.fp32 else []
-    said += [f"attention={settings.attention}"] if settings.attention else []
-    said += [] if settings.reduced_reductions else ["reductions=full"]
-    said += [f"weights={settings.weights}"] if settings.weights else []
-    return ", ".join(said)
+    """The settings as text: ``dtype=bf16, fp32=residual``."""
+    parts = [f"dtype={settings.dtype}"]
+    parts += ["autocast=true"] if settings.autocast else []
+    parts += [f"fp32={'+'.join(settings.fp32)}"] if settings.fp32 else []
+    parts += [f"attention={settings.attention}"] if settings.attention else []
+    parts += [] if settings.reduced_reductions else ["reductions=full"]
+    parts += [f"weights={settings.weights}"] if settings.weights else []
+    return ", ".join(parts)
 
 
 def _field(name: str, key: str, value: str) -> tuple[str, Any]:
-    """Name and value of the field that ``key=value`` sets."""
+    """The field that ``key=value`` sets, and its value."""
     if key == "fp32":
         chosen = [_one_of(name, key, part.strip(), PARTS) for part in value.split("+")]
         return key, tuple(part for part in PARTS if part in chosen)
@@ -147,8 +150,8 @@ def _one_of(name: str, key: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _nearest(text: str, allowed: Any) -> str:
-    found = get_close_matches(text.lower()[:64], list(allowed), 1, 0.5)
-    return f" (did you mean {found[0]}?)" if found else ""
+    nearest = get_close_matches(text.lower()[:64], list(allowed), 1, 0.5)
+    return f" (did you mean {nearest[0]}?)" if nearest else ""
 
 
 def _shown(text: str) -> str:
@@ -156,6 +159,6 @@ def _shown(text: str) -> str:
 
 
 def _reason(error: ValueError) -> str:
-    """What a settings' own check says, without pydantic's frame."""
+    """The message of the settings' own check, without what pydantic adds."""
     errors: Any = getattr(error, "errors", None)
     return str(errors(include_url=False)[0]["msg"]).removeprefix("Value error, ") if errors else str(error)

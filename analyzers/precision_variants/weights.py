@@ -1,6 +1,6 @@
-"""The weights a run computes with: the stored ones, rounded or quantized as its settings say, made for one stage at a time.
+"""The weights of a run: the stored ones cast or quantized as its settings say, made for one stage at a time.
 
-The model's own parameters are never written to. While a stage runs, tensors stand in their places; afterwards the same parameters are back.
+The model's parameters are never written to. During a stage other tensors replace them; afterwards the parameters are restored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,19 +15,19 @@ from analyzers.precision_variants.quantize import fake_quantized
 from analyzers.precision_variants.variants import Quantization, Settings
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_KEPT = {"norm": "norms", "router": "router", "head": "lm_head"}
+_PART_OF_ROLE = {"norm": "norms", "router": "router", "head": "lm_head"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What becomes of weights before anything runs. dtype: rounded to; weights: quantized to, where the role is "map"."""
+    """Rounding of all weights before a run. dtype: what they are rounded to; weights: quantization of the layers' linear maps."""
 
     dtype: torch.dtype
     weights: Quantization | None
 
     @classmethod
     def of(cls, settings: Settings) -> "Rounding":
-        """As a variant with these settings rounds them."""
+        """The rounding that a variant with these settings applies."""
         return cls(DTYPES[settings.dtype], settings.weights)
 
 
@@ -36,7 +36,7 @@ STORED = Rounding(torch.float32, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leaf:
-    """A tensor in the place of a parameter: ``key`` of ``module``; ``name`` of the parameter in the model."""
+    """A tensor that replaces parameter ``key`` of ``module``; name: of the parameter in the model."""
 
     module: nn.Module
     key: str
@@ -46,7 +46,7 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """Makes leaves. rounding: of all weights before the settings are applied (`STORED` for none)."""
+    """Makes the leaves of a run. rounding: applied before the settings (`STORED` for none)."""
 
     anatomy: Anatomy
     settings: Settings
@@ -54,11 +54,11 @@ class Weights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What weights are cast to; autocast leaves them in fp32."""
+        """Dtype of the weights; fp32 under autocast."""
         return torch.float32 if self.settings.autocast else DTYPES[self.settings.dtype]
 
     def leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
-        """One for each parameter that the modules own, to be differentiated."""
+        """One leaf, requiring grad, per parameter of the modules themselves."""
         return [
             Leaf(module, key, self.anatomy.name(parameter), self._value(module, key, parameter, in_layer))
             for module in modules
@@ -74,19 +74,19 @@ class Weights:
             value = fake_quantized(value.mT, quantization).mT if transposed else fake_quantized(value, quantization)
         if self.rounding.dtype != torch.float32:
             value = value.to(self.rounding.dtype).to(torch.float32)
-        kept = _KEPT.get(role) in self.settings.fp32
-        return (value if kept else value.to(self.dtype)).detach().requires_grad_()
+        in_fp32 = _PART_OF_ROLE.get(role) in self.settings.fp32
+        return (value if in_fp32 else value.to(self.dtype)).detach().requires_grad_()
 
 
 @contextmanager
 def in_place(leaves: Iterable[Leaf]) -> Iterator[None]:
-    """Inside, the modules compute with the leaves."""
-    kept: list[tuple[Leaf, nn.Parameter | None]] = []
+    """Within the context, the modules compute with the leaves instead of their parameters."""
+    replaced: list[tuple[Leaf, nn.Parameter | None]] = []
     try:
         for leaf in leaves:
-            kept.append((leaf, leaf.module._parameters[leaf.key]))
+            replaced.append((leaf, leaf.module._parameters[leaf.key]))
             leaf.module._parameters[leaf.key] = leaf.tensor  # type: ignore[assignment]
         yield
     finally:
-        for leaf, parameter in reversed(kept):
+        for leaf, parameter in reversed(replaced):
             leaf.module._parameters[leaf.key] = parameter

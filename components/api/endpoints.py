@@ -47,10 +47,12 @@ CONFLICT = (
     "Yields progress; the last item is the report."
 )
 VARIANTS = (
-    "How rounding error grows through a model, forward and backward, in each of several ways of running it beside fp32, as JSON: the error "
-    "of hidden states, logits, gradients and log-probabilities by layer, the headroom of fp16, and the first layer to overflow. variants: "
-    'presets, or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: given '
-    "instead. Yields progress; the last item is the report."
+    "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
+    "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow. variants: presets "
+    'or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: your own text '
+    "instead. For the losses gspo and grpo: advantages, one per sequence; old_logprobs, per sequence a list with the log-probability of "
+    "each token but the first under the sampling policy (by default the reference's); clip_low and clip_high, the clip range below and "
+    "above 1. Yields progress; the last item is the report."
 )
 SIGNALS = (
     "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
@@ -170,8 +172,11 @@ def precision(
     text: str | None = None,
     sequences: int = 2,
     sequence_length: int = 512,
-    loss: Literal["ce", "gspo"] = "ce",
+    loss: Literal["ce", "gspo", "grpo"] = "ce",
     advantages: list[float] | None = None,
+    old_logprobs: list[list[float]] | None = None,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
     random_init: bool = False,
     pre_rounded: bool = False,
     inside: bool = False,
@@ -190,6 +195,9 @@ def precision(
         flags = {"pre_rounded": pre_rounded, "inside": inside}
         asked |= {name: flag_of(name, value, False) for name, value in flags.items()}
         asked |= {"weights": rounding.RANDOM} if flag_of("random_init", random_init, False) else {}
+        clip = {"clip_low": clip_low, "clip_high": clip_high}
+        asked |= {name: number_of(name, value, fractions=True) for name, value in clip.items()}
+        asked |= {"old_logprobs": "\n".join(json.dumps(list_of("old_logprobs", row)) for row in list_of("old_logprobs", old_logprobs))}
         asked |= {"advantages": ",".join(number_of("advantages", each, fractions=True) for each in list_of("advantages", advantages))}
         asked |= _ways(variants) | _run_on(data, text)
         yield from _answer(rounding.Form(**asked).request())

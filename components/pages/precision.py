@@ -1,4 +1,4 @@
-"""The precision page: a model and ways of running it, and how the rounding of each grows through the layers."""
+"""The precision page: how rounding error grows through the layers of a model, for each way of running it."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from components.running.model_page import ModelPage
 
 _SHORT: dict[str, Any] = {"sequences": "2", "sequence_length": "128"}
 _FP16 = ("bf16", "fp16", "fp16_autocast", "fp16_max_precision")
-# What each example's button says, and what it asks for.
+# Label of each example's button, and its form.
 EXAMPLES = {
     "tiny-bf16": Form("sample:tiny-bf16", **_SHORT),
     "tiny-overflow, fp16": Form("sample:tiny-overflow", _FP16, **_SHORT),
-    "tiny-fp32, computation alone": Form("sample:tiny-fp32", **_SHORT, pre_rounded=True),
+    "tiny-fp32, computation only": Form("sample:tiny-fp32", **_SHORT, pre_rounded=True),
     "tiny-bf16, GSPO, inside layers": Form("sample:tiny-bf16", ("bf16", "bf16_fp32_softmax", "fp16"), **_SHORT, loss="gspo", inside=True),
     "SmolLM2-135M": Form("HuggingFaceTB/SmolLM2-135M", **_SHORT),
 }
 _TITLE = """<header class="m-title"><h1>What does rounding do to this model?</h1>
-<p>Name a model and choose ways of running it: in bf16, in fp16, with the head or the residual stream in fp32. Mantissa runs each forward
-and backward beside fp32, and tells how the error grows from layer to layer. A sample model takes seconds.</p></header>"""
+<p>Run a model in bf16, fp16, or with some parts in fp32, forward and backward, and compare it with fp32 layer by layer. A sample model
+takes seconds.</p></header>"""
 _NOT_LINKED = "The text of this analysis was too long for a link: paste it again, then press Run."
 
 

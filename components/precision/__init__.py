@@ -1,1 +1,1 @@
-"""What the page shows of precision variants."""
+"""The precision page: form, result, tables and texts."""

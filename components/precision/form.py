@@ -1,4 +1,4 @@
-"""The form of the precision page, as typed, as a link, and as a command."""
+"""The form of the precision page: as typed, as a link, and as a command."""
 
 import shlex
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from components.forms.model_form import (
     option,
     ticked,
 )
-from components.forms.typed_numbers import whole
+from components.forms.typed_numbers import fraction, whole
 from components.precision.names import DEFAULT
 
 if TYPE_CHECKING:
@@ -33,14 +33,18 @@ PRETRAINED = "pretrained"
 _WHOLE = ("sequences", "sequence_length", "seed")
 _TEXTS = ("loss", "attention")
 _FLAGS = ("pre_rounded", "inside")
+_CLIP = ("clip_low", "clip_high")
+# In place of old log-probabilities that were too long for a link.
+_NOT_LINKED = "?"
 _MOST_OWN = limits.PRECISION_VARIANTS * 500
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of the form, as typed, in the order of the page. An empty text means: the default.
+    """The fields of the form, as typed, in the order of the page. An empty text stands for the default.
 
-    own: variants of the visitor's own, one in a line. source: which of the texts below counts. advantages: numbers separated by commas.
+    own: the visitor's own variants, one per line. source: which of the texts below is used. advantages: numbers separated by commas.
+    old_logprobs: a JSON list per line.
     """
 
     model: str = ""
@@ -57,27 +61,39 @@ class Form:
     inside: bool = False
     attention: str = "sdpa"
     advantages: str = ""
+    old_logprobs: str = ""
+    clip_low: str = ""
+    clip_high: str = ""
     seed: str = ""
 
     def request(self) -> "PrecisionRequest":
-        """The validated request. Raises InvalidRequest with the sentence to show."""
+        """The validated request. Raises InvalidRequest."""
         from analyzers.precision_variants import PrecisionRequest
 
-        model = one_model(self.model, "Variants are run of one model at a time: name one.")
+        model = one_model(self.model, "One model at a time: name one.")
         asked: dict[str, Any] = {"model": model, "variants": self._variants(), **self._data()}
         asked |= filled(self, _WHOLE, whole) | filled(self, _TEXTS)
-        if self.loss == "gspo" and self.advantages.strip():
-            asked["advantages"] = _numbers(self.advantages)
+        if self.loss != "ce":
+            asked |= self._policy()
         asked |= {name: getattr(self, name) for name in _FLAGS}
         return validated(PrecisionRequest, **asked, random_init=self.weights == RANDOM)
+
+    def _policy(self) -> dict[str, Any]:
+        if self.old_logprobs == _NOT_LINKED:
+            raise InvalidRequest("The old log-probabilities of this analysis were too long for a link: paste them into the options again.")
+        from analyzers.precision_variants.policy import parse_old_logprobs
+
+        given: dict[str, Any] = {"advantages": _numbers(self.advantages)} if self.advantages.strip() else {}
+        given |= {"old_logprobs": parse_old_logprobs(self.old_logprobs)} if self.old_logprobs.strip() else {}
+        return given | filled(self, _CLIP, fraction)
 
     def _variants(self) -> tuple[str, ...]:
         if len(self.own) > _MOST_OWN:
             raise InvalidRequest(f"{len(self.own):,} characters are more than {limits.PRECISION_VARIANTS} variants have.")
-        found = (*self.presets, *(line.strip() for line in self.own.splitlines() if line.strip()))
-        if not found:
+        variants = (*self.presets, *(line.strip() for line in self.own.splitlines() if line.strip()))
+        if not variants:
             raise InvalidRequest("Tick at least one variant, or write one of your own.")
-        return found
+        return variants
 
     def _data(self) -> dict[str, Any]:
         if self.source == TEXT:
@@ -90,12 +106,15 @@ class Form:
 
 
 def form(query: Query) -> Form:
-    """The form that a query describes: keys as in the request, but ``variants`` has presets between commas and each ``variant`` is one of
-    the visitor's own. Of other keys the last counts; unknown ones do not.
+    """The form that a query describes.
+
+    Keys are those of the request, except that ``variants`` lists presets separated by commas and each ``variant`` is one of the visitor's
+    own. The last value of a key counts; unknown keys are ignored.
     """
     texts = last_texts(query)
-    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_TEXTS, "advantages") if key in texts}
+    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_TEXTS, *_CLIP, "advantages") if key in texts}
     known |= flags(texts, _FLAGS)
+    known |= {"old_logprobs": dict(query)["old_logprobs"] or _NOT_LINKED} if "old_logprobs" in texts else {}
     known |= {"weights": RANDOM} if ticked(texts.get("random_init", "")) else {}
     if "variants" in texts or "variant" in texts:
         known["presets"] = tuple(filter(None, (name.strip() for name in texts.get("variants", "").split(","))))
@@ -110,7 +129,9 @@ def form(query: Query) -> Form:
 
 
 def permalink(report: "PrecisionReport") -> str:
-    """The query that shows this report again, pinned to the commits: ``?model=...&variants=...``. A text too long for it is left out."""
+    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are left out."""
+    from analyzers.precision_variants.policy import written
+
     request = report.request
     presets, own = _sorted(request)
     keys = []
@@ -120,11 +141,13 @@ def permalink(report: "PrecisionReport") -> str:
         keys.append(("text", linked(request.text)))
     elif request.data != BUILTIN:
         keys.append(("data", _data(report)))
+    if request.old_logprobs:
+        keys.append(("old_logprobs", linked(written(request.old_logprobs))))
     return model_link(report.checkpoint, keys, _changed(request))
 
 
 def command(report: "PrecisionReport") -> str:
-    """The line that makes the same analysis in a shell; a given text is to be saved beside it first."""
+    """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
     request = report.request
     presets, own = _sorted(request)
     words = ["precision", pinned(report.checkpoint)]
@@ -133,12 +156,13 @@ def command(report: "PrecisionReport") -> str:
         words += [word for text in own for word in ("--variant", text)]
     if request.text is not None or request.data != BUILTIN:
         words += ["--data", "text.txt" if request.text is not None else _data(report)]
+    words += ["--old-logprobs", "old-logprobs.jsonl"] if request.old_logprobs else []
     words += [option(name, value) for name, value in _changed(request).items()]
     return shlex.join(["python", "-m", "analyzers", *words])
 
 
 def _sorted(request: "PrecisionRequest") -> tuple[list[str], list[str]]:
-    """Presets, and variants of the visitor's own."""
+    """Presets, and the visitor's own variants."""
     own = [text for text in request.variants if ":" in text]
     return [text for text in request.variants if ":" not in text], own
 
@@ -148,13 +172,13 @@ def _data(report: "PrecisionReport") -> str:
 
 
 def _changed(request: "PrecisionRequest") -> dict[str, Any]:
-    """The options that are not at their default, and after them the switches."""
+    """The options that are not at their default, switches last."""
     advantages = {"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {}
-    return changed(request, (*_WHOLE, *_TEXTS)) | advantages | changed(request, ("random_init", *_FLAGS))
+    return changed(request, (*_WHOLE, *_TEXTS, *_CLIP)) | advantages | changed(request, ("random_init", *_FLAGS))
 
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InvalidRequest(f"{text[:SHOWN]!r} are no advantages: write a number for each sequence, separated by commas.") from None
+        raise InvalidRequest(f"{text[:SHOWN]!r} are not advantages: write a number for each sequence, separated by commas.") from None

@@ -1,4 +1,4 @@
-"""Progress of precision variants: which ran already, and how long each took."""
+"""Progress of precision variants: the runs so far and their times."""
 
 import time
 
@@ -9,7 +9,7 @@ from components.text.plain_text import html
 
 
 class VariantMeter(Meter):
-    """Lists the runs of the model so far below the bar, the present one last."""
+    """Lists the runs of the model below the bar, the current one last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class VariantMeter(Meter):
         self._took: dict[str, float] = {}
 
     def show(self, progress: Progress) -> str:
-        """As of any progress; a run that is over is noted even where nothing is shown."""
+        """The progress in HTML; also records finished runs when nothing is shown."""
         from analyzers.precision_variants import VariantProgress
 
         if isinstance(progress, VariantProgress):
@@ -25,7 +25,7 @@ class VariantMeter(Meter):
             began = self._began.setdefault(progress.variant, now)
             if progress.finished:
                 self._took[progress.variant] = now - began
-            # a note begins with a name, which must not become a capital
+            # a note begins with a name, which must not be capitalized
             progress = progress.model_copy(update={"note": f"running {progress.note}"})
         return super().show(progress)
 

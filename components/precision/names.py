@@ -1,4 +1,4 @@
-"""What inputs, layers and kinds of tensors are called on the page; plain text."""
+"""Names of presets, inputs, layers and kinds of tensors on the page; plain text."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,29 +8,33 @@ from components.text.names import source_name
 if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
 
-# What each preset is for. `analyzers.precision_variants.variants`, which knows what each sets, would bring torch along.
+# A description of each preset. `analyzers.precision_variants`, which has their settings, would import torch.
 PRESETS = {
-    "fp32": "the reference again, as a check: all errors are 0",
-    "tf32": "fp32 tensors whose products a GPU may compute in TF32",
+    "fp32": "the reference itself, as a check: all errors are 0",
+    "tf32": "fp32 tensors; a GPU may compute matrix products in TF32",
     "bf16": "everything in bf16",
-    "bf16_fp32_lm_head": "bf16 but for the head, from the last hidden state to the logits",
-    "bf16_fp32_residual": "bf16 but for the sum that runs through the layers",
-    "bf16_fp32_norms": "bf16 but for the norms",
-    "bf16_fp32_softmax": "bf16 but for attention between its projections",
-    "bf16_fp32_router": "bf16 but for the choice of experts",
-    "bf16_max_precision": "bf16 with every part in fp32 that can be",
-    "bf16_autocast": "fp32 weights, and torch.autocast to bf16",
-    "bf16_eager": "bf16 with plain matrix products in attention",
-    "bf16_int8": "bf16 with the layers' weights rounded to int8",
-    "bf16_fp8": "bf16 with the layers' weights rounded to fp8",
-    "bf16_mxfp4": "bf16 with the layers' weights rounded to MXFP4",
+    "bf16_fp32_lm_head": "bf16, LM head in fp32",
+    "bf16_fp32_residual": "bf16, residual stream in fp32",
+    "bf16_fp32_norms": "bf16, norms in fp32",
+    "bf16_fp32_softmax": "bf16, attention in fp32 except for its projections",
+    "bf16_fp32_router": "bf16, router of experts in fp32",
+    "bf16_max_precision": "bf16, residual stream and LM head in fp32 (the published setting of this name)",
+    "bf16_fp32_all_parts": "bf16 linear layers and embeddings, everything else in fp32, full-precision reductions",
+    "bf16_autocast": "fp32 weights under torch.autocast to bf16",
+    "bf16_eager": "bf16 with eager attention",
+    "bf16_int8": "bf16 with the layers' linear weights quantized to int8",
+    "bf16_fp8": "bf16 with the layers' linear weights quantized to fp8",
+    "bf16_mxfp4": "bf16 with the layers' linear weights quantized to MXFP4",
     "fp16": "everything in fp16, with a loss scale",
-    "fp16_fp32_lm_head": "fp16 but for the head",
-    "fp16_fp32_residual": "fp16 but for the sum that runs through the layers",
-    "fp16_max_precision": "fp16 with every part in fp32 that can be",
-    "fp16_autocast": "fp32 weights, and torch.autocast to fp16",
+    "fp16_fp32_lm_head": "fp16, LM head in fp32",
+    "fp16_fp32_residual": "fp16, residual stream in fp32",
+    "fp16_max_precision": "fp16, residual stream and LM head in fp32",
+    "fp16_fp32_all_parts": "fp16 linear layers and embeddings, everything else in fp32, full-precision reductions",
+    "fp16_autocast": "fp32 weights under torch.autocast to fp16",
 }
 DEFAULT = ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16")
+# Published clip ranges, below and above 1.
+CLIP = {"gspo": (3e-4, 4e-4), "grpo": (0.2, 0.2)}
 KINDS = {
     "hidden": "hidden state",
     "hidden_grad": "hidden gradient",
@@ -39,29 +43,29 @@ KINDS = {
     "parameter_grad": "parameter gradient",
     "logprob": "log-probability",
     "loss": "loss",
-    "inside": "inside a layer",
-    "inside_grad": "inside gradient",
+    "inside": "module output",
+    "inside_grad": "module gradient",
 }
-_OURS = {"builtin": "the built-in text", "text": "the text given", "random": "random tokens"}
+_OURS = {"builtin": "the built-in text", "text": "your text", "random": "random tokens"}
 _IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 
 
 def data_name(report: "PrecisionReport", pinned: bool = False) -> str:
-    """What the model was run on, ``pinned`` with the commit of a dataset."""
+    """The source of the tokens, ``pinned`` with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 
 def layer_name(layer: int, layers: int) -> str:
-    """Of a layer of a model that has ``layers``."""
+    """The name of a layer, of ``layers`` in the model."""
     return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
 
 
 def within_layer(name: str) -> str:
-    """Of a module or parameter, what follows the number of its layer; the whole name outside of layers."""
+    """The name of a module or parameter without that of its layer; the full name outside layers."""
     prefix = _IN_LAYER.match(name)
     return name[prefix.end() :] if prefix else name
 
 
 def short_layer(layer: int, layers: int) -> str:
-    """The same at an axis or in a column."""
+    """A short name for axes and columns."""
     return "emb." if layer < 0 else "head" if layer >= layers else str(layer)

@@ -1,4 +1,4 @@
-"""The result on the precision page: the headline, and under it the tabs that say where, how large, and how near to overflow."""
+"""The result on the precision page: the headline and the tabs."""
 
 from typing import TYPE_CHECKING
 

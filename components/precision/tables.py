@@ -1,4 +1,4 @@
-"""The tables under the figures, in HTML: the summary, headroom, kinds of parameters, modules, log-probabilities."""
+"""The tables under the figures, in HTML: summary, headroom, kinds of parameters, log-probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -13,46 +13,50 @@ if TYPE_CHECKING:
 
 _FORWARD = {
     "Embeddings": "embeddings",
-    "Middle, median": "mid_median",
-    "Middle, worst": "mid_max",
+    "Mid median": "mid_median",
+    "Mid max": "mid_max",
     "Logits": "logits",
     "Loss": "head",
 }
-_NATS = {"Log-prob., mean": "logprob_mean", "Log-prob., worst": "logprob_max"}
+_NATS = {"Log-prob., mean": "logprob_mean", "Log-prob., max": "logprob_max"}
 _BACKWARD = {
     "Logits": "logits_bw",
     "Head": "head_bw",
-    "Middle, median": "mid_median_bw",
-    "Middle, worst": "mid_max_bw",
+    "Mid median": "mid_median_bw",
+    "Mid max": "mid_max_bw",
     "First layer": "first_layer_bw",
     "Parameters": "parameters_bw",
 }
 
 
 def forward(report: "PrecisionReport") -> str:
-    """A row for each variant; a column has as many decimals as its smallest value needs."""
+    """A row per variant; a column has as many decimals as its smallest value needs."""
     columns = [*_columns(report, _FORWARD, 100), *_columns(report, _NATS, 1)]
-    return _summary(report, "Forward: error in %, of log-probabilities in nats", (*_FORWARD, *_NATS), columns)
+    return _summary(report, "Forward: relative error in %, log-probabilities in nats", (*_FORWARD, *_NATS), columns)
 
 
 def backward(report: "PrecisionReport") -> str:
-    """The same of gradients, in the order in which they are computed."""
+    """The same for gradients, in the order computed; for policy gradients also the share of ratios that are clipped."""
     columns = [*_columns(report, _BACKWARD, 100), [_scale(variant) for variant in report.variants.values()]]
-    return _summary(report, "Backward: error of gradients in %", (*_BACKWARD, "Loss scale"), columns)
+    titles = [*_BACKWARD, "Loss scale"]
+    if report.request.loss != "ce":
+        columns.append([numbers.share(variant.clipped) for variant in report.variants.values()])
+        titles.append("Clipped")
+    return _summary(report, "Backward: relative error of gradients in %", titles, columns)
 
 
 def settings(report: "PrecisionReport") -> str:
-    """What each variant is, and where it overflows first."""
+    """The settings of each variant, and where it overflows first."""
     layers = report.reference.layers
     rows = [
         (name, each.written, each.attention, _place(each.overflow, layers), _place(each.overflow_bw, layers))
         for name, each in report.variants.items()
     ]
-    return _dense(table(("Variant", "Settings", "Attention", "Overflows first", "Backward"), rows, stacked=True))
+    return _dense(table(("Variant", "Settings", "Attention", "First overflow", "First overflow, backward"), rows, stacked=True))
 
 
 def headroom(report: "PrecisionReport") -> str:
-    """A row for each layer of the reference."""
+    """A row per layer of the reference."""
     rows = [
         (
             short_layer(row.layer, report.reference.layers),
@@ -62,38 +66,38 @@ def headroom(report: "PrecisionReport") -> str:
         )
         for row in report.reference.headroom
     ]
-    titles = ("Layer", "Forward, bits", "Largest number", "Backward, bits", "Largest gradient", "Weights, bits", "Largest weight")
-    caption = "Headroom of fp16: bits between the largest number and 65504"
+    titles = ("Layer", "Forward, bits", "Largest value", "Backward, bits", "Largest gradient", "Weights, bits", "Largest weight")
+    caption = "fp16 headroom: bits between the largest magnitude and 65504"
     return _dense(table(titles, rows, frozenset({1, 3, 5}), caption, stacked=True))
 
 
 def parameters(report: "PrecisionReport") -> str:
-    """A row for each kind, a column for each variant."""
+    """A row per kind, a column per variant."""
     names = kinds(report)
     columns: list[list[str]] = [names]
     for variant in report.variants.values():
         errors = {row.kind: row.rms_rel for row in variant.parameter_kinds}
         columns.append(_decimals([errors.get(name) for name in names], 100))
     titles = ("Kind", *report.variants)
-    return _dense(table(titles, zip(*columns, strict=True), frozenset(range(1, len(titles))), "Error of gradients in %", stacked=True))
+    return _dense(
+        table(titles, zip(*columns, strict=True), frozenset(range(1, len(titles))), "Relative error of gradients in %", stacked=True)
+    )
 
 
 def logprobs(report: "PrecisionReport") -> str:
-    """A row for each variant."""
+    """A row per variant."""
     rows = [
         (
             name,
-            *map(numbers.magnitude, (found.mean, found.max, found.bias)),
-            *(f"{each:.6f}" if each is not None else numbers.NOTHING for each in (found.slope, found.correlation)),
-            *map(
-                numbers.share, (found.ratio_mean, found.ratio_max, found.sequence_ratio_mean, found.sequence_ratio_max, found.outside_clip)
-            ),
+            *map(numbers.magnitude, (each.mean, each.max, each.bias)),
+            *(f"{value:.6f}" if value is not None else numbers.NOTHING for value in (each.slope, each.correlation)),
+            *map(numbers.share, (each.ratio_mean, each.ratio_max, each.sequence_ratio_mean, each.sequence_ratio_max, each.outside_clip)),
         )
-        for name, found in ((name, variant.logprobs) for name, variant in report.variants.items())
+        for name, each in ((name, variant.logprobs) for name, variant in report.variants.items())
     ]
     titles = (
-        "Variant", "Mean |d|", "Worst |d|", "Bias", "Slope", "Correlation", "Token ratio, mean", "Token ratio, worst",
-        "Sequence ratio, mean", "Sequence ratio, worst", "Clipped",
+        "Variant", "Mean |d|", "Max |d|", "Bias", "Slope", "Correlation", "Token ratio, mean", "Token ratio, max",
+        "Sequence ratio, mean", "Sequence ratio, max", "Outside GSPO clip",
     )  # fmt: skip
     return _dense(table(titles, rows, frozenset(range(1, len(titles))), stacked=True))
 
@@ -104,12 +108,12 @@ def kinds(report: "PrecisionReport") -> list[str]:
 
 
 def _columns(report: "PrecisionReport", fields: dict[str, str], scale: float) -> list[list[str]]:
-    of = [variant.summary for variant in report.variants.values()]
-    return [_decimals([getattr(summary, field) for summary in of], scale) for field in fields.values()]
+    summaries = [variant.summary for variant in report.variants.values()]
+    return [_decimals([getattr(summary, field) for summary in summaries], scale) for field in fields.values()]
 
 
 def _decimals(values: Sequence[float | None], scale: float) -> list[str]:
-    """With as many decimals as the smallest needs."""
+    """As many decimals for all as the smallest value needs."""
     from analyzers.precision_variants.text import decimals
 
     written = decimals([None if value is None else scale * value for value in values])
@@ -126,7 +130,7 @@ def _dense(listed: str) -> str:
 
 
 def _largest(value: float | None, where: str | None) -> str:
-    """The number and where it is, without the name of the layer."""
+    """The value and its tensor, without the name of the layer."""
     return numbers.NOTHING if value is None or where is None else f"{numbers.magnitude(value)} in {within_layer(where)}"
 
 

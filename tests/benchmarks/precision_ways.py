@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
 from analyzers.precision_variants.variants import PRESETS
 from analyzers.precision_variants.weights import DTYPES, STORED
@@ -34,7 +35,7 @@ ROUNDS = 3
 
 def ours(model: Any, token_ids: Tensor, names: tuple[str, ...]) -> dict[str, int]:
     """Everything; how many passes were run in each dtype."""
-    measured = Measurement(Anatomy.of(model), token_ids, "sdpa", (), False, None, 1 + len(names))
+    measured = Measurement(Anatomy.of(model), token_ids, "sdpa", Objective(), False, None, 1 + len(names))
     passes: dict[str, int] = {"fp32": 1}
     stored, _ = _last(measured.reference(STORED, True))
     for name in names:

@@ -14,6 +14,7 @@ from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
+from analyzers.precision_variants.policy import CLIP
 from analyzers.precision_variants.variants import DEFAULT
 from components.api.endpoints import precision
 from components.forms.model_fields import form_of
@@ -47,6 +48,7 @@ def _again(link: str) -> PrecisionRequest:
 def test_the_page_knows_every_preset_and_ticks_those_that_run_by_default() -> None:
     assert list(names.PRESETS) == list(PRESETS)
     assert names.DEFAULT == DEFAULT
+    assert names.CLIP == CLIP
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
@@ -57,23 +59,25 @@ def test_an_empty_form_asks_for_the_defaults() -> None:
 def test_every_field_reaches_the_request() -> None:
     asked = Form(
         " org/name@main ", ("bf16",), OWN, DATASET, " 2 ", "64", "not read", "org/data", "gspo", RANDOM, True, True, "eager",
-        "1, -0.5", "7",
+        "1, -0.5", "[-1, -2.5]\n[-3]", "10%", "0.3", "7",
     )  # fmt: skip
     assert asked.request() == PrecisionRequest(
         model="org/name@main", variants=("bf16", "mine: dtype=bf16, fp32=residual+norms", "other:dtype=fp16,attention=eager"),
         data="org/data", sequences=2, sequence_length=64, loss="gspo", advantages=(1.0, -0.5), random_init=True, pre_rounded=True,
+        old_logprobs=((-1.0, -2.5), (-3.0,)), clip_low=0.1, clip_high=0.3,
         inside=True, attention="eager", seed=7,
     )  # fmt: skip
     assert Form(MODEL, source=TEXT, text=" a b ").request().text == " a b "
     assert Form(MODEL, source=RANDOM).request().data == "random"
-    assert Form(MODEL, advantages="1").request().advantages == ()
+    ignored = Form(MODEL, advantages="1", old_logprobs="x", clip_low="y").request()
+    assert ignored == PrecisionRequest(model=MODEL)
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"model": " "}, "Type or paste a model id"),
-        ({"model": "a/b, c/d"}, "one model at a time: name one"),
+        ({"model": "a/b, c/d"}, "^One model at a time: name one"),
         ({"presets": ()}, "Tick at least one variant"),
         ({"presets": ("bf61",)}, "^There is no variant 'bf61' .did you mean bf16"),
         ({"presets": ("bf16", "bf16")}, "two variants named bf16"),
@@ -89,9 +93,13 @@ def test_every_field_reaches_the_request() -> None:
         ({"source": TEXT}, "Paste a text"),
         ({"source": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
         ({"source": DATASET}, "id of a dataset"),
-        ({"loss": "evil"}, "'ce' or 'gspo'"),
+        ({"loss": "evil"}, "'ce', 'gspo' or 'grpo'"),
         ({"loss": "gspo", "advantages": "one"}, "a number for each sequence"),
         ({"loss": "gspo", "advantages": "1,2,3"}, "there are 2 and 3"),
+        ({"loss": "grpo", "old_logprobs": "-1, -2"}, "^Line 1 of old log-probabilities is not a JSON list"),
+        ({"loss": "grpo", "old_logprobs": "[-1]"}, "there are 2 and 1 lists"),
+        ({"loss": "grpo", "clip_low": "low"}, "clip low takes one"),
+        ({"loss": "grpo", "clip_high": "-1"}, "^Clip_high must be at least 0"),
         ({"attention": "flash"}, "'sdpa' or 'eager'"),
         ({"seed": "-1"}, "at least 0"),
     ],
@@ -102,7 +110,21 @@ def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
     assert str(caught.value).endswith(".") and len(str(caught.value)) < 700
 
 
-_KEYS = ("model", "variants", "variant", "data", "text", "sequences", "advantages", "loss", "inside", "random_init", "theme")
+_KEYS = (
+    "model",
+    "variants",
+    "variant",
+    "data",
+    "text",
+    "sequences",
+    "advantages",
+    "loss",
+    "inside",
+    "old_logprobs",
+    "clip_low",
+    "random_init",
+    "theme",
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from(_KEYS), st.text(max_size=900))))
@@ -117,6 +139,7 @@ def test_any_query_is_a_form_and_then_a_request_or_one_error(query: list[tuple[s
         {"variants": DEFAULT, "sequences": 4, "sequence_length": 512},
         {"variants": ("mine: dtype=bf16, fp32=residual+norms",), "loss": "gspo", "advantages": (-1.0, 0.1), "seed": 3},
         {"variants": ("fp16", "mine: dtype=fp16"), "data": "random", "random_init": True, "pre_rounded": True, "inside": True},
+        {"loss": "grpo", "old_logprobs": ((-1.5, -1e-05), (-2.0,)), "sequence_length": 3, "clip_low": 0.1, "clip_high": 1e6},
         {"data": f"org/data@{COMMIT}", "attention": "eager"},
         {"text": "Some text & more?\nYes."},
     ],
@@ -134,6 +157,9 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request(changes: dict[s
     options["variants"] = named or DEFAULT
     if "advantages" in options:
         options["advantages"] = tuple(map(float, options["advantages"].split(",")))
+    if report.request.old_logprobs:
+        assert options.pop("old_logprobs") == "old-logprobs.jsonl"
+        options["old_logprobs"] = report.request.old_logprobs
     if report.request.text is not None:
         assert options.pop("data") == "text.txt"
         options["text"] = report.request.text
@@ -153,6 +179,15 @@ def test_a_text_that_is_too_long_for_a_link_is_left_out_and_asked_for_again() ->
     assert form(query).source == TEXT
     *_, status = PAGE.prefill(query)
     assert "paste it again" in status
+
+
+def test_old_log_probabilities_too_long_for_a_link_are_asked_for_again() -> None:
+    rows = tuple((-1.0,) * 511 for _ in range(2))
+    link = permalink(_asked(precision_report(), loss="gspo", old_logprobs=rows, sequence_length=512))
+    assert len(link) < 200
+    with pytest.raises(MantissaError, match="paste them into the options again"):
+        _again(link)
+    assert "paste them" in PAGE.prefill(query_of(link))[-1]
 
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
@@ -185,8 +220,13 @@ def test_every_example_is_a_valid_request() -> None:
         ({"model": MODEL, "loss": "gspo", "advantages": ["x"] * 2}, "a number for each sequence"),
         ({"model": MODEL, "data": "random", "text": "a"}, "Give either a text or the name of data"),
         ({"model": MODEL, "data": "./text.txt"}, "command line only"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": "[-1]"}, "old_logprobs must be a list"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": [-1.0]}, "old_logprobs must be a list"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": [["a"], [-1.0]]}, "Line 1 of old log-probabilities"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": [[-1.0], [-1.0]], "sequences": 2, "sequence_length": 8}, "2 lists of 7"),
+        ({"model": MODEL, "loss": "grpo", "clip_low": 2}, "at most 1"),
         ({"model": "/etc/passwd"}, "command line"),
-        ({"model": MODEL, "sequence_length": 4096}, "at most 512 tokens in a row|choose a shorter sequence length"),
+        ({"model": MODEL, "sequence_length": 4096}, "choose a shorter sequence length"),
     ],
 )
 def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
@@ -196,7 +236,7 @@ def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str
 
 def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
     for name, parameter in signature(precision).parameters.items():
-        if name not in ("model", "variants", "advantages"):
+        if name not in ("model", "variants", "advantages", "old_logprobs"):
             assert parameter.default == PrecisionRequest.model_fields[name].default
 
 
@@ -207,6 +247,10 @@ def test_the_endpoint_gives_progress_and_then_the_report() -> None:
     found = PrecisionReport.model_validate(items[-1])
     assert list(found.variants) == ["bf16", "mine"]
     assert (found.inputs.source, found.inputs.length) == ("text", 8)
+    policy: dict[str, Any] = {"loss": "grpo", "advantages": [1.0], "old_logprobs": [[-1.0, -2, -1e-05]], "clip_low": 0.1, "clip_high": 0.28}
+    *_, last = precision(MODEL, ["bf16"], data="random", sequences=1, sequence_length=4, **policy)
+    found = PrecisionReport.model_validate(last)
+    assert found.request.old_logprobs == ((-1.0, -2.0, -1e-05),) and found.inputs.clip == (0.1, 0.28)
 
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:

@@ -11,7 +11,7 @@ from analyzers.precision_variants import run as runs
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.kept import Graph
 from analyzers.precision_variants.losses import cross_entropy
-from analyzers.precision_variants.run import Run, Way
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
 
@@ -20,7 +20,7 @@ TOKENS = torch.randint(3, VOCABULARY, (2, 10), generator=torch.Generator().manua
 
 @pytest.fixture
 def made() -> Run:
-    return Run(Anatomy.of(build(ARCHITECTURES["llama"], "sdpa", torch.float32)), TOKENS, Way(PRESETS["bf16"], "sdpa"))
+    return Run(Anatomy.of(build(ARCHITECTURES["llama"], "sdpa", torch.float32)), TOKENS, RunOptions(PRESETS["bf16"], "sdpa"))
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def graphs(made: Run, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         found.append(own(*given))  # type: ignore[arg-type]
         return found[-1]
 
-    own = Run._ran
-    monkeypatch.setattr(runs.Run, "_ran", ran)
+    own = Run._run_layer
+    monkeypatch.setattr(runs.Run, "_run_layer", ran)
     return found
 
 
@@ -70,13 +70,13 @@ def test_layers_are_kept_as_far_as_there_is_room(made: Run, graphs: list[Graph],
     list(made.forward())
     layers = len(made.anatomy.layers)
     size = graphs[-1].nbytes()
-    again = Run(made.anatomy, TOKENS, made.way)
+    again = Run(made.anatomy, TOKENS, made.options)
     monkeypatch.setattr(limits, "PRECISION_KEPT_BYTES", (room + 1) * size + size // 2 if room else 0)
     graphs.clear()
     list(again.forward())
     assert [graph.layer for graph in graphs] == list(range(layers))
     graphs.clear()
-    _, coefficients = cross_entropy(again.log_p)
+    coefficients = cross_entropy(again.log_p).coefficients
     list(again.backward(coefficients, 1.0))
     assert [graph.layer for graph in graphs] == list(reversed(range(max(0, layers - 1 - room))))
     del graphs[:]

@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy, embedding, linear, silu
 
 from analyzers.errors import InvalidRequest
 from analyzers.precision_variants.anatomy import Anatomy
+from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.losses import cross_entropy as token_losses
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.run import Run, Way
+from analyzers.precision_variants.run import Run, RunOptions
 from analyzers.precision_variants.variants import PARTS, PRESETS, Part, Settings
 from analyzers.precision_variants.weights import STORED, Weights
 from tests.language_models.architectures import ARCHITECTURES, HEAD, HEADS, KEY_HEADS, LAYERS, VOCABULARY, build
@@ -89,10 +90,12 @@ def test_parts_in_fp32_are_where_they_should_be(parts: tuple[Part, ...], tied: b
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         expected = ByHand(model, dtype, parts)
         logits = expected.logits(TOKENS[:, :-1])
-        made = Run(Anatomy.of(model), TOKENS, Way(Settings.model_validate({"dtype": name, "fp32": parts}), "eager"))
+        made = Run(Anatomy.of(model), TOKENS, RunOptions(Settings.model_validate({"dtype": name, "fp32": parts}), "eager"))
         list(made.forward())
         assert made.logits.dtype == logits.dtype and torch.equal(made.logits, logits)
-        found = {each.name: each.tensor for each in made.backward(token_losses(made.log_p)[1], 1.0) if each.kind == "parameter_grad"}
+        found = {
+            each.name: each.tensor for each in made.backward(token_losses(made.log_p).coefficients, 1.0) if each.kind == "parameter_grad"
+        }
         torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
         exact = {name: value.grad.float() for name, value in expected.weights.items() if value.grad is not None}
         if tied:
@@ -109,10 +112,10 @@ def test_autocast_is_torch_autocast() -> None:
     torch.autograd.backward(cross_entropy(logits.float().flatten(0, 1), TOKENS[:, 1:].flatten()))
     exact = {name: value.grad for name, value in model.named_parameters()}
     model.requires_grad_(False)
-    made = Run(Anatomy.of(model), TOKENS, Way(PRESETS["bf16_autocast"], "eager"))
+    made = Run(Anatomy.of(model), TOKENS, RunOptions(PRESETS["bf16_autocast"], "eager"))
     list(made.forward())
     assert torch.equal(made.logits, logits)
-    for each in made.backward(token_losses(made.log_p)[1], 1.0):
+    for each in made.backward(token_losses(made.log_p).coefficients, 1.0):
         if each.kind == "parameter_grad":
             gradient = exact[each.name]
             assert gradient is not None and off(each.tensor, gradient) < 1e-5
@@ -125,7 +128,7 @@ def test_the_router_in_fp32_chooses_as_the_reference_does() -> None:
     for parts in (("residual", "norms"), ("residual", "norms", "router")):
         for dtype in ("fp32", "bf16"):
             settings = {"dtype": dtype, "fp32": parts if dtype == "bf16" else ()}
-            made = Run(Anatomy.of(model), TOKENS, Way(Settings.model_validate(settings), "eager", inside=True))
+            made = Run(Anatomy.of(model), TOKENS, RunOptions(Settings.model_validate(settings), "eager", inside=True))
             errors[parts, dtype] = next(each.tensor for each in made.forward() if each.name == "mlp.gate" and each.layer == 0)
     exact = errors[("residual", "norms"), "fp32"]
     narrow, wide = (errors[parts, "bf16"] for parts in (("residual", "norms"), ("residual", "norms", "router")))
@@ -145,7 +148,7 @@ def test_convolutions_are_not_quantized() -> None:
 
 
 def measurement(model: nn.Module) -> Measurement:
-    return Measurement(Anatomy.of(model), TOKENS, "eager", (), False, None, 2)
+    return Measurement(Anatomy.of(model), TOKENS, "eager", Objective(), False, None, 2)
 
 
 def result(items: Generator[Any, None, Any]) -> Any:
@@ -202,7 +205,7 @@ def test_the_model_is_as_it_was_also_when_a_run_fails_or_is_left() -> None:
     parameters, implementation = dict(model.named_parameters()), model.config._attn_implementation  # type: ignore[union-attr]
     measured = measurement(model)
     stored, _ = result(measured.reference(STORED, False))
-    left = measured.variant("x", PRESETS["bf16_max_precision"], "eager", STORED, stored)
+    left = measured.variant("x", PRESETS["bf16_fp32_all_parts"], "eager", STORED, stored)
     for _ in range(4):
         next(left)
         assert all(module.__dict__.get("forward") is None and not module._forward_hooks for module in model.modules())
@@ -212,7 +215,7 @@ def test_the_model_is_as_it_was_also_when_a_run_fails_or_is_left() -> None:
     broken = layers[1].mlp.forward
     layers[1].mlp.forward = lambda hidden: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        result(measured.variant("x", PRESETS["bf16_max_precision"], "sdpa", STORED, stored))
+        result(measured.variant("x", PRESETS["bf16_fp32_all_parts"], "sdpa", STORED, stored))
     layers[1].mlp.forward = broken
     del layers[1].mlp.forward
     assert all(value is parameters[name] for name, value in model.named_parameters())

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from analyzers import limits
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import cross_entropy as token_losses
-from analyzers.precision_variants.run import Captured, Run, Way
+from analyzers.precision_variants.run import Captured, Run, RunOptions
 from analyzers.precision_variants.variants import PRESETS, Settings
 from tests.language_models.architectures import ARCHITECTURES, VOCABULARY, build
 
@@ -26,10 +26,9 @@ ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURE
 
 def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
     """Everything that a run gives, by kind and name."""
-    made = Run(Anatomy.of(model), TOKENS, Way(settings, attention))
+    made = Run(Anatomy.of(model), TOKENS, RunOptions(settings, attention))
     found: list[Captured] = list(made.forward())
-    _, coefficients = token_losses(made.log_p)
-    found += made.backward(coefficients, 1.0)
+    found += made.backward(token_losses(made.log_p).coefficients, 1.0)
     return {(each.kind, each.name): each.tensor for each in found}
 
 
@@ -89,7 +88,7 @@ def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypa
             again = run(model, PRESETS[preset], ATTENTION[name])
         assert found[preset].keys() == again.keys()
         assert all(torch.equal(again[key], value) for key, value in found[preset].items())
-    wide = run(model, PRESETS["bf16_max_precision"], ATTENTION[name])
+    wide = run(model, PRESETS["bf16_fp32_all_parts"], ATTENTION[name])
     assert wide["hidden", "embeddings"].dtype == torch.bfloat16
     assert wide["hidden", "layers.0"].dtype == wide["hidden_grad", "layers.0"].dtype == wide["logits", "logits"].dtype == torch.float32
     exact, narrow = found["fp32"]["logits", "logits"], found["bf16"]["logits", "logits"]

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from analyzers.base import request_error
 from analyzers.precision_variants import DEFAULT, PRESETS, PrecisionRequest, described, parse_variant
-from analyzers.precision_variants.variants import Settings
+from analyzers.precision_variants.variants import PARTS, Settings
 
 
 def test_presets_are_written_as_they_are_parsed() -> None:
@@ -15,6 +15,16 @@ def test_presets_are_written_as_they_are_parsed() -> None:
     for name, settings in PRESETS.items():
         assert parse_variant(name) == (name, settings)
         assert parse_variant(f"mine: {described(settings)}") == ("mine", settings)
+
+
+def test_max_precision_is_the_published_setting() -> None:
+    """Residual stream and head in fp32, nothing else; all parts in fp32 have a name of their own."""
+    for dtype in ("bf16", "fp16"):
+        published = Settings(dtype=dtype, fp32=("residual", "lm_head"))
+        assert PRESETS[f"{dtype}_max_precision"] == published
+        every_part = PRESETS[f"{dtype}_fp32_all_parts"]
+        assert every_part.fp32 == PARTS and not every_part.reduced_reductions
+    assert described(PRESETS["bf16_max_precision"]) == "dtype=bf16, fp32=residual+lm_head"
 
 
 def test_a_definition() -> None:
@@ -37,7 +47,7 @@ def test_a_definition() -> None:
         ("x:", "has no settings: write for example 'x: dtype=bf16"),
         ("x: ,", "has no settings"),
         ("x: dtype=bf16, dtype=fp16", "sets dtype twice"),
-        ("x: fp32=norms", "nothing to keep"),
+        ("x: fp32=norms", "already runs in fp32"),
         ("x: dtype=tf32, autocast=true", "autocast is to bf16 or fp16"),
         ("x: attention=flash", "flash attention is for bf16 and fp16"),
         ("x: dtype=bf16, attention=xformers", "one of eager, sdpa, flash"),
@@ -62,7 +72,15 @@ def test_what_is_no_variant_is_refused_with_what_is_allowed(text: str, said: str
         ({"sequences": 0}, "sequences"),
         ({"sequence_length": 1}, "2 to"),
         ({"text": "a", "data": "random"}, "either a text or"),
-        ({"advantages": (1.0,)}, "belong to the loss gspo"),
+        ({"advantages": (1.0,)}, "belong to the losses gspo and grpo"),
+        ({"old_logprobs": ((-1.0,),)}, "belong to the losses gspo and grpo"),
+        ({"clip_low": 0.1}, "belong to the losses gspo and grpo"),
+        ({"loss": "ppo"}, "'ce', 'gspo' or 'grpo'"),
+        ({"loss": "grpo", "clip_low": 1.5}, "clip"),
+        ({"loss": "grpo", "clip_high": -0.1}, "clip"),
+        ({"loss": "grpo", "old_logprobs": ((-1.0,),)}, "there are 2 and 1 lists"),
+        ({"loss": "grpo", "old_logprobs": ((-1.0, 0.5), (-1.0,))}, "between -10,000 and 0, not 0.5"),
+        ({"loss": "grpo", "old_logprobs": ((-1.0, float("nan")), (-1.0,))}, "a number"),
         ({"loss": "gspo", "advantages": (1.0,)}, "each sequence needs one advantage"),
         ({"loss": "gspo", "advantages": (0.0,) * 2}, "no gradient"),
         ({"loss": "gspo", "advantages": (float("nan"),) * 2}, "a number"),

@@ -1,4 +1,4 @@
-"""The figures of precision variants: by depth, headroom, by kind of parameter and of module, and of log-probabilities."""
+"""The figures of precision variants: errors by depth, by kind of parameter and module, headroom, log-probabilities."""
 
 from components.plots.precision_variants.depth import backward, forward
 from components.plots.precision_variants.headroom import SIDES, headroom

@@ -1,4 +1,4 @@
-"""Errors by depth: a line for each variant, from the embeddings to the loss, and of gradients back again."""
+"""Errors by depth: a line per variant, from the embeddings to the loss, and the same for gradients."""
 
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def forward(report: "PrecisionReport") -> "Figure":
-    """rms_rel of hidden states by layer, then of logits and of the loss, in percent."""
+    """rms_rel of hidden states by layer, then of the logits and the loss, in percent."""
     return _errors(report, "hidden", ("logits", "loss"))
 
 
 def backward(report: "PrecisionReport") -> "Figure":
-    """rms_rel of the gradients with respect to the same."""
+    """rms_rel of the gradients with respect to hidden states and logits, in percent."""
     return _errors(report, "hidden_grad", ("logits_grad",))
 
 
@@ -27,21 +27,21 @@ def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Fig
     from plotly.graph_objects import Figure, Scatter
 
     layers = report.reference.layers
-    found = [(name, _by_depth(variant, kind, ends, layers)) for name, variant in report.variants.items()]
-    axis = LogAxis.of(None if row.rms_rel is None else 100 * row.rms_rel for _, rows in found for row in rows.values())
+    lines = [(name, _by_depth(variant, kind, ends, layers)) for name, variant in report.variants.items()]
+    axis = LogAxis.of(None if row.rms_rel is None else 100 * row.rms_rel for _, rows in lines for row in rows.values())
     figure = Figure(layout=layout(360))
-    for index, (name, rows) in enumerate(found):
+    for index, (name, rows) in enumerate(lines):
         style = marked(index)
-        places = [_place(row, axis, style["symbol"]) for row in rows.values()]
+        marks = [_mark(row, axis, style["symbol"]) for row in rows.values()]
         figure.add_trace(
             Scatter(
                 x=list(rows),
-                y=[value for value, _ in places],
+                y=[value for value, _ in marks],
                 name=name,
                 mode="lines+markers",
                 line={"color": style["color"], "dash": style["dash"], "width": 2},
-                marker={"symbol": [symbol for _, symbol in places], "size": 7, "color": style["color"]},
-                customdata=[_said(row, layers) for row in rows.values()],
+                marker={"symbol": [symbol for _, symbol in marks], "size": 7, "color": style["color"]},
+                customdata=[_hover(row, layers) for row in rows.values()],
                 cliponaxis=False,
                 hovertemplate=f"{text(name)}, %{{customdata[0]}}<br>%{{customdata[1]}}%{{customdata[2]}}<extra></extra>",
             )
@@ -49,7 +49,7 @@ def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Fig
     every = max(1, -(-layers // 8))
     ticks = [-1, *range(0, layers, every), layers, *([layers + 1] if len(ends) > 1 else [])]
     named = {-1: "emb.", layers: "logits", layers + 1: "loss"}
-    if layers - ticks[-len(ends) - 1] < every:  # the last named layer stands too near to the logits
+    if layers - ticks[-len(ends) - 1] < every:  # the last layer label would overlap that of the logits
         ticks.remove(ticks[-len(ends) - 1])
     figure.update_xaxes(
         title="layer",
@@ -58,27 +58,27 @@ def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Fig
         range=[-1.3, layers + len(ends) - 0.7],
         showgrid=False,
     )
-    figure.update_yaxes(title="error (rms), %", **axis.settings())
+    figure.update_yaxes(title="relative error (rms), %", **axis.settings())
     return figure
 
 
 def _by_depth(variant: "Variant", kind: str, ends: tuple[str, ...], layers: int) -> "dict[int, TensorError]":
-    """Place on the axis -> what is there, in the order of the axis."""
-    found = {row.layer: row for row in variant.tensors if row.kind == kind and row.layer is not None}
-    found |= {layers + ends.index(row.kind): row for row in variant.tensors if row.kind in ends}
-    return dict(sorted(found.items()))
+    """Position on the axis -> row, in the order of the axis."""
+    rows = {row.layer: row for row in variant.tensors if row.kind == kind and row.layer is not None}
+    rows |= {layers + ends.index(row.kind): row for row in variant.tensors if row.kind in ends}
+    return dict(sorted(rows.items()))
 
 
-def _place(row: "TensorError", axis: LogAxis, symbol: str) -> tuple[float, str]:
-    """Height and marker; at an edge of the axis what has no place on it."""
+def _mark(row: "TensorError", axis: LogAxis, symbol: str) -> tuple[float, str]:
+    """Height and marker; zero and non-finite errors are at the edges of the axis."""
     if row.nonfinite or row.rms_rel is None:
         return axis.edges[1], "x"
     return (100 * row.rms_rel, symbol) if row.rms_rel else (axis.edges[0], "triangle-down-open")
 
 
-def _said(row: "TensorError", layers: int) -> list[str]:
+def _hover(row: "TensorError", layers: int) -> list[str]:
     where = layer_name(row.layer, layers) if row.layer is not None else {"loss": "the loss"}.get(row.kind, "the logits")
     if row.nonfinite:
-        return [where, f"{row.nonfinite:,} of {row.elements:,} numbers are not finite", ""]
+        return [where, f"{row.nonfinite:,} of {row.elements:,} values are not finite", ""]
     spread = "" if row.low is None or row.high is None else f"<br>sequences: {numbers.share(row.low)} to {numbers.share(row.high)}"
     return [where, exactly(row.rms_rel), spread]

@@ -1,4 +1,4 @@
-"""The largest numbers of each layer, and how far they are from what fp16 and bf16 hold."""
+"""The largest magnitudes of each layer, with the limits of fp16 and bf16."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from analyzers.precision_variants.report import PrecisionReport
 
-# log2 of the largest finite number of each format.
+# log2 of the largest finite value of each format.
 FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
-# The axis is broken between fp16's limit and bf16's; parts of the height below and above.
+# The axis is broken between fp16's limit and bf16's: parts of the height below and above the break.
 _BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
-# What is drawn, with the side of the report.
+# Name of each line, and its field in the report.
 SIDES = {"values": "forward", "gradients": "backward", "weights": "weights"}
 
 
 def headroom(report: "PrecisionReport") -> "Figure":
-    """log2 of the largest |x| of each layer of the reference: of what is computed, of gradients, and of weights."""
+    """log2 of the largest |x| of each layer of the reference: activations, gradients and weights."""
     from plotly.graph_objects import Figure, Scatter
 
     rows, layers = report.reference.headroom, report.reference.layers
@@ -33,7 +33,7 @@ def headroom(report: "PrecisionReport") -> "Figure":
         largest = [getattr(row, f"{side}_max") for row in rows]
         levels = [None if value is None else math.log2(value) for value in largest]
         heights += [level for level in levels if level is not None]
-        said = [
+        hover = [
             [
                 layer_name(row.layer, layers),
                 numbers.magnitude(value),
@@ -50,16 +50,16 @@ def headroom(report: "PrecisionReport") -> "Figure":
                 mode="lines+markers",
                 line={"color": style["color"], "dash": style["dash"], "width": 2},
                 marker={"symbol": style["symbol"], "size": 7, "color": style["color"]},
-                customdata=said,
+                customdata=hover,
                 cliponaxis=False,
-                hovertemplate=f"{name}, %{{customdata[0]}}<br>largest %{{customdata[1]}} in %{{customdata[2]}}<br>headroom of fp16: "
+                hovertemplate=f"{name}, %{{customdata[0]}}<br>largest %{{customdata[1]}} in %{{customdata[2]}}<br>fp16 headroom: "
                 "%{customdata[3]}<extra></extra>",
             )
         )
     ends = [-1.4, layers + 0.4]
     figure.add_trace(Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=FP16, y1=FP16, line=LIMIT)
-    for words, height, axis in (("largest of fp16, 65504", FP16, "y"), ("largest of bf16, 112 bits further up", BF16, "y2")):
+    for words, height, axis in (("fp16 limit, 65504", FP16, "y"), ("bf16 limit, 112 bits higher", BF16, "y2")):
         label: dict[str, Any] = {"xref": "paper", "x": 1, "xanchor": "right", "yref": axis, "y": height, "yanchor": "top", "yshift": -2}
         figure.add_annotation(text=words, showarrow=False, bgcolor=GROUND, font={"size": 11}, **label)
     low, high = min(heights) - 1, max(heights) + 2
@@ -74,8 +74,8 @@ def headroom(report: "PrecisionReport") -> "Figure":
             "tickvals": [128], "ticktext": [numbers.power(128)], "tickfont": {"size": 11},
         }
     )  # fmt: skip
-    places = [-1, *range(0, layers, max(1, -(-layers // 8))), layers]
+    positions = [-1, *range(0, layers, max(1, -(-layers // 8))), layers]
     figure.update_xaxes(
-        title="layer", range=ends, tickvals=places, ticktext=[short_layer(place, layers) for place in places], showgrid=False
+        title="layer", range=ends, tickvals=positions, ticktext=[short_layer(position, layers) for position in positions], showgrid=False
     )
     return figure

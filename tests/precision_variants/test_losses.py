@@ -1,0 +1,186 @@
+"""Losses, their gradients and clipping, compared with the formulas of the papers in float64 under autograd."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from analyzers.__main__ import main
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidData, InvalidRequest, MantissaError
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
+from analyzers.precision_variants.losses import Objective, grpo, gspo, log_probabilities, logits_gradient
+from analyzers.precision_variants.policy import CLIP, parse_old_logprobs, written
+
+MODEL = "sample:tiny-bf16"
+S, L, V = 4, 7, 33
+ADVANTAGES = (1.5, -0.5, 0.25, -2.0)
+
+
+def exact(loss: str, logits: Tensor, targets: Tensor, old: Tensor, clip: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Losses and the gradient of their mean, token by token and sequence by sequence as in the papers, in float64."""
+    wide = logits.double().requires_grad_()
+    losses = []
+    for s in range(S):
+        log_p = [torch.log_softmax(wide[s, t], 0)[targets[s, t]] for t in range(L)]
+        if loss == "ce":
+            losses += [-each for each in log_p]
+            continue
+        ratios = [torch.exp(log_p[t] - old[s, t].double()) for t in range(L)]
+        if loss == "gspo":
+            ratios = [torch.stack(ratios).prod() ** (1 / L)]
+        for ratio in ratios:
+            clipped = min(max(float(ratio.detach()), 1 - clip[0]), 1 + clip[1])
+            candidates = [ratio * ADVANTAGES[s], ratio * 0 + clipped * ADVANTAGES[s]]
+            losses.append(-min(candidates, key=lambda each: float(each.detach())))
+    stacked = torch.stack(losses)
+    (gradient,) = torch.autograd.grad(stacked.mean(), wide)
+    return stacked.detach(), gradient
+
+
+@pytest.mark.parametrize(("loss", "clip", "spread"), [
+    ("ce", (0.0, 0.0), 0.0), ("gspo", CLIP["gspo"], 1e-3), ("gspo", CLIP["gspo"], 0.3), ("gspo", (1.0, 1e6), 0.3),
+    ("grpo", CLIP["grpo"], 0.3), ("grpo", (0.05, 0.4), 0.3), ("grpo", (1.0, 1e6), 0.3),
+])  # fmt: skip
+def test_losses_and_gradients(loss: str, clip: tuple[float, float], spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where ratios are clipped on both sides, and with logits cut into many pieces."""
+    monkeypatch.setattr("analyzers.precision_variants.losses.PIECE_BYTES", 4 * V * 4)
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(S, L, V, generator=generator)
+    targets = torch.randint(V, (S, L), generator=generator)
+    noisy = logits + spread * torch.randn(logits.shape, generator=generator)
+    old = torch.log_softmax(noisy, -1).gather(-1, targets[..., None])[..., 0]
+    expected, gradient = exact(loss, logits, targets, old, clip)
+    log_p = log_probabilities(logits, targets)
+    torch.testing.assert_close(log_p, torch.log_softmax(logits, -1).gather(-1, targets[..., None])[..., 0], rtol=1e-6, atol=1e-6)
+    objective = Objective(loss, torch.tensor(ADVANTAGES), old, clip)  # type: ignore[arg-type]
+    losses, coefficients, clipped = objective.terms(log_p, torch.zeros_like(log_p))
+    torch.testing.assert_close(losses.double().flatten(), expected, rtol=3e-6, atol=3e-6)
+    torch.testing.assert_close(logits_gradient(logits, targets, coefficients).double(), gradient, rtol=1e-5, atol=1e-8)
+    if loss == "ce":
+        assert clipped is None
+    elif clip == (1.0, 1e6):
+        assert clipped == 0
+    elif spread > 0.1:
+        assert clipped is not None and 0 < clipped < 1
+
+
+def test_a_ratio_is_clipped_only_where_it_helps() -> None:
+    """Above the range with a positive advantage and below it with a negative one, as min(...) of the objective has it."""
+    ratios = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])
+    advantages = torch.tensor([2.0, -2.0, 2.0, -2.0, 2.0])
+    expected = torch.tensor([-2.4, 3.0, -1.0, 1.6, -2.2])
+    for policy_loss in (gspo, grpo):
+        losses, coefficients, clipped = policy_loss(ratios.log()[:, None], torch.zeros(5, 1), advantages, (0.2, 0.2))
+        torch.testing.assert_close(losses.flatten(), expected)
+        torch.testing.assert_close(coefficients.flatten() * 5, torch.tensor([0.0, -3.0, 1.0, 0.0, 2.2]))
+        assert clipped == 0.4
+
+
+def test_without_given_ones_the_references_log_probabilities_are_the_old_ones() -> None:
+    generator = torch.Generator().manual_seed(1)
+    log_p, reference = -torch.rand(2, S, L, generator=generator)
+    advantages = torch.tensor(ADVANTAGES)
+    default, given = Objective("grpo", advantages, None, (0.2, 0.2)), Objective("grpo", advantages, reference, (0.2, 0.2))
+    for first, second in zip(default.terms(log_p, reference), given.terms(log_p, torch.zeros_like(reference)), strict=True):
+        assert first == second if isinstance(first, float) else torch.equal(first, second)  # type: ignore[arg-type]
+    losses, coefficients, clipped = default.terms(reference, reference)
+    torch.testing.assert_close(losses, -advantages[:, None].expand(S, L))
+    torch.testing.assert_close(coefficients, (advantages / (S * L))[:, None].expand(S, L))
+    assert clipped == 0
+
+
+def report(*variants: str, **asked: Any) -> PrecisionReport:
+    request = PrecisionRequest(model=MODEL, variants=variants, sequence_length=48, **asked)
+    *_, last = analyze(request, Access())
+    assert isinstance(last, PrecisionReport)
+    return last
+
+
+def test_advantages_weigh_sequences() -> None:
+    given = report("bf16", "same: dtype=fp32", loss="gspo", advantages=(2.0, -1.0), clip_low=1, clip_high=1e6)
+    assert given.inputs.advantages == (2.0, -1.0) and given.reference.loss == pytest.approx(-0.5)
+    assert given.reference.sequence_losses == pytest.approx((-2.0, 1.0))
+    assert given.variants["same"].summary.head_bw == 0 and given.variants["bf16"].clipped == 0
+    twice = report("bf16", loss="gspo", advantages=(4.0, -2.0), clip_low=1, clip_high=1e6)
+    assert twice.variants["bf16"].summary.head_bw == given.variants["bf16"].summary.head_bw
+    drawn, again = (report("bf16", loss="grpo", seed=3) for _ in range(2))
+    assert len(drawn.inputs.advantages) == 2 and drawn.inputs.advantages == again.inputs.advantages
+    assert drawn.inputs.clip == (0.2, 0.2) and given.inputs.clip == (1, 1e6)
+
+
+def test_what_clipping_removes_is_reported() -> None:
+    """bf16 moves GSPO's ratios out of its narrow published range: the gradient of a clipped sequence is 0, an error of 100%."""
+    clipped = report("bf16", loss="gspo", advantages=(1.0, -1.0), data="random").variants["bf16"]
+    logprobs = clipped.logprobs
+    assert clipped.clipped is not None and logprobs.outside_clip is not None and 0 <= clipped.clipped <= logprobs.outside_clip
+    found = report("bf16", loss="gspo", advantages=(1.0, -1.0), clip_low=0, clip_high=0)
+    share = found.variants["bf16"].clipped
+    assert share is not None and found.reference.clipped == 0
+    assert (f"{100 * share:.2g}% in bf16" in found.statement) == (share > 0)
+    rows = [row for row in found.variants["bf16"].tensors if row.kind == "logits_grad"]
+    assert (rows[0].high == 1.0) == (share > 0)
+
+
+@pytest.mark.parametrize("loss", ["gspo", "grpo"])
+def test_given_old_log_probabilities(loss: str) -> None:
+    """The reference's own, as they would be sampled, give ratios of 1; others move them."""
+    first = report("same: dtype=fp32", loss=loss, advantages=(1.0, -0.5))
+    generator = torch.Generator().manual_seed(2)
+    old = tuple(tuple(row) for row in (-3 * torch.rand(2, 47, generator=generator)).tolist())
+    moved = report("same: dtype=fp32", "bf16", loss=loss, advantages=(1.0, -0.5), old_logprobs=old, clip_low=1, clip_high=1e6)
+    assert first.reference.loss == pytest.approx(-0.25) and first.reference.loss != pytest.approx(moved.reference.loss)
+    assert moved.variants["same"].summary.parameters_bw == 0 and moved.id != first.id
+    assert moved.request.old_logprobs == old
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    ({"old_logprobs": ((-1.0,) * 46,) * 2}, "must be 2 lists of 47, .*: there are 2 lists of 46"),
+    ({"old_logprobs": ((-1.0,) * 47, (-1.0,) * 40)}, "2 lists of 40, 47"),
+    ({"old_logprobs": ((-9_000.0,) * 47,) * 2}, "ratios to the old log-probabilities overflow"),
+    ({"old_logprobs": ((0.0,) * 47,) * 2, "advantages": (-1.0, -1.0), "clip_low": 0}, "leaves no gradient to compare"),
+])  # fmt: skip
+def test_old_log_probabilities_that_do_not_fit_are_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidData, match=said) as caught:
+        report("bf16", **{"loss": "gspo", "advantages": (1.0, -1.0), **asked})
+    assert "\n" not in str(caught.value)
+
+
+def test_old_log_probabilities_as_text() -> None:
+    rows = ((-0.5, -1e-05), (-2.0,))
+    assert parse_old_logprobs("[-0.5, -1e-05]\n\n [-2]\n") == parse_old_logprobs(written(rows)) == rows
+
+
+@pytest.mark.parametrize("line", ["-1, -2", "{}", "[]", "[true]", '["a"]', "[" * 100_000, "[[1]]"])
+def test_what_is_no_list_of_numbers_is_refused(line: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"Line 2 of .* is not a JSON list of numbers"):
+        parse_old_logprobs(f"[-1]\n{line}")
+
+
+def test_a_number_too_large_is_refused() -> None:
+    with pytest.raises(MantissaError, match="too large"):
+        parse_old_logprobs(f"[{'9' * 400}]")
+
+
+def test_the_command_reads_old_log_probabilities_and_prints_tensors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "old.jsonl"
+    file.write_text("[-1.5, -2.5, -0.25]\n[-1, -1, -1]\n")
+    asked = ["precision", MODEL, "--variants", "bf16", "--sequence-length", "4", "--loss", "grpo", "--old-logprobs", str(file)]
+    assert main([*asked, "--clip-high", "0.28", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["request"]["old_logprobs"] == [[-1.5, -2.5, -0.25], [-1, -1, -1]] and printed["inputs"]["clip"] == [0.2, 0.28]
+    assert main([*asked, "--tensors"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Variant  Tensor"))
+    rows = [line.split() for line in lines[start + 1 :]]
+    tensors = printed["variants"]["bf16"]["tensors"]
+    assert [row[:3] for row in rows] == [["bf16", tensor["name"], tensor["kind"]] for tensor in tensors]
+    assert [row[3] for row in rows] == ["x".join(map(str, tensor["shape"])) for tensor in tensors]
+    file.write_text("[-1.5, oops]\n")
+    assert main(asked) == 2
+    assert "Line 1 of " in capsys.readouterr().err
+    assert main([*asked[:-1], str(tmp_path / "absent.jsonl")]) == 2
+    assert "absent.jsonl" in capsys.readouterr().err

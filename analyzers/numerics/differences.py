@@ -80,7 +80,7 @@ def _from_fp16(code: int) -> np.float32:
 def _sums(x: NDArray[np.float32], ref: NDArray[np.float32], factor: float) -> tuple[float, float, float, float, float, float]:
     """The six of one block, (n,)."""
     sum_ref = sum_d = ref_ref = d_d = ref_d = 0.0
-    largest = 0  # |d| as a pattern: vectors of integers have a largest element, of floats that may be NaN they have none
+    largest: Any = 0  # |d| as a pattern: vectors of integers have a largest element, of floats that may be NaN they have none
     for i in range(x.size):
         r = np.float64(ref[i])
         d = np.float64(x[i]) * factor - r
@@ -94,8 +94,8 @@ def _sums(x: NDArray[np.float32], ref: NDArray[np.float32], factor: float) -> tu
 
 
 @njit(nogil=True, cache=True)
-def _largest(codes: NDArray[Any], mask: int) -> int:
-    largest = 0
+def _largest(codes: NDArray[Any], mask: int) -> Any:
+    largest: Any = 0
     for i in range(codes.size):
         largest = max(largest, np.int64(codes[i]) & mask)
     return largest

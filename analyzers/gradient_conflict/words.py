@@ -94,8 +94,8 @@ def notes(
     if opened.attention != request.attention:
         yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
     if (request.floor or request.epsilon) and found.batch_curve:
-        limits = [name for name, given in (("floor", request.floor), ("epsilon", request.epsilon)) if given]
-        limit = "Floor and epsilon apply" if len(limits) == 2 else f"The {limits[0]} applies"
+        given = [name for name, value in (("floor", request.floor), ("epsilon", request.epsilon)) if value]
+        limit = "Floor and epsilon apply" if len(given) == 2 else f"The {given[0]} applies"
         yield f"{limit} to single samples; averages over batches count whatever their norm."
     if len(found.layers) < layers:
         yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."

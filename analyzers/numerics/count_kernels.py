@@ -45,7 +45,7 @@ def _extremes(codes: NDArray[np.uint32]) -> tuple[int, int]:
     """The smallest nonzero and the largest |pattern|, NaN and infinities included."""
     low, high = NO_MAGNITUDE, 0
     for i in range(codes.size):
-        magnitude = np.int64(codes[i] & _MAGNITUDE)
+        magnitude: Any = np.int64(codes[i] & _MAGNITUDE)
         high = max(high, magnitude)
         low = min(low, magnitude if magnitude != 0 else NO_MAGNITUDE)
     return low, high
@@ -80,11 +80,11 @@ def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[in
             squares += _squares(block)
             continue
         for code in block:
-            magnitude = np.int64(code & _MAGNITUDE)
+            magnitude: Any = np.int64(code & _MAGNITUDE)
             if magnitude < _INFINITY:
                 if magnitude != 0:
                     low, high = min(low, magnitude), max(high, magnitude)
                 x = np.float64(np.uint32(code).view(np.float32))
                 squares += x * x
-                near_overflow += _FP16_OVERFLOW <= magnitude < _ABOVE_FP16
+                near_overflow += bool(_FP16_OVERFLOW <= magnitude < _ABOVE_FP16)
     return low, high, squares, near_overflow

@@ -38,7 +38,7 @@ _FIRST_BIN = (1074 - 1023) << 7
 
 # Float64 sums may be taken in any order, so that vectors can be added.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, int, float]:
+def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, Any, float]:
     """Whether any two patterns of a block differ, the largest |pattern| of both sides, and the sum of the base's squares."""
     differing = largest = np.uint32(0)
     square = 0.0
@@ -48,11 +48,11 @@ def _survey(base: NDArray[Any], tuned: NDArray[Any], shift: int) -> tuple[bool, 
         largest = max(largest, np.uint32(max(np.uint32(w & _MAGNITUDE), np.uint32(v & _MAGNITUDE))))
         x = np.float64(np.uint32(w).view(np.float32))
         square += x * x
-    return differing != 0, largest, square
+    return bool(differing != 0), largest, square
 
 
 @njit(nogil=True, cache=True)
-def _bf16_place(pattern: int) -> int:
+def _bf16_place(pattern: Any) -> Any:
     """The place of an fp32 pattern, rounded to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond."""
     magnitude = pattern & _MAGNITUDE
     if magnitude > _INFINITY:
@@ -62,13 +62,13 @@ def _bf16_place(pattern: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _bin_of(x: float) -> int:
+def _bin_of(x: Any) -> Any:
     """See `sketches.bin_of`; x is a normal float64."""
     return (np.float64(x).view(np.int64) >> _MANTISSA_SHIFT) + _FIRST_BIN
 
 
 @njit(nogil=True, cache=True)
-def _step_bin(steps: int) -> int:
+def _step_bin(steps: Any) -> Any:
     """See `pair_tables.step_bin`."""
     if steps < 4:
         return steps

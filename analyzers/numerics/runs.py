@@ -170,7 +170,7 @@ def _kind(run: NDArray[np.int64], mantissa: int, top: int, own: NDArray[np.int64
             rich += own[start // BLOCK] > 4
     if known > SIGNIFICANDS_OF_FP8 or alike:
         return MANY
-    exponents = 0
+    exponents: Any = 0
     for exponent in range(16):
         exponents += different[:, exponent].any()
     need = MAGNITUDES_OF_A_RUN if normal == RUN else MAGNITUDES_OF_A_SHORT_RUN

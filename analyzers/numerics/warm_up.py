@@ -5,7 +5,6 @@ import numpy as np
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode_fp4, decode_fp8
-from analyzers.numerics.differences import difference_sums, largest_pattern
 from analyzers.numerics.pair_tables import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
@@ -21,8 +20,6 @@ def warm_up() -> None:
             runs_of_few_significands(codes, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
-        difference_sums(zeros[dtype][None], zeros["F32"].view(np.float32)[None], 1.0, "bf16" if dtype == "BF16" else "fp32")
-        largest_pattern(zeros[dtype])
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     for decode, table in ((decode_fp8, 256), (decode_fp4, 16)):

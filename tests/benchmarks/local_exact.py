@@ -15,7 +15,7 @@ NAIVE_RUNS = 3
 CORES = 2
 TIMES_FASTER = 4.0
 MEMORY = 500e6
-BF16_RATE, F32_RATE = 5e9, 3.5e9  # bytes per second
+BF16_RATE, F32_RATE = 3e9, 2.5e9  # bytes per second
 
 # The larger model for the comparison of memory: four times the bytes, embeddings included.
 LARGER_LAYERS = 4 * LAYERS + 9

@@ -19,9 +19,9 @@ from .result import Result
 
 RUNS = 5
 NAIVE_RUNS = 2
-TIMES_FASTER = 20.0
+TIMES_FASTER = 8.0
 MEMORY = 600e6
-MIXED_RATE = 3e9  # bytes per second, over both sides
+MIXED_RATE = 1.5e9  # bytes per second, over both sides
 UPDATES = ("scattered-0.3", "scattered-0.01", "small-steps")
 
 LARGE = 80  # layers

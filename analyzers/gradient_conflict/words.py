@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from analyzers import limits
 from analyzers.gradient_conflict.report import DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement

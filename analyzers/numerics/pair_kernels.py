@@ -88,7 +88,9 @@ def _count_differing(
         w_magnitude, v_magnitude = w_pattern & _MAGNITUDE, v_pattern & _MAGNITUDE
         larger_magnitude = max(w_magnitude, v_magnitude)
         if larger_magnitude == 0 or min(w_magnitude, v_magnitude) > _INFINITY:
-            continue  # +0 and -0, or two NaNs
+            if changed.size:  # +0 and -0, or two NaNs
+                changed[i] = False
+            continue
         steps = abs(_bf16_place(w_pattern) - _bf16_place(v_pattern))
         moved = np.int64(steps != 0)
         counts[DIFFER] += 1
@@ -122,9 +124,8 @@ def _count_differing(
 
 @njit(nogil=True, cache=True)
 def _count_near(
-    base: NDArray[np.uint16], tuned: NDArray[np.uint16], start: int, stop: int, joint: NDArray[np.int64], far: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-) -> int:  # fmt: skip
+    base: NDArray[np.uint16], tuned: NDArray[np.uint16], start: int, stop: int, joint: NDArray[np.int64], far: NDArray[np.int64]
+) -> int:
     """Count the pairs ``start`` to ``stop`` of finite bf16 patterns in ``joint``, and set ``far`` to the indices of those too far apart.
 
     Returns how many are too far apart. The difference of two patterns of one sign is the step; that of two signs is out of reach. Equal
@@ -135,8 +136,6 @@ def _count_near(
         step = np.int64(tuned[i]) - np.int64(base[i]) + REACH
         if 0 <= step < JOINT_STEPS:
             joint[step, base[i] & 0x7FFF] += 1
-            if changed.size:
-                changed[i] = step != REACH
         else:
             far[found] = i
             found += 1
@@ -154,7 +153,7 @@ def count_pairs(
     shift: what makes fp32 patterns of these, 0 or 16. eta: of the probe. Added to: ``joint`` (JOINT_STEPS, 2^15) for bf16, unless it is
     empty, the pairs that are near each other, and to all that follows only the others: ``counts`` (COUNTS,); ``sums`` (2, SUMS) of the
     updates; ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (18,), the histograms of `PairTables`, unless they are empty.
-    changed: (n,) all False, or none, is set to True where the bf16 values of a pair differ.
+    changed: (n,) where patterns differ, or none; set to where the bf16 values of pairs differ.
     """
     index = np.empty(BLOCK, dtype=np.int64)
     squares = 0.0
@@ -174,7 +173,7 @@ def count_pairs(
         if not differing:
             continue
         if joint.size and largest < _INFINITY:
-            found = _count_near(base, tuned, start, stop, joint, index, changed)
+            found = _count_near(base, tuned, start, stop, joint, index)
         else:
             found = 0
             for i in range(start, stop):  # without a branch, which would be mispredicted half of the time

@@ -87,12 +87,13 @@ class PairCounter:
         tables, counts, sums = self._tables, np.zeros(COUNTS, dtype=np.int64), np.zeros((2, SUMS))
         bins = (_NO_BINS, _NO_BINS, _NO_STEPS) if tables is None else (tables.absolute.counts, tables.relative.counts, tables.steps)
         flags = _NO_FLAGS if changed is None else changed
-        flags[:] = False
         joint = _NO_JOINT
         if self._dtypes == ("BF16", "BF16") and base.size >= _FEW:
             joint = self._joint = np.zeros((JOINT_STEPS, 1 << 15), dtype=np.int64) if self._joint is None else self._joint
         square = 0.0
         for shift, w, v, part in _pieces(base, tuned, self._dtypes):
+            if changed is not None:
+                np.not_equal(w, v, out=changed[part])
             square += count_pairs(w, v, shift, self._eta, joint, counts, sums, *bins, flags[part])
         changes, probes, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
         every = sums.sum(axis=0)

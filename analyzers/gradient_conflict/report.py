@@ -91,8 +91,8 @@ class Difference(Data):
 
 
 class Work(Data):
-    """What the Gram matrices took. flops, bytes: of the matrix products that were run, and what they read and wrote; direct, tokens: blocks
-    of layers that took each route (per-sample gradients, or products between tokens).
+    """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: blocks of layers on each route (per-sample
+    gradients, or products between tokens).
     """
 
     flops: int
@@ -102,7 +102,7 @@ class Work(Data):
 
 
 class ConflictReport(Measurement, Report):
-    """What samples do to the same units. The measurement is of the FFN asked for; beside top-k stand ``original`` and ``differences``.
+    """How samples conflict in the same units, for the FFN asked for; a top-k run also has ``original`` and ``differences``.
 
     tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran. ffn: what was
     measured.
@@ -130,7 +130,7 @@ class ConflictReport(Measurement, Report):
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``differences``,
-        and ``published`` beside a run of the published setting's model. A column ``ffn`` tells original and top-k apart.
+        and ``published`` for the published model. A column ``ffn`` distinguishes original and top-k.
         """
         from analyzers.gradient_conflict.tables import tables
 

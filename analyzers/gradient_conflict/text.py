@@ -36,8 +36,8 @@ def one(report: ConflictReport) -> str:
 
 def _layers(report: ConflictReport) -> Iterator[tuple[str, ...]]:
     blocks = [name for name in (*FFN_BLOCKS, *ATTENTION_BLOCKS) if name in report.ffn.blocks]
-    beside = ("Original", "Difference") if report.original is not None else ()
-    yield ("Layer", "Conflict", "95 %", "Undecided", "Historic", "Similarity", *blocks, "Whole layer", *beside)
+    compared = ("Original", "Difference") if report.original is not None else ()
+    yield ("Layer", "Conflict", "95 %", "Undecided", "Historic", "Similarity", *blocks, "Whole layer", *compared)
     rows = [("model", report.model, None if report.original is None else report.original.model)]
     originals = report.original.layers if report.original is not None else [None] * len(report.layers)
     rows += [(str(row.layer), row, original) for row, original in zip(report.layers, originals, strict=True)]

@@ -1,4 +1,4 @@
-"""Gradient conflict: do samples pull the same neuron apart, and does one of them dominate?"""
+"""Gradient conflict: do samples pull the same neuron in opposite directions, and does one of them dominate?"""
 
 from analyzers.gradient_conflict.analyze import analyze
 from analyzers.gradient_conflict.report import ConflictReport

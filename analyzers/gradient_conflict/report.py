@@ -107,8 +107,8 @@ class Difference(Data):
 
 
 class Work(Data):
-    """What the Gram matrices took. flops, bytes: of the matrix products that were run, and what they read and wrote; direct, tokens: blocks
-    of layers that took each route (per-sample gradients, or products between tokens).
+    """The work for the Gram matrices. flops, bytes: of the matrix products; direct, tokens: blocks of layers on each route (per-sample
+    gradients, or products between tokens).
     """
 
     flops: int
@@ -118,7 +118,7 @@ class Work(Data):
 
 
 class ConflictReport(Measurement, Report):
-    """What samples do to the same units. The measurement is of the FFN asked for; beside top-k stand ``original`` and ``differences``.
+    """How samples conflict in the same units, for the FFN asked for; a top-k run also has ``original`` and ``differences``.
 
     tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran. ffn: what was
     measured.

@@ -17,9 +17,9 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
     """The answer in two to four sentences."""
     model = found.model
     if model.conflict_rate is None:
-        limits = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
-        limits += [f"longer than {request.epsilon:g}"] if request.epsilon else []
-        return f"{' '.join(['No two samples have a gradient', *limits])} in the same unit: there is nothing to compare."
+        conditions = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
+        conditions += [f"longer than {request.epsilon:g}"] if request.epsilon else []
+        return f"{' '.join(['No two samples have a gradient', *conditions])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
     said = f"In {_percent(model.conflict_rate)} of the pairs of samples the gradients of the same {unit} {where}"

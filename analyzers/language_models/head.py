@@ -55,7 +55,8 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
     losses = torch.zeros(len(hidden), dtype=kind, device=hidden.device)
     gradient = torch.zeros_like(hidden)
     head, logit_map = cast(Any, model).get_output_embeddings(), LogitMap.of(model)
-    for sample, position, target in zip(*(each.split(_rows(model, kind)) for each in (samples, positions, targets)), strict=True):
+    chunks = (torch.split(each, _rows(model, kind)) for each in (samples, positions, targets))
+    for sample, position, target in zip(*chunks, strict=True):
         rows = hidden[sample, position].detach().requires_grad_()
         with torch.enable_grad():
             logits = logit_map(head(rows)).to(kind)

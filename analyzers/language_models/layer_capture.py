@@ -171,5 +171,5 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 def _activity(activations: Tensor, places: Places) -> Tensor:
     """(S, F) from the activations (N, F): the sum of their magnitudes over each sample's tokens."""
     kind = torch.promote_types(activations.dtype, torch.float32)
-    samples = activations.split(places.width)
+    samples = torch.split(activations, places.width)
     return torch.stack([each[:length].abs().sum(0, dtype=kind) for each, length in zip(samples, places.lengths, strict=True)])

@@ -141,9 +141,10 @@ def test_batches_in_float32_are_those_of_float64(samples: int, gamma: float) -> 
     units[3] = 0
     units[4, draws[0].members[0]] = 0
     grams = torch.from_numpy(np.einsum("nsd,nrd->nsr", units, units))
-    found, expected = {}, {}
-    for sums, gram in ((found, grams.float()), (expected, grams)):
-        BatchSums(draws, gamma, sums).add(gram)
+    found: dict[int, FloatArray] = {}
+    expected: dict[int, FloatArray] = {}
+    for into, gram in ((found, grams.float()), (expected, grams)):
+        BatchSums(draws, gamma, into).add(gram)
     assert found.keys() == expected.keys() == {size for size in (2, 4, 8, 16) if 2 * size <= samples}
     for size, sums in found.items():
         pairs = DRAWS * (samples // size) * (samples // size - 1) // 2

@@ -34,7 +34,8 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     expect(page.locator("#m-neurons-table").get_by_role("gridcell", name=re.compile(r"Layer \d, neuron \d+")).first).to_be_visible()
     one_neuron.locator(".updatemenu-header").click()
     second = one_neuron.locator(".updatemenu-dropdown-button").nth(1)
-    label = second.inner_text() or second.text_content() or ""
+    label = second.text_content() or ""
+    assert label.startswith("Layer ") and label.endswith("in conflict")
     second.click()
     expect(one_neuron.locator(".updatemenu-header")).to_contain_text(label)
     fits(page, TABS, dark=False)

@@ -116,10 +116,10 @@ def test_dominance_of_a_neuron_is_compared_in_sentence_and_table() -> None:
     found = top_k()
     assert found.original is not None
     rows = list(zip(found.layers, found.original.layers, found.differences[1:], strict=True))
-    for row, before, change in rows:
-        assert change.neuron_top_share == pytest.approx((row.neuron_top_share or 0) - (before.neuron_top_share or 0))
+    for row, unchanged, change in rows:
+        assert change.neuron_top_share == pytest.approx((row.neuron_top_share or 0) - (unchanged.neuron_top_share or 0))
         assert change.neuron_effective_samples == pytest.approx(
-            (row.neuron_effective_samples or 0) - (before.neuron_effective_samples or 0)
+            (row.neuron_effective_samples or 0) - (unchanged.neuron_effective_samples or 0)
         )
     after = sum(row.neuron_effective_samples or 0 for row in found.layers) / 4  # layers have as many neurons each
     before = sum(row.neuron_effective_samples or 0 for row in found.original.layers) / 4

@@ -53,7 +53,8 @@ def slowly(found: FloatArray, gamma: float, floor: float) -> list[dict[str, Any]
         cosines = [float(each[i] @ each[j]) / (norms[i] * norms[j]) for i, j in pairs]
         similar = [2 * norms[i] * norms[j] / (norms[i] ** 2 + norms[j] ** 2) for i, j in pairs]
         squares = [norm**2 for norm in norms]
-        total, row = sum(squares), {"neuron": neuron, "pairs": len(pairs)}
+        total = sum(squares)
+        row: dict[str, Any] = {"neuron": neuron, "pairs": len(pairs)}
         row |= {"conflict_rate": sum(c < gamma for c in cosines) / len(pairs)} if pairs else {"conflict_rate": None}
         row |= {"mean_cosine": sum(cosines) / len(pairs) if pairs else None}
         row |= {"magnitude_similarity": sum(similar) / len(pairs) if pairs else None}
@@ -126,7 +127,7 @@ def test_a_report_has_the_neurons_of_gradients_in_float64() -> None:
         shares = norms**2 / (norms**2).sum()
         assert row.top_sample == shares.argmax() and row.top_share == pytest.approx(shares.max(), rel=1e-4)
         assert row.effective_samples == pytest.approx(1 / (shares**2).sum(), rel=1e-4)
-    rates = [row.conflict_rate for row in found.neurons.most]
+    rates = [row.conflict_rate or 0 for row in found.neurons.most]
     assert rates == sorted(rates, reverse=True) and rates[0] > (found.model.conflict_rate or 0) > (
         found.neurons.least[0].conflict_rate or 0
     )

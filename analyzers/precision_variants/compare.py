@@ -134,9 +134,9 @@ def _row_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
     if not len(x):
         return Sums()
     totals = torch.stack([_totals(ref_part, d) for ref_part, d in _chunks(x, ref, scale)])
-    added, largest = totals[:, :-1].sum(0).tolist(), float(totals[:, -1].max())
-    if all(map(math.isfinite, (*added, largest))):
-        return Sums(len(x), len(x), 0, *added, largest)
+    values = [*totals[:, :-1].sum(0).tolist(), float(totals[:, -1].max())]
+    if all(map(math.isfinite, values)):
+        return Sums(len(x), len(x), 0, *values)
     row = Sums()
     for ref_part, d in _chunks(x, ref, scale):
         finite = torch.isfinite(d)

@@ -91,8 +91,8 @@ def _headroom(report: "PrecisionReport") -> str:
         return cannot_tell("Safe in fp16?", "All values are 0.")
     bits, row = level
     factor = f"{2**bits:,.0f}" if 2**bits >= 10 else f"{2**bits:.2g}"
-    body = f"The largest value on this text, in {layer_name(row.layer, layers)}, is {factor}x below overflow ({bits:.3g} bits)."
-    return answer("Safe in fp16?", f"{factor}x below", FACT, body)
+    body = f"Headroom {bits:.3g} bits: the largest value on this text is in {layer_name(row.layer, layers)}."
+    return answer("Safe in fp16?", f"{factor}x below overflow", FACT, body)
 
 
 def _errors(report: "PrecisionReport", error: "Callable[[Variant], float | None]") -> dict[str, float]:

@@ -35,10 +35,10 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     _compared(page, TUNED)
     assert (_picker(page, "base"), _picker(page, "tuned-1")) == (BASE, TUNED)
     number = page.locator(".m-number").inner_text()
-    assert re.match(r"\d\d\.\d %", number)
+    assert re.match(r"\d\d\.\d%", number)
     expect(page.locator(".m-tile")).to_have_count(4)
     assert page.locator("#m-result .js-plotly-plot:visible").count() == 2
-    expect(drawn_in(page, "How much").get_by_text("least step of bf16, 2⁻⁸")).to_be_visible()
+    expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
     expect(page.locator("#m-result table:visible").first).to_contain_text("Relative, changed")
     page.get_by_role("tab", name="Published").click()
     expect(page.locator("tr.m-marked")).to_contain_text("this pair")

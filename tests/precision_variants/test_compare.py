@@ -1,6 +1,7 @@
 """Errors of tensors and of log-probabilities, compared with their formulas in float64."""
 
 from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from analyzers.precision_variants.summary import logprobs
 FloatArray = NDArray[np.float64]
 
 
-def metrics(x: FloatArray, ref: FloatArray) -> dict[str, float]:
+def metrics(x: FloatArray, ref: FloatArray) -> dict[str, Any]:
     """Each metric by its formula, the fit by numpy's own least squares."""
     d = x - ref
     slope, intercept = np.polyfit(ref, x, 1)
@@ -34,7 +35,7 @@ def metrics(x: FloatArray, ref: FloatArray) -> dict[str, float]:
     }
 
 
-def row(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> dict[str, float]:
+def row(x: Tensor, ref: Tensor, sequences: int = 1, scale: float = 1.0) -> dict[str, Any]:
     return Compared("hidden", "layers.0", 0, tuple(x.shape), by_sequence(x, ref, sequences, scale)).row().model_dump()
 
 

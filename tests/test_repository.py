@@ -6,8 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,14 +60,10 @@ def header() -> dict[str, Any]:
     return parsed
 
 
-def tree() -> Iterator[tuple[str, str]]:
-    """(path, purpose) of each line of the README's file tree: the block under "Files", two spaces of indent per folder."""
-    block = README.split("\n## Files\n")[1].split("```text\n")[1].split("```")[0]
-    folders: list[str] = []
-    for line in block.splitlines():
-        name, _, purpose = line.strip().partition(" ")
-        folders[(len(line) - len(line.lstrip())) // 2 :] = [name]
-        yield "".join(folders), purpose.strip()
+def links(page: Path) -> list[str]:
+    """Files of the repository that a Markdown page links to or shows."""
+    found = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    return [link for link in found if "://" not in link]
 
 
 def imported(paths: list[str]) -> set[str]:
@@ -83,12 +78,12 @@ def imported(paths: list[str]) -> set[str]:
     return names - sys.stdlib_module_names - {"analyzers", "components", "app", "tests"}
 
 
-def test_the_tree_names_every_top_level_entry_and_only_what_exists() -> None:
-    named = dict(tree())
-    assert {PurePosixPath(name).parts[0] for name in repository_files()} <= {PurePosixPath(name).parts[0] for name in named}
-    assert [name for name in named if not (ROOT / name).exists()] == []
-    assert [name for name, purpose in named.items() if not purpose] == []
-    assert [name for name in named if (ROOT / name).is_dir() != name.endswith("/")] == []
+def test_the_readme_is_short_and_leads_everywhere() -> None:
+    assert len(README.splitlines()) <= 120
+    pages = {ROOT / "README.md", *(ROOT / "docs").glob("*.md")}
+    broken = [(page.name, link) for page in pages for link in links(page) if not (page.parent / link).is_file()]
+    assert broken == []
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links(ROOT / "README.md"))
 
 
 def test_walking_finds_what_git_lists(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from analyzers.exit_feedback.alignment import alignment, exact_parallel_energy, loss_bins
 from analyzers.exit_feedback.measure import Measured
 from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.report import CostRow, Exact, LayerRow, Method, OverSeeds, SweepRow
+from analyzers.exit_feedback.report import Alignment, CostRow, Exact, LayerRow, Method, OverSeeds, SweepRow
 from analyzers.exit_feedback.signals import NULL, facts_of
 
 
@@ -60,11 +61,8 @@ def layer_rows(layer: int, points: Iterable[Point], found: Measured) -> list[Lay
                 layer=layer,
                 method=point.method,
                 loss=loss,
-                cosine=each.cosine,
-                total_cosine=each.total_cosine,
-                norm_ratio=each.norm_ratio,
-                best_scale=each.best_scale,
                 parallel_energy=each.parallel_energy,
+                **_closeness(each),
                 exact_parallel_energy=exact_parallel_energy(found.rows(point)),
                 before_norm_cosine=alignment(found.rows_before(point)).cosine,
             )
@@ -76,7 +74,6 @@ def sweep_rows(swept: Iterable[Point], found: Measured) -> tuple[SweepRow, ...]:
     """One for each point, in order."""
     rows = []
     for point in swept:
-        each = alignment(found.rows(point))
         rows.append(
             SweepRow(
                 method=point.method,
@@ -85,13 +82,15 @@ def sweep_rows(swept: Iterable[Point], found: Measured) -> tuple[SweepRow, ...]:
                 seed=point.settings.seed,
                 ceiling=facts_of(point.method).ceiling,
                 null=point.method == NULL,
-                cosine=each.cosine,
-                total_cosine=each.total_cosine,
-                norm_ratio=each.norm_ratio,
-                best_scale=each.best_scale,
+                **_closeness(alignment(found.rows(point))),
             )
         )
     return tuple(rows)
+
+
+def _closeness(of: Alignment) -> dict[str, Any]:
+    """The fields that the rows of layers and sweeps have in common."""
+    return {name: getattr(of, name) for name in ("cosine", "total_cosine", "norm_ratio", "best_scale")}
 
 
 def _over_seeds(method: str, swept: Iterable[Point], found: Measured) -> OverSeeds | None:

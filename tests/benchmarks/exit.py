@@ -1,4 +1,4 @@
-"""One step of each head of exit feedback, in one thread, beside logits at once with torch's own way back."""
+"""One step of each head of exit feedback, in one thread, compared with all logits at once and torch's own backward pass."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,8 +1,7 @@
 """``python -m tests.benchmarks.exit_ways VOCABULARY``: one step of each head on random tokens; prints seconds and bytes of each, and sizes.
 
-Beside the fused loss of the heads ``naive``: logits of all tokens at once and torch's own way back. Each way is a process of its own, which
-starts with what this one has imported. bytes: by the kernel's count, the most memory beyond what there was before the first step. chunk:
-bytes of a chunk of logits; inputs: of h, of its gradient and of that of W.
+Compared with ``naive``: logits of all tokens at once and torch's own backward pass. Each runs in a forked process. bytes: the kernel's
+count of peak memory, beyond that before the first step. chunk: bytes of a chunk of logits; inputs: of h, of its gradient and of that of W.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The exit page in a real browser: from one click to what is taken along, a link, bad input, Stop."""
+"""The exit page in a real browser: one click, downloads, a link, bad input, Stop."""
 
 import re
 from pathlib import Path

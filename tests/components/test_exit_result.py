@@ -1,4 +1,4 @@
-"""The result of exit feedback: headline and tiles, tables, progress, what is taken along, and that text from outside stays text."""
+"""The result of exit feedback: headline and tiles, tables, progress, downloads; text from outside stays text."""
 
 import re
 import zipfile

@@ -329,7 +329,7 @@ def test_every_setting_reaches_its_signals_from_the_command(capsys: pytest.Captu
 def test_the_analysis_has_the_defaults_and_the_constructions_of_the_heads() -> None:
     """The signals of a report are those of drop-in heads with nothing but a seed: cosines with the exact gradient of autograd."""
     found = report(methods=("hybrid", "parallel_gold", "parallel_topmass"))
-    _losses, at_head, _, hidden, _ = oracle(found, 3)
+    _, at_head, _, hidden, _ = oracle(found, 3)
     targets = torch.tensor(
         [ids[at + 1] for ids, positions in zip(found.inputs.token_ids, found.inputs.positions, strict=True) for at in positions]
     )

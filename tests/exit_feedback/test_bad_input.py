@@ -1,4 +1,4 @@
-"""What is refused, in one sentence and before it costs anything; heads that are odd and are measured all the same; and memory."""
+"""Requests and models that are refused in one sentence, before any work; unusual heads; and memory."""
 
 import json
 from pathlib import Path

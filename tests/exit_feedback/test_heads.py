@@ -1,4 +1,4 @@
-"""``head(h)``: the logits of the plain head, exact gradients for its parameters, and one way back for any loss."""
+"""``head(h)``: the logits of the plain head, exact gradients for its parameters, and a backward pass for any loss."""
 
 import copy
 import pickle

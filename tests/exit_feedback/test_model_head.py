@@ -1,4 +1,4 @@
-"""The end of a model of every family: its head, its tail, and the way back through it."""
+"""The end of a model of every family: its head, its tail, and the backward pass through it."""
 
 from typing import Any, cast
 

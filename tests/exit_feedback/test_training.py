@@ -1,4 +1,4 @@
-"""Training of the small trunk: the exact signal against plain autograd, what is frozen, and what is the same for all."""
+"""Training of the small transformer: the exact signal against plain autograd, frozen layers, and equal starts."""
 
 import math
 from collections.abc import Callable

@@ -33,11 +33,10 @@ def _count_block(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> None:
     """Add the (plane, high half) of each pattern to ``counts``, flat."""
     for i in range(codes.size):
         code = np.int64(codes[i])
-        if code & 0x1FFF:
-            counts[code >> 16] += 1
-        else:
+        plane = 0
+        if code & 0x1FFF == 0:
             plane = 1 + (code & 0x3FFF == 0) + (code & 0x7FFF == 0) + (code & 0xFFFF == 0)
-            counts[plane << 16 | code >> 16] += 1
+        counts[np.uint64(plane << 16 | code >> 16)] += 1  # unsigned, so that numba need not ask whether it counts from the end
 
 
 @njit(nogil=True, cache=True)

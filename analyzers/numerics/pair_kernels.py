@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 BLOCK = 256  # pairs, which stay in the nearest cache from one step to the next
 
-# The joint histogram is (JOINT_STEPS, 2^15): REACH + the step that leads from |w| to |v|, and |w| as a pattern of bf16.
+# The joint histogram is (JOINT_STEPS, 2^15), flat: REACH + the step that leads from |w| to |v|, and |w| as a pattern of bf16.
 REACH = 7
 JOINT_STEPS = 2 * REACH + 1
 
@@ -123,19 +123,18 @@ def _count_differing(
 
 
 @njit(nogil=True, cache=True)
-def _count_near(
-    base: NDArray[np.uint16], tuned: NDArray[np.uint16], start: int, stop: int, joint: NDArray[np.int64], far: NDArray[np.int64]
-) -> int:
-    """Count the pairs ``start`` to ``stop`` of finite bf16 patterns in ``joint``, and set ``far`` to the indices of those too far apart.
+def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDArray[np.int64], far: NDArray[np.int64]) -> int:
+    """Count a block of pairs of finite bf16 patterns in ``joint``, and set ``far`` to the indices of those that are too far apart.
 
     Returns how many are too far apart. The difference of two patterns of one sign is the step; that of two signs is out of reach. Equal
     pairs count in the row of step 0.
     """
     found = 0
-    for i in range(start, stop):
-        step = np.int64(tuned[i]) - np.int64(base[i]) + REACH
+    for i in range(base.size):
+        w = np.int64(base[i])
+        step = np.int64(tuned[i]) - w + REACH
         if 0 <= step < JOINT_STEPS:
-            joint[step, base[i] & 0x7FFF] += 1
+            joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned, so that numba need not ask whether it counts from the end
         else:
             far[found] = i
             found += 1
@@ -150,7 +149,7 @@ def count_pairs(
 ) -> float:  # fmt: skip
     """Count pairs of patterns (n,) of fp32, or of bf16; returns the sum of the base's squares over pairs of finite values.
 
-    shift: what makes fp32 patterns of these, 0 or 16. eta: of the probe. Added to: ``joint`` (JOINT_STEPS, 2^15) for bf16, unless it is
+    shift: what makes fp32 patterns of these, 0 or 16. eta: of the probe. Added to: ``joint`` for bf16, unless it is
     empty, the pairs that are near each other, and to all that follows only the others: ``counts`` (COUNTS,); ``sums`` (2, SUMS) of the
     updates; ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (18,), the histograms of `PairTables`, unless they are empty.
     changed: (n,) where patterns differ, or none; set to where the bf16 values of pairs differ.
@@ -173,11 +172,14 @@ def count_pairs(
         if not differing:
             continue
         if joint.size and largest < _INFINITY:
-            found = _count_near(base, tuned, start, stop, joint, index)
+            found = _count_near(base[start:stop], tuned[start:stop], joint, index)
         else:
             found = 0
-            for i in range(start, stop):  # without a branch, which would be mispredicted half of the time
+            for i in range(stop - start):  # without a branch, which would be mispredicted half of the time
                 index[found] = i
-                found += base[i] != tuned[i]
-        _count_differing(base, tuned, index[:found], shift, eta, counts, sums, absolute, relative, step_counts, changed)
+                found += base[start + i] != tuned[start + i]
+        marks = changed[start:stop]
+        _count_differing(
+            base[start:stop], tuned[start:stop], index[:found], shift, eta, counts, sums, absolute, relative, step_counts, marks
+        )
     return squares

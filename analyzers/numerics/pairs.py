@@ -28,7 +28,7 @@ from analyzers.numerics.pair_kernels import (
 )
 from analyzers.numerics.pair_tables import PairCounts, PairTables, joint_values
 
-_NO_JOINT = np.zeros((0, 0), dtype=np.int64)
+_NO_JOINT = np.zeros(0, dtype=np.int64)
 _NO_BINS = np.zeros((2, 0), dtype=np.int64)
 _NO_STEPS = np.zeros(0, dtype=np.int64)
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
@@ -89,7 +89,7 @@ class PairCounter:
         flags = _NO_FLAGS if changed is None else changed
         joint = _NO_JOINT
         if self._dtypes == ("BF16", "BF16") and base.size >= _FEW:
-            joint = self._joint = np.zeros((JOINT_STEPS, 1 << 15), dtype=np.int64) if self._joint is None else self._joint
+            joint = self._joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64) if self._joint is None else self._joint
         square = 0.0
         for shift, w, v, part in _pieces(base, tuned, self._dtypes):
             if changed is not None:
@@ -121,9 +121,9 @@ def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
 
 def _joint_counts(joint: NDArray[np.int64], eta: float, tables: PairTables | None) -> PairCounts:
     """What the pairs of the joint histogram add to counts; the histogram itself goes to ``tables``."""
-    joint[REACH] = 0  # equal pairs
+    joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
     at = np.flatnonzero(joint)
-    times = joint.reshape(-1)[at]
+    times = joint[at]
     if tables is not None:
         tables.add_joint(at, times)
     w, v, _ = joint_values(at)

@@ -14,8 +14,8 @@ from analyzers.precision_variants.policy import CLIP, Loss, parse_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
 
 # Options named like their field of the request.
-_FIELDS = ("data", "sequences", "sequence_length", "random_init", "loss", "clip_low", "clip_high", "pre_rounded", "inside", "attention")
-_FIELDS += ("device", "seed")
+_INPUTS = ("data", "sequences", "sequence_length", "random_init")
+_FIELDS = (*_INPUTS, "loss", "clip_low", "clip_high", "pre_rounded", "inside", "attention", "device", "seed")
 
 
 def add_options(parser: Parser) -> None:

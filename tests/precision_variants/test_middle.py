@@ -12,7 +12,7 @@ from torch import Tensor
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.report import Variant
+from analyzers.precision_variants.report import TensorError, Variant
 from analyzers.precision_variants.variants import PRESETS
 from analyzers.precision_variants.weights import STORED
 from tests.language_models.architectures import ARCHITECTURES, build
@@ -47,7 +47,9 @@ def test_the_middle_has_every_decoder_layer(name: str, layers: int) -> None:
     stored, reference = result(measured.reference(STORED, False))
     found: Variant = result(measured.variant("bf16", PRESETS["bf16"], ATTENTION[name], STORED, stored))
     assert reference.layers == layers
-    rows = {(row.kind, row.layer): row for row in found.tensors if row.kind in ("hidden", "hidden_grad")}
+    rows: dict[tuple[str, int | None], TensorError] = {
+        (row.kind, row.layer): row for row in found.tensors if row.kind in ("hidden", "hidden_grad")
+    }
     for kind, (middle, largest, at) in {
         "hidden": (found.summary.mid_median, found.summary.mid_max, found.summary.mid_max_layer),
         "hidden_grad": (found.summary.mid_median_bw, found.summary.mid_max_bw, found.summary.mid_max_bw_layer),
@@ -57,7 +59,7 @@ def test_the_middle_has_every_decoder_layer(name: str, layers: int) -> None:
             row = rows[kind, layer]
             assert row.rms_rel == pytest.approx(error, rel=1e-6)
             assert row.shape == tuple(exact[kind, f"layers.{layer}"].shape)
-        assert (middle, largest) == (pytest.approx(median(errors), rel=1e-6), pytest.approx(max(errors), rel=1e-6))
+        assert middle == pytest.approx(median(errors), rel=1e-6) and largest == pytest.approx(max(errors), rel=1e-6)
         assert at == int(np.argmax(errors))
         assert set(rows) >= {(kind, layer) for layer in range(-1, layers)}
     ends = rows["hidden", -1], rows["hidden_grad", -1]

@@ -1,4 +1,4 @@
-"""Precision variants of Llamas of 8 layers, 4 sequences of 256 tokens, beside the plain passes they consist of. Loading is left out."""
+"""Precision variants of Llamas of 8 layers, 4 sequences of 256 tokens, compared with the plain passes they consist of."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -31,7 +31,7 @@ def precision(folder: Path) -> Iterator[Result]:
     ways = {way: max(run(["-m", "tests.benchmarks.precision_ways", way]).json["bytes"] for _ in range(RUNS)) for way in ("ours", "naive")}
     ratio = ways["naive"] / ways["ours"]
     ours, naive = (quantity(ways[way] / 1e6, "MB") for way in ("ours", "naive"))
-    yield Result("  memory beside the model, bf16", ours, naive, ratio, "< naive", ratio > 1)
+    yield Result("  memory in addition to the model, bf16", ours, naive, ratio, "< naive", ratio > 1)
     whole = [run(["-m", "analyzers", "precision", "sample:tiny-bf16", "--json"], folder=folder) for _ in range(RUNS)]
     worst = max(each.seconds for each in whole)
     yield Result("precision, built-in sample, 5 variants", quantity(worst, "s"), "", None, f"< {SAMPLE_SECONDS} s", worst < SAMPLE_SECONDS)

@@ -15,7 +15,7 @@ def precision_report(model: str = "sample:tiny-bf16", **asked: Any) -> Precision
 
 
 def overflowing() -> PrecisionReport:
-    """A variant in fp16 that overflows beside one in bf16 that does not, with what is inside the layers."""
+    """A variant in fp16 that overflows and one in bf16 that does not, with the modules inside the layers."""
     return precision_report("sample:tiny-overflow", variants=("bf16", "fp16"), inside=True, loss="gspo", advantages=(1.0, -0.5))
 
 

@@ -109,7 +109,7 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
     x[[1, 40_000]], x[7] = torch.inf, torch.nan
     finite = torch.isfinite(x)
     found, exact = row(x, ref), metrics(x[finite].double().numpy(), ref[finite].double().numpy())
-    assert found["nonfinite"] == 3 and found["shape"] == (50_000,)
+    assert found["nonfinite"] == 3
     for name, value in exact.items():
         assert found[name] == pytest.approx(value, rel=1e-6), name
     nothing = row(torch.full((5,), torch.nan), torch.ones(5))

@@ -1,4 +1,4 @@
-"""Which layers are kept for the way back, and how large they are taken to be."""
+"""Which layers' graphs are kept for the backward pass, and how large they are estimated to be."""
 
 import gc
 

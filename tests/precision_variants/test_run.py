@@ -25,7 +25,7 @@ ATTENTION = {name: "eager" if name in EAGER else "sdpa" for name in ARCHITECTURE
 
 
 def run(model: nn.Module, settings: Settings, attention: str) -> dict[tuple[str, str], Tensor]:
-    """Everything that a run gives, by kind and name."""
+    """All tensors of a run, by kind and name."""
     made = Run(Anatomy.of(model), TOKENS, RunOptions(settings, attention))
     found: list[Captured] = list(made.forward())
     found += made.backward(token_losses(made.log_p).coefficients, 1.0)
@@ -69,7 +69,7 @@ def off(found: Tensor, exact: Tensor) -> float:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_gives_the_same_bits_as_the_whole_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In fp32 and bf16, the layers kept for the way back or run once more.
+    """In fp32 and bf16, with layers kept for the backward pass or recomputed.
 
     And with every part in fp32 it is about as near or nearer, the stream and the logits being fp32 throughout.
     """

@@ -1,7 +1,7 @@
-"""Which tensors of several checkpoints are the same parameters: a base's against each tuned checkpoint's.
+"""Matches the tensors of a base checkpoint with those of each tuned checkpoint.
 
-By name; then by what is left of a name without what programs put before it or around its modules (`renames`). Of embeddings and
-heads with another number of rows the rows both have are compared. What is not, or not simply, compared is listed (`Unmatched`).
+Tensors match by name, then by bare name, without the prefixes and wrappers that programs add (`renames`). Embeddings and heads
+with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -18,10 +18,10 @@ from analyzers.checkpoints.ties import tied_heads
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One parameter of the base and of every tuned checkpoint, None where that has none to compare.
+    """One parameter of the base and of every tuned checkpoint, None for a checkpoint that has no comparable tensor.
 
-    base: cut to the rows (first axis) that some tuned checkpoint has too; tuned: cut to rows of the base; of fewer rows than
-    ``base`` they cover its first elements. All in row-major order of their shapes.
+    base: cut to the rows (first axis) that at least one tuned checkpoint has; tuned: cut to the rows of the base; with fewer rows
+    than ``base`` they cover its first elements. All in row-major order of their shapes.
     """
 
     base: Tensor
@@ -43,25 +43,25 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Misshapen(Pair):
-    """Of different shapes. transposed: the same but for the order of the axes."""
+    """A pair with different shapes. transposed: the shapes differ only in the order of the axes."""
 
     transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Resized(Pair):
-    """An embedding or a head with another number of rows: the first ``rows`` were compared."""
+    """An embedding or a head with a different number of rows: the first ``rows`` were compared."""
 
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """What is not, or not simply, compared between the base and one tuned checkpoint, in the base's order, then the tuned one's.
+    """What is not, or not simply, compared between the base and one tuned checkpoint; in the base's order, then the tuned one's.
 
-    missing: only in the base; extra: only in the tuned checkpoint; misshapen; renamed, resized: compared all the same; integers: of
-    parameters both have, the tensor without float values, the base's where neither has any; tied: heads that repeat the input embedding on
-    every side that stores them.
+    missing: only in the base; extra: only in the tuned checkpoint; misshapen: shapes do not match; renamed, resized: compared
+    nevertheless; integers: parameters of both in which at least one side has no float values; that side's tensor, or the base's if
+    neither has any; tied: heads that repeat the input embedding on every side that stores them.
     """
 
     missing: tuple[Tensor, ...] = ()
@@ -77,7 +77,7 @@ class Unmatched:
 class PairedSpan:
     """``count`` consecutive elements of group number ``group`` of an alignment, from element ``start`` on.
 
-    in_memory: they are consecutive in the order in which all sides store them, which is not row-major.
+    in_memory: they are consecutive in the memory order that all sides share, which is not row-major.
     """
 
     group: int
@@ -88,13 +88,13 @@ class PairedSpan:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """groups: what is compared, in the base's order; unmatched: of each tuned checkpoint."""
+    """groups: the compared parameters, in the base's order; unmatched: one per tuned checkpoint."""
 
     groups: tuple[Group, ...]
     unmatched: tuple[Unmatched, ...]
 
     def nbytes(self, spans: Iterable[PairedSpan]) -> int:
-        """Bytes to read for ``spans``, of all checkpoints together, those of scales included."""
+        """Bytes to read for ``spans`` over all checkpoints, including scales."""
         return sum(
             stored_bytes(side, span.start, min(span.count, side.elements - span.start))
             for span in spans
@@ -112,11 +112,11 @@ def align(
 ) -> Alignment:
     """Find the counterparts of the base's parameters in each of ``tuned``.
 
-    Buffers and scales of other tensors are no parameters and not listed. include, exclude: as in `filters.select`, by the name in the
-    base; of what is extra by its own name. repeats: of the base and each tuned checkpoint, which heads hold the values of the
-    embedding (`ties.repeated_heads`); where it is left out, configurations alone say what is tied.
+    Buffers and scales are not parameters and are not listed. include, exclude: as in `filters.select`, applied to the name in the
+    base, or to a tensor's own name if it is extra. repeats: for the base and each tuned checkpoint, which heads hold the values of
+    the embedding (`ties.repeated_heads`); if omitted, only the configurations determine what is tied.
 
-    Takes time in proportion to the tensors. Raises InvalidFilter; nothing where no two tensors match: then ``groups`` is empty.
+    Takes time linear in the number of tensors. If no tensors match, ``groups`` is empty and nothing is raised. Raises InvalidFilter.
     """
     parameters = _parameters(base)
     chosen = {tensor.name for tensor in select(parameters, include, exclude)}
@@ -144,7 +144,7 @@ def _groups(parameters: Sequence[Tensor], columns: Sequence[Sequence[Tensor | No
 
 
 def _first_rows(tensor: Tensor, rows: int) -> Tensor:
-    """The first ``rows`` of a tensor; all of it where it has no more, or no axes."""
+    """The first ``rows`` of a tensor; the whole tensor if it has no more rows, or no axes."""
     if not tensor.shape or tensor.shape[0] <= rows:
         return tensor
     shape = (rows, *tensor.shape[1:])
@@ -154,7 +154,7 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
 
 
 class _Matching:
-    """The parameters of the base and those of one tuned checkpoint, with the names of those that are tied on each side."""
+    """The parameters of the base and of one tuned checkpoint, with the names of the tied ones on each side."""
 
     def __init__(self, base: Sequence[Tensor], tuned: Sequence[Tensor], base_tied: frozenset[str], tuned_tied: frozenset[str]) -> None:
         names = {tensor.name for tensor in base}
@@ -175,11 +175,11 @@ class _Matching:
         self._tied: list[Tensor] = []
 
     def take(self, chosen: Set[str]) -> list[Tensor | None]:
-        """The counterpart of each of the base's parameters, of no more rows; None where there is none to compare, or it is not chosen."""
+        """The counterpart of each of the base's parameters, cut to its rows; None if nothing is comparable or it was not chosen."""
         return [self._counterpart(tensor) if tensor.name in chosen else None for tensor in self._base]
 
     def unmatched(self, passing: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Unmatched:
-        """What there is to tell of what was taken, and of the tuned parameters beside that are ``passing``."""
+        """The differences to report: for the compared parameters, and for the extra tuned parameters that are ``passing``."""
         extra = passing(self._extra)
         return Unmatched(
             missing=tuple(self._missing),
@@ -214,7 +214,7 @@ class _Matching:
 
 
 def _fit(base: Tensor, tuned: Tensor) -> bool:
-    """Whether the shapes allow to compare the two, or their first rows."""
+    """Whether the shapes allow comparing the two tensors, or their first rows."""
     if base.shape == tuned.shape:
         return True
     resizable = base.role in ("embedding", "head") and len(base.shape) == len(tuned.shape) in (1, 2)

@@ -1,4 +1,4 @@
-"""A checkpoint, opened: its files, and what their headers say about every tensor."""
+"""An open checkpoint: its files and the tensors that their headers describe."""
 
 import json
 import os
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
 _DIGITS = re.compile("([0-9]+)")
 
-# Storages of pickled files that are looked up where they are to be, of a checkpoint read over a network.
+# Storages of pickled files whose positions are verified when the checkpoint is read over a network.
 _PLACES_CHECKED = 16
 
-# Tied tensors that are named one by one in the notes.
+# Tied tensors listed by name in the notes.
 _NAMED_TIES = 8
 
 
@@ -44,10 +44,10 @@ _NAMED_TIES = 8
 class Checkpoint:
     """A checkpoint at one commit. Close it, or use it in a ``with`` statement.
 
-    ref, commit, public: as of `Repository`; files: its weight files, open; tensors: in the order of their names, numbers compared
-    as numbers, whatever the files and formats they are in, memory that has several names once; config: config.json, None where
-    there is none that can be read, its contents unchecked; quantization: how the weights are quantized, None if they are not
-    (`names.quantization`); notes: what a reader should know; parallel_reads: how many reads at once the source profits from.
+    ref, commit, public: see `Repository`; files: the open weight files; tensors: sorted by name with embedded numbers compared
+    numerically, across files and formats, each tied tensor once; config: the unchecked contents of config.json, None if it is
+    missing or unreadable; quantization: the quantization method, None for unquantized weights (`names.quantization`);
+    notes: remarks for the reader; parallel_reads: the number of concurrent reads the source benefits from.
     """
 
     ref: str
@@ -63,17 +63,17 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Elements that are no buffers and no scales. Of weights quantized to integers the stored ones, not the model's parameters."""
+        """Number of elements that are neither buffers nor scales. Integer-quantized weights count as stored, not as model parameters."""
         return sum(tensor.elements for tensor in self.tensors if not tensor.buffer and not tensor.holds_scales)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, buffers included."""
+        """Bytes of all tensors, including buffers."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     def facts(self) -> "CheckpointFacts":
-        """What reports say about it."""
-        from analyzers.base import CheckpointFacts  # here, so that opening a checkpoint takes no pydantic
+        """The facts that reports state about the checkpoint."""
+        from analyzers.base import CheckpointFacts  # local import: opening a checkpoint must not load pydantic
 
         return CheckpointFacts(
             ref=self.ref,
@@ -87,13 +87,13 @@ class Checkpoint:
         )
 
     def confirm(self) -> None:
-        """Raise InvalidCheckpoint where a local file changed since it was opened. Those of the Hub are checked as they are read."""
+        """Raise InvalidCheckpoint if a local file has changed since it was opened. Hub files are checked on every read."""
         for file in self.files:
             if isinstance(file, LocalFile):
                 file.confirm()
 
     def close(self) -> None:
-        """Close every file and the repository. Idempotent; no read may be under way."""
+        """Close every file and the repository. Idempotent; no read may be in progress."""
         for file in self.files:
             file.close()
         self.repository.close()
@@ -113,12 +113,12 @@ def open_checkpoint(
     *,
     weights: bool = True,
 ) -> Checkpoint:
-    """Open what ``text`` names and read the header of each of its weight files.
+    """Open the checkpoint that ``text`` refers to and read the header of each weight file.
 
-    text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read this folder alone;
-    on_repository: called with the repository before headers are read, for who may want to close it meanwhile: that ends the reads;
-    weights: False takes a repository that has a config.json and none.
-    Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded. Nothing stays open then.
+    text: a reference (`reference.parse_reference`); access: what the caller may read; subfolder: read only this folder;
+    on_repository: called with the repository before headers are read, so that another thread can cancel by closing it;
+    weights: False also accepts a repository that has a config.json but no weights.
+    Raises InvalidReference, the CheckpointError family, the HubError family and LimitExceeded; closes everything first.
     """
     repository = _open_repository(text, access)
     try:
@@ -138,13 +138,13 @@ def _open_repository(text: str, access: Access) -> Repository:
         from analyzers.language_models.samples import sample_folder
 
         return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}")
-    # Here and not at the top: the Hub's client takes 0.2 s to import, and samples and local files do without it.
+    # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
     from analyzers.checkpoints.hub import open_hub
 
     try:
         return open_hub(reference.name, reference.revision, access)
     except (CheckpointError, HubError) as error:
-        path = text.strip()  # to transformers also a folder's name
+        path = text.strip()  # transformers would accept it as a folder's name
         if access.local and os.path.exists(path):  # noqa: PTH110 - Path.exists raises where a folder may not be entered
             raise type(error)(
                 f"{error} There is {quoted(path, 200)} on this machine: to read that, write {quoted('./' + path, 200)}."
@@ -157,7 +157,7 @@ def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkp
         raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
     unreadable = _unreadable(repository, subfolder)
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
-        weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # the file alone was asked for, be it one shard of many
+        weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # one file was requested, even if it is a shard
     else:
         try:
             weights = select_weights(repository.files, lambda path: _read_small(repository, path), subfolder)
@@ -213,7 +213,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
                 raise LimitExceeded(f"The checkpoint has more than {limits.TENSORS:,} tensors (MANTISSA_TENSORS).")
             pairs.append((file, header))
     except BaseException:
-        repository.close()  # wakes reads that wait for the Hub: an interrupt must not wait with them
+        repository.close()  # wakes reads that wait for the Hub, so that an interrupt does not wait with them
         pool.shutdown(cancel_futures=True)
         for file in opened:
             file.close()
@@ -223,25 +223,25 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 
 
 def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
-    """What one of ``files`` weight files says about its tensors, by the ending of its name."""
+    """Read the header of one of ``files`` weight files; the file extension selects the format."""
     if file.path.endswith(SAFETENSORS):
         return read_header(file)
     if file.path.endswith(GGUF):
         from analyzers.checkpoints.gguf import read_gguf
 
         return read_gguf(file)
-    # Over a network every look at a storage is a request: all files together get a few.
+    # Over a network every check of a storage is a request, so all files share a small budget.
     return read_pickled(file, None if isinstance(repository, LocalRepository) else max(2, _PLACES_CHECKED // files))
 
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Sorted by name with layers.2 before layers.10: as sort keys, numbers begin with how many digits they have."""
+    """Sort by name with layers.2 before layers.10: numbers in sort keys are prefixed with their digit count."""
     known = _Numbered()
     return sorted(tensors, key=lambda tensor: ".".join([known[part] for part in tensor.name.split(".")]) + "\0" + tensor.name)
 
 
 class _Numbered(dict[str, str]):
-    """A part of a name -> what it is sorted by. Names repeat few parts."""
+    """Cache from a name component to its sort key; names share few components."""
 
     def __missing__(self, part: str) -> str:
         texts = _DIGITS.split(part)
@@ -253,7 +253,7 @@ class _Numbered(dict[str, str]):
 
 
 def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
-    """Of tensors that are the same elements of the same file one: the first that is no head, else the first."""
+    """Keep one of several tensors that alias the same elements of a file: the first that is not a head, else the first."""
     every = list(tensors)
     if len({(tensor.file, tensor.offset) for tensor in every}) == len(every):
         return every
@@ -277,8 +277,8 @@ def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
 
 
 def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]) -> Iterator[Tensor]:
-    """Every tensor, named apart where names collide; raises InvalidCheckpoint where they must not."""
-    # Models repeat a few names in every layer: digits aside there are some dozens.
+    """Yield every tensor, with the file added to names that collide. Raises InvalidCheckpoint if a name must not collide."""
+    # Layers repeat the same names: without digits only a few dozen are distinct.
     roles: dict[str, str] = {}
     first = 0
     for chosen in weights.sets:
@@ -313,8 +313,8 @@ def _starts(chosen: WeightSet) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
-    """Whether a name stands in several groups. Raises InvalidCheckpoint where it stands in several files of one group."""
-    if sum(map(len, places)) == 1:  # within one file the header's own check was enough
+    """Whether a name occurs in several groups. Raises InvalidCheckpoint if it occurs in several files of one group."""
+    if sum(map(len, places)) == 1:  # the header's own check covers a single file
         return False
     groups: Counter[str] = Counter()
     for group in places:
@@ -330,7 +330,7 @@ def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[
 
 
 def _unreadable(repository: Repository, subfolder: str | None) -> str:
-    """A sentence on the weights in a local folder that cannot be read, named after the first of them; empty where there are none."""
+    """A sentence about unreadable weights in a local folder, naming the first one; empty if there are none."""
     inside = f"{subfolder.strip('/')}/" if subfolder else ""
     every = repository.unreadable if isinstance(repository, LocalRepository) else []
     paths = sorted(path for path in every if is_weights(path) and path.startswith(inside))
@@ -345,7 +345,7 @@ def _unreadable(repository: Repository, subfolder: str | None) -> str:
 def _compare_index(
     chosen: WeightSet, places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...], notes: list[str]
 ) -> None:
-    """Note where the index differs from the headers, which are what is read."""
+    """Note where the index contradicts the headers. The headers are authoritative."""
     if chosen.weight_map is None:
         return
     held = {tensor.name: paths[place] for group in places for place in group for tensor in headers[place].tensors}
@@ -357,7 +357,7 @@ def _compare_index(
         notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: read from the files all the same.")
     said, shards = chosen.total_size, [place for group in places for place in group]
     nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
-    # Of pickled shards some programs count what is tied twice.
+    # For pickled shards some programs count tied tensors twice.
     if said is not None and said != nbytes and all(paths[place].endswith(SAFETENSORS) for place in shards):
         notes.append(f"The index counts {said:,.16g} bytes of tensors, and the files hold {nbytes:,}: the files were read.")
 
@@ -378,7 +378,7 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
     try:
         config = json.loads(_read_small(repository, path))
         text = json.dumps(config, ensure_ascii=False)
-        if not text.isascii():  # half a character, which JSON can say, can be written nowhere
+        if not text.isascii():  # JSON can express lone surrogates, which cannot be encoded
             config = json.loads(text.encode(errors="replace"))
     except (ValueError, RecursionError):
         config = None

@@ -1,7 +1,7 @@
-"""From stored codes to values: fp8 and fp4 weights times their scales, a piece at a time, as fp32 patterns.
+"""Decodes scaled fp8 and fp4 weights piece by piece into fp32 bit patterns.
 
-Values are computed as loading code does: code and scale as float32, their product rounded once. The scales of fp4 with
-a factor of its own are multiplied, or divided, by it first, which is rounded too. A scale of E8M0's NaN makes NaN.
+Values are computed as in loading code: code and scale as float32, their product rounded once. fp4 scales with a
+global factor are first multiplied, or divided, by it, which is rounded too. A NaN scale of E8M0 yields NaN.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,15 +20,15 @@ from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-# Reads elements of a tensor, from a number on, so many, into an array of bytes: their patterns.
+# Arguments: tensor, first element, number of elements, byte buffer. Returns the bit patterns.
 Read = Callable[[Tensor, int, int, Bytes], NDArray[Any]]
 
-# Values decoded at a time: their patterns, 512 KiB, are counted while they are in a core's cache.
+# Values decoded at a time. Their patterns (512 KiB) are counted while still in a core's cache.
 PIECE = 1 << 17
 
 
 class Grid(NamedTuple):
-    """How scales lie over a weight of (matrices, rows, columns), row-major: one to each block of each matrix, partial at the edges."""
+    """How scales cover a weight of (matrices, rows, columns), row-major: one per block of each matrix, partial at the edges."""
 
     rows: int
     columns: int
@@ -39,7 +39,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor, scale: Scale) -> "Grid":
-        """The grid of ``tensor``; a single scale makes one matrix of everything, and one block of that."""
+        """The grid of ``tensor``; with a single scale, the whole tensor is one matrix and one block."""
         columns = tensor.shape[-1]
         if scale.tensor.elements == 1:
             rows = prod(tensor.shape[:-1])
@@ -49,13 +49,13 @@ class Grid(NamedTuple):
         return cls(rows, columns, block_rows, block_columns, -(-rows // block_rows), -(-columns // block_columns))
 
     def scale_of(self, element: int) -> int:
-        """Which scale belongs to ``element``. Within a row, and from row to row, it never falls."""
+        """Index of the scale of ``element``. It never decreases within a row or from row to row."""
         row, column = divmod(element, self.columns)
         matrix, row = divmod(row, self.rows)
         return (matrix * self.scale_rows + row // self.block_rows) * self.scale_columns + column // self.block_columns
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """First and last + 1 of the scales of elements ``start`` to ``stop`` - 1."""
+        """First and last + 1 index of the scales of elements ``start`` to ``stop`` - 1."""
         if start // self.columns == (stop - 1) // self.columns:
             return self.scale_of(start), self.scale_of(stop - 1) + 1
         first = self.scale_of(start - start % self.columns)
@@ -63,12 +63,12 @@ class Grid(NamedTuple):
 
 
 def scale_reads(tensor: Tensor) -> int:
-    """How many reads beside that of its codes a short span of ``tensor`` needs."""
+    """Number of reads that a short span of ``tensor`` needs in addition to the read of its codes."""
     return 0 if tensor.scale is None else 1 if tensor.scale.factor is None else 2
 
 
 def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Bytes to read for ``count`` elements of ``tensor`` from ``start`` on, those of their scales included."""
+    """Bytes to read for ``count`` elements of ``tensor`` from ``start`` on, including their scales."""
     if count == 0:
         return 0
     nbytes = -(-(start + count) * tensor.bits // 8) - start * tensor.bits // 8
@@ -80,10 +80,10 @@ def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
 
 
 def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, read: Read) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """Values of ``count`` elements from ``start`` on: (first element, fp32 patterns), each valid until the next.
+    """Yield values of ``count`` elements from ``start`` on: (first element, fp32 patterns), valid until the next iteration.
 
-    tensor: one with a scale; step: elements to read at a time, which ``buffer`` holds. Pieces are whole rows where a row is
-    shorter than a piece, and never cross the end of a longer one.
+    tensor: has a scale; step: elements to read at a time, for which ``buffer`` is large enough. Pieces are whole rows if a row
+    is shorter than a piece, and never cross the end of a longer row.
     """
     assert tensor.scale is not None
     grid = Grid.of(tensor, tensor.scale)
@@ -95,7 +95,7 @@ def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, re
     decode = decode_fp4 if packed else decode_fp8
     end = start + count
     while start < end:
-        # A chunk that starts inside a byte, as the smallest samples may, is that one element.
+        # A chunk that starts inside a byte, possible only in the smallest samples, is that one element.
         stop = min(start + (1 if packed and start % 2 else step), end)
         first, last = start * tensor.bits // 8, -(-stop * tensor.bits // 8)
         codes = read(codes_of, first, last - first, buffer)
@@ -109,7 +109,7 @@ def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, re
 
 
 def _piece(start: int, stop: int, columns: int) -> int:
-    """Where the piece from ``start`` on ends."""
+    """End of the piece that begins at ``start``."""
     column = start % columns
     if column == 0 and columns <= PIECE:
         return min(start + PIECE // columns * columns, stop)
@@ -117,7 +117,7 @@ def _piece(start: int, stop: int, columns: int) -> int:
 
 
 class _Scales:
-    """A window on the scales of a span, moved on as it is decoded: at most ``window`` bytes as float32, or what a piece needs."""
+    """A sliding window over the scales of a span: at most ``window`` bytes as float32, or as much as a piece needs."""
 
     def __init__(self, scale: Scale, grid: Grid, stop: int, window: int, read: Read) -> None:
         self._scale, self._grid, self._read = scale, grid, read
@@ -127,10 +127,10 @@ class _Scales:
         self._factor: np.float32 | None = None
 
     def of(self, start: int, stop: int) -> tuple[int, Floats]:
-        """(number of the first scale, scales) for the elements ``start`` to ``stop`` - 1 and beyond."""
+        """(index of the first scale, scales) for the elements ``start`` to ``stop`` - 1 and beyond."""
         first, last = self._grid.span(start, stop)
         if not self._first <= first <= last <= self._first + self._values.size:
-            # From a piece on everything is needed up to the span's end.
+            # Decoding is sequential, so everything up to the span's end will be needed.
             end = max(last, min(first + self._window, self._grid.span(start, self._last_element)[1]))
             self._first, self._values = first, self._load(first, end)
         return self._first, self._values
@@ -158,7 +158,7 @@ class _Scales:
 
 @cache
 def _table(dtype: str) -> Floats:
-    """The value of each code: of a byte, or, of E2M1, of half a byte. Bytes that are no floats are E8M0."""
+    """The value of each code: a byte, or half a byte for E2M1. Bytes of non-float dtypes are read as E8M0."""
     if dtype in NARROW:
         return NARROW[dtype].decode().astype(np.float32)
     return (FP4_E2M1.decode() if dtype == "F4" else e8m0_values()).astype(np.float32)

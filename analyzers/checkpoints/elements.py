@@ -1,9 +1,9 @@
-"""A tensor's elements out of its file, also where the file holds them in another order or with gaps between them.
+"""Reads a tensor's elements from its file, including strided ones.
 
-Pickled checkpoints store views: a transposed weight, a part of a fused one, a vector expanded to a matrix. `read_elements` hands
-their elements over row by row like any others. Of a view only a part of which is wanted, or which is too large to be
-held, a stream reads the same elements in the order of the file instead (`memory_order`): every count is the same, and
-rows are then those of the memory.
+Pickled checkpoints store views: a transposed weight, a slice of a fused one, a vector expanded to a matrix. `read_elements`
+returns their elements in row-major order like any others. If only part of a view is wanted, or the view is too large to hold in
+memory, a stream reads the same elements in file order instead (`memory_order`): all counts stay the same, but rows are
+then rows of the memory layout.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,17 @@ from analyzers import limits
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 
-# Views up to a size (bytes, with what lies between their elements) are held in memory while they are read, so many at once. The
-# size is one at which every plan for all of a tensor is a single span, so that no plan decides how it is read.
+# Views up to HELD_BYTES (including gaps between their elements) are held in memory while they are read, at most HELD_AT_ONCE
+# together. At this size every plan for a whole tensor is a single span, so the plan cannot change how the view is read.
 HELD_AT_ONCE = 8
 HELD_BYTES = limits.STREAM_BYTES // HELD_AT_ONCE
 
 
 def read_elements(file: RangeFile, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
-    """Elements ``start`` to ``start + count`` of a tensor, in row-major order of its shape.
+    """Read elements ``start`` to ``start + count`` of a tensor, in row-major order of its shape.
 
-    buffer: (>= count * itemsize,) uint8; the first bytes of it are filled. Returns (count,) unsigned integers, a view of them.
-    Reads once, straight into the buffer, where the file has that order; else what lies between the elements too, in
+    buffer: (>= count * itemsize,) uint8, filled from its start. Returns (count,) unsigned integers, a view of the buffer.
+    A contiguous range is read in one read, directly into the buffer. Otherwise gaps between the elements are read too, in
     pieces of at most CHUNK_BYTES. Raises what the file's reads raise.
     """
     part = buffer[: count * tensor.itemsize]
@@ -44,7 +44,7 @@ def read_elements(file: RangeFile, tensor: Tensor, start: int, count: int, buffe
 
 
 def gather(held: NDArray[np.uint8], tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
-    """The same elements out of memory. held: the bytes from the tensor's first element to its last (`read_extent`)."""
+    """`read_elements` from memory. held: the bytes from the tensor's first element to its last (`read_extent`)."""
     assert tensor.strides is not None
     codes = buffer[: count * tensor.itemsize].view(f"<u{tensor.itemsize}")
     shape, strides = _merged(tensor.shape, tensor.strides)
@@ -55,7 +55,7 @@ def gather(held: NDArray[np.uint8], tensor: Tensor, start: int, count: int, buff
 
 
 def read_bytes(tensor: Tensor, start: int, count: int) -> int:
-    """Bytes that `read_elements` reads at most, what lies between the elements included; of packed ones, the bytes they lie in."""
+    """Upper bound on the bytes that `read_elements` reads, including gaps; for packed elements, the bytes that contain them."""
     if tensor.strides is None or count == 0:
         return -(-count * tensor.bits // 8)
     shape, strides = _merged(tensor.shape, tensor.strides)
@@ -63,7 +63,7 @@ def read_bytes(tensor: Tensor, start: int, count: int) -> int:
 
 
 def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides as `Tensor` has them: None for row-major without gaps, and 0 on every axis whose stride does not matter."""
+    """Strides in the convention of `Tensor`: None for contiguous row-major, 0 on every axis whose stride does not matter."""
     if 0 in shape:
         return None
     expected = 1
@@ -75,9 +75,9 @@ def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:
-    """The tensor as a stream reads ``count`` elements of it: itself, or in `memory_order` where it is a view and cannot be held.
+    """The tensor as a stream reads ``count`` elements of it: in `memory_order` for a view that cannot be held, else unchanged.
 
-    Views that scales belong to keep their order whatever it costs: a scale is found by row and column.
+    Views with scales always keep their order, since a scale is located by row and column.
     """
     if tensor.strides is None or tensor.scale is not None or is_held(tensor, count):
         return tensor
@@ -85,19 +85,19 @@ def as_read(tensor: Tensor, count: int) -> Tensor:
 
 
 def is_held(tensor: Tensor, count: int) -> bool:
-    """Whether a view is read at once and held: all of it is wanted, and it is small enough."""
+    """Whether a view is read at once and held in memory: it is wanted as a whole and small enough."""
     return tensor.strides is not None and count == tensor.elements and max(extent(tensor), tensor.nbytes) <= HELD_BYTES
 
 
 def extent(tensor: Tensor) -> int:
-    """Bytes from the first element of a tensor to its last, what lies between them included."""
+    """Bytes from the first element of a tensor to its last, including gaps."""
     if tensor.strides is None:
         return tensor.nbytes
     return _extent(tensor.shape, tensor.strides) * tensor.itemsize
 
 
 def memory_order(tensor: Tensor) -> Tensor:
-    """The same elements as a tensor whose axes are sorted by stride: read from start to end it is read along the file."""
+    """The same elements with axes sorted by stride, so that reading the tensor in order reads the file sequentially."""
     if tensor.strides is None:
         return tensor
     axes = sorted((n, s) for n, s in zip(tensor.shape, tensor.strides, strict=True) if n > 1)
@@ -107,7 +107,7 @@ def memory_order(tensor: Tensor) -> Tensor:
 
 
 def read_extent(file: RangeFile, tensor: Tensor) -> NDArray[np.uint8]:
-    """The bytes from the first element of a tensor to its last, in memory."""
+    """Read the bytes from the first element of a tensor to its last into memory."""
     held = np.empty(extent(tensor), np.uint8)
     file.read_into(tensor.offset, held.data)
     return held
@@ -122,21 +122,21 @@ class CountedReads:
 
     @property
     def path(self) -> str:
-        """As of the file."""
+        """Path of the underlying file."""
         return self._file.path
 
     @property
     def size(self) -> int:
-        """As of the file."""
+        """Size of the underlying file."""
         return self._file.size
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """As of the file."""
+        """Read from the underlying file."""
         self._reads += 1
         self._file.read_into(offset, buffer)
 
     def close(self) -> None:
-        """The file belongs to the checkpoint, which closes it."""
+        """Do nothing: the checkpoint owns the file and closes it."""
 
     def taken(self) -> int:
         """Reads since the last call."""
@@ -145,7 +145,7 @@ class CountedReads:
 
 
 def _read_box(file: RangeFile, at: int, strides: tuple[int, ...], out: NDArray[Any]) -> None:
-    """Fill ``out`` with the elements of a box whose first lies at byte ``at``; halved until it fits one read."""
+    """Fill ``out`` with the elements of a box whose first element is at byte ``at``; boxes are halved until each fits one read."""
     size = _extent(out.shape, strides) * out.itemsize
     if size <= max(limits.CHUNK_BYTES, out.itemsize):
         held = np.empty(size, np.uint8)
@@ -165,17 +165,17 @@ def _strided(held: NDArray[np.uint8], shape: Sequence[int], strides: Sequence[in
 
 
 def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Cut elements ``start`` to ``stop`` of a shape into boxes: the number of its first element, its index, and its lengths."""
+    """Split elements ``start`` to ``stop`` of a shape into boxes: number of the first element, its index, and the lengths."""
     pending: list[tuple[tuple[int, ...], int, int, int]] = [((), 0, start, stop)] if start < stop else []
     while pending:
-        index, base, start, stop = pending.pop()  # elements from ``base`` on have the leading ``index``
+        index, base, start, stop = pending.pop()  # elements from ``base`` on share the leading ``index``
         axis = len(index)
         if axis == len(shape):
             yield base, index, (1,) * axis
             continue
         inner = _product(shape[axis + 1 :])
         first, last = -(-start // inner), stop // inner
-        if first > last:  # within one index of this axis
+        if first > last:  # the range stays within one index of this axis
             pending.append(((*index, start // inner), base + start // inner * inner, start % inner, start % inner + stop - start))
             continue
         if stop > last * inner:
@@ -188,7 +188,7 @@ def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int,
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same elements in the same order with as few axes as can be; at least one."""
+    """The same elements in the same order with as few axes as possible, at least one."""
     lengths, steps = [1], [0]
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:

@@ -1,12 +1,12 @@
-"""The header of a GGUF file (llama.cpp), read by range and validated before anything is believed or allocated.
+"""The header of a GGUF file (llama.cpp), read by range and validated before any field is trusted or any memory allocated.
 
     "GGUF" | version u32 | tensors u64 | entries u64
     entries: key | type u32 | value                       strings: length u64 | UTF-8; lists: type u32 | length u64 | values
     tensors: name | dimensions u32 | lengths u64, the innermost first | type u32 | offset u64, in the data
     padding to the alignment | data, each tensor padded to the alignment
 
-All little endian. What llama.cpp refuses is refused here: tensors must fill the data in their order, without hole or overlap.
-Values of entries are passed over, not kept, but for the few that say what the file is.
+All fields are little endian. Files that llama.cpp refuses are refused: tensors must cover the data in order, without gaps or
+overlaps. Values of entries are skipped, except the few that identify the file.
 """
 
 import struct
@@ -24,11 +24,11 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _LONGEST_READ = 4 << 20
 
-# Types of entries: bytes of the fixed ones by number, and the numbers of the other two.
+# Entry types: bytes of the fixed-size types by type number, and the numbers of the two variable-size types.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _UINT32, _STRING, _LIST = 4, 8, 9
-_NESTING = 4  # lists in lists; no writer is known that makes any
-_DIMENSIONS = 4  # of ggml
+_NESTING = 4  # nested lists; no known writer produces any
+_DIMENSIONS = 4  # ggml's maximum
 _ALIGNMENT = 32
 _LARGEST_ALIGNMENT = 1 << 20
 _SMALLEST_ENTRY = 8 + 4 + 1
@@ -38,16 +38,16 @@ _ARCHITECTURE, _FILE_TYPE, _ALIGNMENT_KEY = "general.architecture", "general.fil
 
 
 class _Damaged(Exception):
-    """What is wrong with a header, to be completed by the file's name."""
+    """What is wrong with a header; the caller adds the file's name."""
 
 
 def read_gguf(file: RangeFile) -> Header:
     """Read and validate the header of a GGUF file of version 2 or 3.
 
-    Shapes are row-major, as torch would show them. Floats and integers have their usual dtypes; the dtype of a quantized
-    tensor is the name of its GGML type ("Q4_K"), which `tensor.DTYPE_BITS` does not know. metadata: architecture and file
-    type. Reads 64 KiB, and where the vocabulary makes the header longer, in pieces that grow to 4 MiB.
-    Raises InvalidCheckpoint naming the file and what is wrong, UnsupportedWeights, LimitExceeded.
+    Shapes are row-major, as in torch. Floats and integers have their usual dtypes; the dtype of a quantized tensor is the
+    name of its GGML type ("Q4_K"), which is not in `tensor.DTYPE_BITS`. metadata: architecture and file type.
+    Reads 64 KiB; if the vocabulary makes the header longer, reads chunks that grow to 4 MiB.
+    Raises InvalidCheckpoint, which names the file and the fault, UnsupportedWeights, LimitExceeded.
     """
     try:
         return _Reader(file).header()
@@ -56,7 +56,7 @@ def read_gguf(file: RangeFile) -> Header:
 
 
 class _Reader:
-    """Goes through a header from its first byte on, with one window of it in memory."""
+    """Reads a header sequentially through a window in memory."""
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file
@@ -142,7 +142,7 @@ class _Reader:
             self._pass_over(kind, depth)
 
     def _pass_over_strings(self, count: int) -> None:
-        """`_pass_over` for vocabularies, a tenth of a second each instead of one."""
+        """`_pass_over` for vocabularies: 0.1 s each instead of 1 s."""
         length_at = struct.Struct("<Q").unpack_from
         for _ in range(count):
             start = self._at - self._window_at
@@ -188,7 +188,7 @@ class _Reader:
         return name, dtype, shape, offset, elements // block * size
 
     def _text(self) -> str:
-        """The next string, one that is kept: a name."""
+        """Read the next string and return it: a name."""
         length, longest = self._number("<Q"), limits.TENSOR_NAME_LENGTH
         if length > longest:
             raise LimitExceeded(
@@ -216,10 +216,10 @@ class _Reader:
         self._at += length
 
     def _fill(self, length: int) -> None:
-        """Move the window to where the reading is."""
+        """Move the window to the current position."""
         self._check(length)
         size = min(max(length, self._next_read), self._end - self._at)
-        self._window = b""  # not beside the next one
+        self._window = b""  # freed before the next window is allocated
         self._window, self._window_at = read_range(self._file, self._at, size), self._at
         self._next_read = min(4 * self._next_read, _LONGEST_READ)
 
@@ -234,7 +234,7 @@ class _Reader:
 
 
 def _type(kind: int, name: str) -> tuple[str, int, int]:
-    """dtype, elements of a block and bytes of a block of GGML type number ``kind``."""
+    """dtype, elements per block and bytes per block of GGML type number ``kind``."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     try:
@@ -242,7 +242,7 @@ def _type(kind: int, name: str) -> tuple[str, int, int]:
     except ValueError:
         raise UnsupportedWeights(f"{quoted(name)} has GGML type {kind}, which is not known here: upgrade the gguf package.") from None
     block, size = GGML_QUANT_SIZES[found]
-    # These keep scales and codes together, unlike the pairs of tensors that have the same names.
+    # GGML stores scales and codes together, unlike the tensor pairs with the same dtype names.
     dtype = f"GGML_{found.name}" if found.name in PACKED_BITS else found.name
     return dtype, block, size
 

@@ -1,9 +1,9 @@
-"""The header of a safetensors file, validated before anything is believed or allocated.
+"""The header of a safetensors file, validated before any field is trusted or any memory allocated.
 
     8 bytes: N, little endian | N bytes: JSON, {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {...}} | data
 
-Every file accepted here is one the safetensors library accepts, with the same names, dtypes and shapes. Some that it
-takes are refused here: names given twice, fields nobody defined, a header that does not start with '{'.
+Every file accepted by this module is accepted by the safetensors library, with the same names, dtypes and shapes. This
+module is stricter: it refuses duplicate names, undefined fields, and headers that do not start with '{'.
 """
 
 import gc
@@ -30,9 +30,9 @@ _OVERFLOW = 1 << 64
 
 
 class HeaderTensor(NamedTuple):
-    """One tensor as its header has it.
+    """One tensor as described by its header.
 
-    start, stop: absolute positions in the file, in bytes, of its first element and behind its last; strides: as of `Tensor`.
+    start, stop: absolute byte offsets in the file of its first element and past its last; strides: see `Tensor`.
     """
 
     name: str
@@ -45,8 +45,8 @@ class HeaderTensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """tensors: in the order of their data, of a pickled file in that of its names; metadata: the writer's own remarks;
-    nbytes: length of the description, behind which the data start in a safetensors file; notes: what a reader should know.
+    """tensors: sorted by offset, or by name for a pickled file; metadata: free-form metadata of the writer;
+    nbytes: length of the description, which the data follow in a safetensors file; notes: remarks for the reader.
     """
 
     tensors: tuple[HeaderTensor, ...]
@@ -56,13 +56,13 @@ class Header:
 
 
 class _Malformed(Exception):
-    """What is wrong with a header, to be completed by the file's name."""
+    """What is wrong with a header; the caller adds the file's name."""
 
 
 def read_header(file: RangeFile) -> Header:
-    """Read and validate the header of ``file``; one read where it is shorter than 64 KiB, else two.
+    """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two.
 
-    Raises InvalidCheckpoint naming the file and what is wrong, and LimitExceeded.
+    Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
     """
     size = file.size
     if size < _LENGTH:
@@ -76,7 +76,7 @@ def read_header(file: RangeFile) -> Header:
 
 
 def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:
-    """Where the header that ``raw`` begins with ends, in bytes from the start of the file, checked against limits.
+    """Byte offset in the file at which the header that starts ``raw`` ends, checked against the limits.
 
     raw: at least the first 8 bytes. Raises InvalidCheckpoint, LimitExceeded.
     """
@@ -96,11 +96,11 @@ def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:
 
 
 def parse_header(raw: bytes, file_size: int, path: str = "the file") -> Header:
-    """Validate a header. No tensor data is looked at.
+    """Parse and validate a header without reading tensor data.
 
-    raw: the file's first bytes up to the end of the header, the 8 bytes of its length included;
+    raw: the file from its first byte to the end of the header, including the 8 length bytes;
     file_size: bytes of the whole file; path: its name, for messages.
-    Raises InvalidCheckpoint naming the file and what is wrong, and LimitExceeded.
+    Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
     """
     stop = header_stop(raw, file_size, path)
     try:
@@ -119,9 +119,9 @@ def parse_header(raw: bytes, file_size: int, path: str = "the file") -> Header:
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Without Python's cycle collector, which takes half of the time here, searching a million new objects that hold no cycle.
+    """Pause Python's cycle collector, which would take half of the parsing time to scan a million new objects without cycles.
 
-    Two threads at once are safe: whichever found it running sets it running again.
+    Safe with two threads at once: the thread that found the collector enabled enables it again.
     """
     running = gc.isenabled()
     gc.disable()
@@ -133,18 +133,18 @@ def collector_at_rest() -> Iterator[None]:
 
 
 def _decode(raw: bytes) -> dict[str, Any]:
-    """The outermost object; every object in it is free of duplicate names (`_distinct`)."""
+    """Parse the outermost object; `_distinct` rejects duplicate names in the objects inside it."""
     if raw[:1] != b"{":
         raise _Malformed("it does not start with '{'")
-    # Counted before parsing: a hostile header of empty lists would take 30 times its size in memory.
+    # Checked before parsing: a hostile header of empty lists would take 30 times its size in memory.
     if raw.count(b",") > _COMMAS_PER_TENSOR * limits.TENSORS or raw.count(b"{") > 2 * limits.TENSORS:
         raise _too_many_tensors()
     try:
         text = raw.decode()
-        # "-0" reads as a float in the library and as 0 here. Told apart only where it may stand: a hook costs 0.4 s per million numbers.
+        # The library parses "-0" as a float, Python as the integer 0. Hooked only if "-0" occurs: that costs 0.4 s per million numbers.
         whole = _whole if b"-0" in raw else None
         pairs = json.loads(text, object_pairs_hook=_distinct, parse_int=whole, parse_float=_not_whole, parse_constant=_not_whole)
-        if "\\u" in text:  # json reads half a surrogate pair, which is no character and which the library refuses
+        if "\\u" in text:  # json accepts lone surrogates, which are not characters; the library refuses them
             json.dumps(pairs, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise _Malformed("it holds half a surrogate pair") from None
@@ -164,7 +164,7 @@ def _decode(raw: bytes) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
-    """An object as a dict, or, in the order every writer uses, a tensor's three fields: half the time and memory."""
+    """An object as a dict, or as a tensor's three fields if they are in the usual order: half the time and memory."""
     if len(pairs) == 3 and pairs[0][0] == "dtype" and pairs[1][0] == "shape" and pairs[2][0] == "data_offsets":
         return pairs[0][1], pairs[1][1], pairs[2][1]
     result = dict(pairs)
@@ -188,7 +188,7 @@ def _not_whole(text: str) -> NoReturn:
 
 
 def _metadata(value: Any) -> dict[str, str]:
-    if value is None:  # some writers put null for "none", and the library reads it so
+    if value is None:  # some writers store null for "none", and the library accepts it
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise _Malformed("its __metadata__ is not a list of texts by name")
@@ -196,7 +196,7 @@ def _metadata(value: Any) -> dict[str, str]:
 
 
 def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]:
-    """Name, dtype, shape and offsets (relative to the data) of one tensor; its length agrees with dtype and shape."""
+    """Name, dtype, shape and offsets (relative to the data) of one tensor; checks that its length agrees with dtype and shape."""
     if len(name) > limits.TENSOR_NAME_LENGTH:
         raise LimitExceeded(
             f"a tensor's name has {len(name):,} characters, more than {limits.TENSOR_NAME_LENGTH:,} (MANTISSA_TENSOR_NAME_LENGTH)."
@@ -222,7 +222,7 @@ def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]
     for length in shape:
         if type(length) is not int or length < 0:  # bool is a subclass of int
             raise _Malformed(f"{quoted(name)} has a shape that is not made of whole numbers from 0 on")
-        nbits *= length or 1  # a zero does not hide an overflow before it: the library multiplies from the left
+        nbits *= length or 1  # a zero must not hide an earlier overflow: the library multiplies from the left
         if nbits >= _OVERFLOW:
             raise _Malformed(f"{quoted(name)} has a shape of more than 2^64 bits")
     if 0 in shape:
@@ -235,7 +235,7 @@ def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]
 
 
 def _place(found: list[tuple[str, str, tuple[int, ...], int, int]], data: int, file_size: int) -> tuple[HeaderTensor, ...]:
-    """Absolute positions, given that the tensors fill the data from its first byte to its last, without hole or overlap."""
+    """Convert offsets to absolute positions; checks that the tensors cover the data exactly, without gaps or overlaps."""
     end = 0
     tensors = []
     for name, dtype, shape, start, stop in found:

@@ -1,15 +1,15 @@
-"""Which files of a repository are its weights.
+"""Selects the weight files of a repository.
 
-In one folder, the first of these that there is:
+In one folder, the first of these that exists:
 
     model.safetensors.index.json and its shards     pytorch_model.bin.index.json and its shards     the widest GGUF file,
     model.safetensors                               pytorch_model.bin                               all its parts
     another *.safetensors.index.json                another *.bin.index.json
     every *.safetensors                             every *.bin, *.pt, *.pth, *.ckpt with weights
 
-safetensors before pickles before GGUF. Where the top folder has none, the same in each of the topmost folders that have
-some; a folder of GGUF files, or of pickles under names of their own, only where no other folder has weights. Variants
-(``model.fp16.safetensors``) and ``consolidated`` copies stand back behind the plain files.
+safetensors take precedence over pickles, pickles over GGUF. If the top folder has no weights, the same rules apply to each
+of the topmost folders that do; folders with only GGUF files, or pickles under unconventional names, count only if no other
+folder has weights. Plain files take precedence over variants (``model.fp16.safetensors``) and ``consolidated`` copies.
 """
 
 import json
@@ -29,7 +29,7 @@ _SAFE: tuple[str, ...] = (SAFETENSORS,)
 _PICKLED: tuple[str, ...] = (".bin", ".pt", ".pth", ".ckpt")
 _INDEX = ".index.json"
 
-# What trainers leave beside the weights, and other programs' files of the same endings.
+# Files that trainers store next to the weights, and files of other programs with the same extensions.
 _NO_WEIGHTS = re.compile(
     r"training_args|(optimizer|optim|scheduler|lr_scheduler|scaler|grad_scaler|rng_state|random_states|sampler|dl_state_dict|custom_checkpoint)"
     r"([_-]?\d+)*|.*_optim_states|(openvino|ggml)[_-].*|.*[_-]imatrix|imatrix"
@@ -38,11 +38,11 @@ _SHARD = re.compile(r"(.*?)-?([0-9]{1,6})-of-([0-9]{1,6})((?:\.[A-Za-z0-9_-]+)?)
 _VARIANT = re.compile(r"(.+)\.(fp16|bf16|fp32|fp8|non_ema|ema)(?:-[0-9]+-of-[0-9]+)?")
 _CONVENTIONAL = re.compile(r".*pytorch_model.*\.bin(\.index\.json)?")
 
-# How a GGUF file is said to be stored, by its name, the widest first; one that is not said to be any of these comes last.
+# Storage widths in GGUF file names, widest first; names without any of these rank last.
 _WIDTHS = [re.compile(rf"(^|[-._])({names})([-._]|$)", re.IGNORECASE) for names in ("f32|fp32", "bf16", "f16|fp16")]
 _PROJECTOR = "mmproj"
 
-# What there may be in place of weights that are read, in the order in which it is told.
+# Unsupported formats to report if there are no supported weights, in order of precedence.
 _OTHERS = (
     ((".ggml",), "only GGML files, which Mantissa does not read"),
     ((".h5", ".msgpack", ".tflite", ".pb"), "weights for TensorFlow or Flax only, which Mantissa does not read"),
@@ -55,9 +55,9 @@ _OTHERS = (
 class WeightSet:
     """Weight files that make up one model or one component of it.
 
-    folder: where its configuration lies, "" for the top; groups: files that belong together (the shards of one index or
-    numbering) and in which a name may stand only once; names in different groups are told apart by the file where they collide;
-    weight_map: what the index says, tensor name -> path, if there is one; total_size: the bytes of all tensors, as it says.
+    folder: contains its configuration, "" for the top folder; groups: files that belong together (the shards of one index or
+    numbering), in which a name must be unique; if a name occurs in several groups, the file is added to it;
+    weight_map: tensor name -> path, from the index if there is one; total_size: bytes of all tensors according to the index.
     """
 
     folder: str
@@ -68,7 +68,7 @@ class WeightSet:
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """One set, or one per component folder; notes: what was left out, for people."""
+    """One set, or one per component folder; notes: which files were excluded, for the reader."""
 
     sets: tuple[WeightSet, ...]
     notes: tuple[str, ...] = ()
@@ -80,23 +80,23 @@ class WeightFiles:
 
 
 def is_weights(path: str) -> bool:
-    """Whether a file may be weights, by its name: not what trainers leave beside them."""
+    """Whether a file may hold weights, judged by its name: excludes training state."""
     name = path.rpartition("/")[2]
     return name.endswith((SAFETENSORS, GGUF, *_PICKLED)) and not _NO_WEIGHTS.fullmatch(name.rpartition(".")[0])
 
 
 def is_index(path: str) -> bool:
-    """Whether a file is an index of shards, by its name."""
+    """Whether a file is an index of shards, judged by its name."""
     return path.endswith(tuple(ending + _INDEX for ending in (SAFETENSORS, *_PICKLED)))
 
 
 def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes], subfolder: str | None = None) -> WeightFiles:
-    """Find the weight files among ``files`` (path -> bytes).
+    """Select the weight files among ``files`` (path -> bytes).
 
-    read_small: reads a whole file, asked for index files only and never for one larger than INDEX_BYTES;
-    subfolder: look into this folder alone.
-    Raises NoWeights saying what there is instead, InvalidCheckpoint for missing shards or a damaged index,
-    CheckpointNotFound for a subfolder that is not there, LimitExceeded.
+    read_small: reads a whole file; called only for index files of at most INDEX_BYTES;
+    subfolder: search only this folder.
+    Raises NoWeights, which says what was found instead, InvalidCheckpoint for missing shards or a damaged index,
+    CheckpointNotFound for a missing subfolder, LimitExceeded.
     """
     start = (subfolder or "").strip("/")
     inside = f"{start}/" if start else ""
@@ -122,7 +122,7 @@ def select_weights(files: Mapping[str, int], read_small: Callable[[str], bytes],
 
 
 def _folders(weights: list[str], start: str) -> list[str]:
-    """The topmost folders with weights of the kind that says most: conventional names, then any pickle, then GGUF."""
+    """The topmost folders with weights of the most specific kind: conventional names, then any pickle, then GGUF."""
     conventional = [path for path in weights if SAFETENSORS in path or _CONVENTIONAL.fullmatch(path.rpartition("/")[2])]
     known = conventional or [path for path in weights if not path.endswith(GGUF)] or weights
     return _topmost({_folder(path) for path in known}, start)
@@ -164,7 +164,7 @@ def _select(folder: str, files: Mapping[str, int], read_small: Callable[[str], b
 
 
 def _widest(paths: list[str], files: Mapping[str, int], notes: list[str]) -> WeightSet:
-    """Of GGUF files, which are the same weights at different widths, the widest with all its parts."""
+    """The widest complete GGUF file with all its parts. GGUF files are the same weights at different widths."""
     models = [path for path in paths if not path.rpartition("/")[2].lower().startswith(_PROJECTOR)] or paths
     first = min(models, key=lambda path: (_width(path), -files[path], path))
     match = _SHARD.fullmatch(first)
@@ -186,7 +186,7 @@ def _same_split(path: str, match: re.Match[str] | None) -> bool:
 
 
 def _plain(names: list[str]) -> list[str]:
-    """``names`` without variants of others among them, and without consolidated copies where there are others."""
+    """``names`` without variants of other names in the list, and without consolidated copies if there are other files."""
     stems = {_stem(name) for name in names}
     plain = []
     for name in names:
@@ -205,7 +205,7 @@ def _has_plain(stem: str, stems: set[str]) -> bool:
 
 
 def _complete_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Files that stand alone, and numbered shards; raises InvalidCheckpoint where a numbering has gaps."""
+    """Group single files and numbered shards; raises InvalidCheckpoint if a numbering has gaps."""
     numbered: dict[tuple[str, str, str, str], dict[int, str]] = {}
     groups: list[tuple[str, ...]] = []
     for name in names:
@@ -245,9 +245,9 @@ def _read_index(
     read_small: Callable[[str], bytes],
     notes: list[str],
 ) -> tuple[dict[str, str], float | None]:
-    """Tensor name -> path of its shard, every shard being among ``files`` and of one of the ``endings``; and the bytes of all tensors.
+    """Tensor name -> path of its shard, and the total bytes of all tensors; every shard is in ``files`` and ends with one of ``endings``.
 
-    notes: gets a sentence where the index gives these bytes as something else than a number.
+    notes: receives a sentence if the total is not a number.
     """
     if files[path] > limits.INDEX_BYTES:
         raise LimitExceeded(f"{quoted(path, 200)} has {files[path]:,} bytes, more than {limits.INDEX_BYTES:,} (MANTISSA_INDEX_BYTES).")

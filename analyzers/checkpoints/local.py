@@ -1,6 +1,6 @@
-"""Checkpoints in local files: a folder, or a single file.
+"""Checkpoints in local files: a folder or a single file.
 
-Files are read by position into the caller's buffer, never mapped: mapped pages count as the process's memory.
+Files are read by offset into the caller's buffer, not memory-mapped: mapped pages count towards the process's memory.
 """
 
 import errno
@@ -22,16 +22,16 @@ HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
 _TAIL_BYTES = 64 << 10
 
-# Weight files that stay open at once, in the whole process: a part of what it may open, which sockets and others need too.
+# Weight files open at the same time in the whole process: a fraction of its descriptor limit, which sockets and others share.
 _soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 _open_files = Descriptors(64 if _soft_limit == resource.RLIM_INFINITY else max(4, min(64, _soft_limit // 8)))
 
 
 class LocalFile:
-    """One local file for positioned reads. Safe to read from several threads; close it after the last read ended.
+    """One local file for positioned reads. Thread-safe; close it after the last read has ended.
 
-    Beyond a number of files those not read for longest are closed until they are needed again: checkpoints have thousands of
-    files, and a process may have few open. What is opened again must be the same file, unchanged.
+    Checkpoints have thousands of files and descriptors are limited, so the least recently used files are closed and reopened on
+    demand. A reopened file must be the same file, unchanged.
     """
 
     def __init__(self, location: Path, path: str, size: int) -> None:
@@ -39,12 +39,12 @@ class LocalFile:
         self._path = path
         self._size = size
         self._closed = False
-        self._state: tuple[int, ...] | None = None  # of the file as it was opened first
+        self._state: tuple[int, ...] | None = None  # of the file when first opened
         with self._take():
             pass
 
     def confirm(self) -> None:
-        """Raise InvalidCheckpoint where the file is not, or not as, it was when it was opened: then what was read may be of two."""
+        """Raise InvalidCheckpoint if the file was replaced or modified since it was opened: reads may then mix two versions."""
         try:
             state = _state(self._location.stat())
         except OSError:
@@ -59,17 +59,17 @@ class LocalFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self._size
 
     @property
     def modified(self) -> int:
-        """When it was written last, in ns."""
+        """Time of last modification, in ns."""
         assert self._state is not None
         return self._state[-1]
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint where the file ends before."""
+        """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint if the file ends too early."""
         done = 0
         with self._take() as descriptor:
             while done < len(buffer):
@@ -87,7 +87,7 @@ class LocalFile:
         _open_files.close(self)
 
     def _take(self) -> OpenFile:
-        """The open file, for one use of it."""
+        """The open file, for one use."""
         if self._closed:
             raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: it is closed.")
         try:
@@ -116,12 +116,12 @@ class LocalFile:
 
 
 class LocalRepository:
-    """A folder of files, or one file, as a `Repository`.
+    """A folder of files, or a single file, as a `Repository`.
 
-    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a path of the user's.
-    Links to files are followed (the Hub's cache is made of them), links to folders are not, hidden names are skipped.
-    ``single_file`` tells which of the two it is; ``unreadable`` are paths of what is no file, such as links to nothing, and those whose
-    names are no UTF-8, which could stand in no report. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path.
+    Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped.
+    ``single_file``: whether the path is a file; ``unreadable``: paths that are no regular files, such as dangling links, or whose
+    names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     def __init__(self, path: str | Path, ref: str | None = None) -> None:
@@ -150,7 +150,7 @@ class LocalRepository:
 
     @property
     def public(self) -> bool:
-        """True for samples, False for local paths, whose reports are never stored."""
+        """True for samples; False for local paths, whose reports are never stored."""
         return self._ref is not None
 
     @property
@@ -160,25 +160,25 @@ class LocalRepository:
 
     @property
     def parallel_reads(self) -> int:
-        """One per core, within reason: a read from the page cache is a copy."""
+        """One read per core, up to a limit: a read from the page cache is a copy."""
         return max(2, min(8, limits.cores()))
 
     @property
     def chunk_bytes(self) -> int:
-        """As over a network: what is summed by chunks is then the same wherever a checkpoint lies."""
+        """Same as over a network, so that sums over chunks do not depend on the source."""
         return limits.CHUNK_BYTES
 
     @property
     def range_requests(self) -> int:
-        """Reads are cheap here; still each costs its half millisecond."""
+        """Local reads are cheap, but each still costs half a millisecond."""
         return 4 * limits.RANGE_REQUESTS
 
     @property
     def commit(self) -> str:
         """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
 
-        Where these are more than 64 MiB in all, modification times (ns) and the safetensors headers, of other formats the first
-        and last 64 KiB, stand for the contents: hashing 140 GB would take longer than the answer.
+        Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
+        64 KiB of other formats: hashing 140 GB would take longer than the analysis.
         """
         if self._commit is None:
             self._commit = self._hash()
@@ -191,7 +191,7 @@ class LocalRepository:
         return LocalFile(self._folder / path, path, self._files[path])
 
     def close(self) -> None:
-        """Nothing is held open here."""
+        """Do nothing: a local repository holds no resources."""
 
     def _scan(self) -> dict[str, int]:
         files: dict[str, int] = {}
@@ -233,7 +233,7 @@ class LocalRepository:
                 if not whole:
                     digest.update(file.modified.to_bytes(16, "little", signed=True))
                 digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
-                if not whole and not path.endswith(SAFETENSORS):  # the directory of a zip archive is at its end
+                if not whole and not path.endswith(SAFETENSORS):  # a zip archive has its directory at the end
                     digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
             finally:
                 file.close()
@@ -250,7 +250,7 @@ def _header_bytes(file: RangeFile) -> int:
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:
-    """What tells whether a file is the same, unchanged."""
+    """What identifies an unchanged file."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

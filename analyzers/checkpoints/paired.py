@@ -1,8 +1,8 @@
 """Several checkpoints as one stream: the same elements of each, read together in chunks, in bounded memory.
 
-What `stream` does for one checkpoint, for groups of tensors that `align` found to be the same parameter. The sides may differ in
-files, dtypes, formats and sources. Elements are in row-major order on every side, or, where a span says so, in the order of the
-memory that all sides share; a view is never read in another one. At most ``STREAM_BYTES`` are in flight over all sides
+The counterpart of `stream` for groups of tensors that `align` identified as the same parameter. The sides may differ in
+files, dtypes, formats and sources. Elements are in row-major order on every side or, if a span says so, in the memory order
+that all sides share; a view is never read in any other order. At most ``STREAM_BYTES`` are in flight over all sides
 together: the more checkpoints, the shorter the chunks.
 """
 
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PairedChunk:
-    """A part of a span, from element ``start`` of the group on: the patterns of each side as unsigned integers, valid until the next chunk.
+    """A part of a span, from element ``start`` of the group on: the patterns of each side, valid until the next chunk.
 
-    codes: the base's, then each tuned checkpoint's, in the side's `Tensor.counted_as`: (n,) of the base, (<= n,) of a side
-    that has fewer rows, None of a side that has no such tensor. Not to be written.
+    codes: unsigned integers of the base, then of each tuned checkpoint, in the side's `Tensor.counted_as`: (n,) for the base,
+    (<= n,) for a side with fewer rows, None for a side without such a tensor. Read-only.
     """
 
     start: int
@@ -43,7 +43,7 @@ class PairedChunk:
 
 @dataclass(frozen=True, slots=True)
 class PairedStep(Generic[T]):
-    """One sign of life: a finished span with its result, or only (span None) how much was read so far, of all sides."""
+    """Progress of a stream: a finished span with its result, or only (span None) the amount read so far from all sides."""
 
     span: PairedSpan | None
     result: T | None
@@ -60,20 +60,20 @@ def stream_aligned(
 ) -> Iterator[PairedStep[T]]:
     """Read ``spans`` of all ``checkpoints`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
 
-    checkpoints: the base, then the tuned ones, as `align` had them; names: what errors call them, their refs if not given.
-    ``work`` runs on several threads at once and must go through its chunks; chunks hold whole rows where a row is shorter
-    than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span tells how much was read.
-    Closing the generator stops the threads after the chunk they are at and closes every repository; so does an error of a
-    read, which is raised here beginning with the name of its side, or of ``work``. Raises InvalidCheckpoint at the end where a
-    local file was changed meanwhile.
+    checkpoints: the base, then the tuned ones, as passed to `align`; names: used in errors, default: their refs.
+    ``work`` runs on several threads concurrently and must consume its chunks; chunks hold whole rows if a row is shorter
+    than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the amount read.
+    Closing the generator stops the threads after their current chunk and closes every repository; so does an error in ``work`` or
+    in a read, which is re-raised; errors of reads begin with the name of their side. Raises InvalidCheckpoint at the end if a
+    local file has changed meanwhile.
 
-    Local files are read by the thread that works on them; all others by at most HUB_PARALLEL_READS further threads, the sides
-    of a chunk at once.
+    Local files are read by the thread that processes them; all others by at most HUB_PARALLEL_READS additional threads, the sides
+    of a chunk concurrently.
     """
     reading = _Reading(checkpoints, alignment, names or [checkpoint.ref for checkpoint in checkpoints], spans)
 
     def worker() -> Callable[[PairedSpan], T]:
-        buffer = np.empty(reading.block_bytes * len(checkpoints), dtype=np.uint8)  # takes memory only where it is written to
+        buffer = np.empty(reading.block_bytes * len(checkpoints), dtype=np.uint8)  # pages are committed only when written
         return lambda span: work(span, reading.chunks(span, buffer))
 
     try:
@@ -87,10 +87,10 @@ def stream_aligned(
 
 
 class _Reading:
-    """What the threads of one paired stream share.
+    """Shared state of the threads of one paired stream.
 
-    threads: how many work; block_bytes: of one side, the most that one of them holds at once; readers: the threads that read what is
-    not looked at.
+    threads: number of worker threads; block_bytes: the most that a worker holds of one side at once; readers: the threads that
+    read remote sides.
     """
 
     def __init__(self, checkpoints: Sequence[Checkpoint], alignment: Alignment, names: Sequence[str], spans: Sequence[PairedSpan]) -> None:
@@ -107,7 +107,7 @@ class _Reading:
         self._sources = [Source(each.files, name, self.tally, self.stop) for each, name in zip(checkpoints, names, strict=True)]
 
     def chunks(self, span: PairedSpan, buffer: NDArray[np.uint8]) -> Iterator[PairedChunk]:
-        """The chunks of ``span``; buffer: (block_bytes of each checkpoint,), the calling thread's own."""
+        """The chunks of ``span``; buffer: (block_bytes of each checkpoint,), owned by the calling thread."""
         group = self._groups[span.group]
         step = chunk_elements(group)
         block = max(1, self.block_bytes * 8 // widest_bits(group) // step) * step
@@ -125,7 +125,7 @@ class _Reading:
                 yield PairedChunk(start, tuple(codes.get(i) for i in range(len(sides))))
 
     def confirm(self) -> None:
-        """Raise InvalidCheckpoint, naming the side, where a local file was changed while it was being read."""
+        """Raise InvalidCheckpoint, naming the side, if a local file has changed since it was opened."""
         for checkpoint, source in zip(self._checkpoints, self._sources, strict=True):
             try:
                 checkpoint.confirm()
@@ -133,7 +133,7 @@ class _Reading:
                 raise error.about(source.name) from None
 
     def cancel(self) -> None:
-        """Wake threads that wait for the Hub, or for one another."""
+        """Wake threads that wait for the Hub or for each other."""
         for checkpoint in self._checkpoints:
             checkpoint.repository.close()
         self.readers.shutdown(wait=False, cancel_futures=True)
@@ -151,7 +151,7 @@ class _Reading:
         return sides
 
     def _read(self, sides: Sequence[Side | None], numbers: Sequence[int], start: int, count: int) -> dict[int, Codes]:
-        """The same elements of the sides ``numbers``: asked for at once of those that are remote, read here of others."""
+        """Read the same elements of the sides ``numbers``: remote sides concurrently, local ones in this thread."""
         if self.stop.is_set():
             raise Stopped
         asked, local = {}, {}
@@ -173,7 +173,7 @@ def _is_local(checkpoint: Checkpoint) -> bool:
 
 
 def _threads(checkpoints: Sequence[Checkpoint]) -> int:
-    """Threads that work: as many as have the remote sides of their chunks read at once, or as local files profit from."""
+    """Number of worker threads: as many as keep the remote reads of their chunks in flight, or as local files benefit from."""
     remote = sum(not _is_local(checkpoint) for checkpoint in checkpoints)
     local = max((checkpoint.parallel_reads for checkpoint in checkpoints if _is_local(checkpoint)), default=2)
     wanted = max(local, -(-limits.HUB_PARALLEL_READS // remote)) if remote else local

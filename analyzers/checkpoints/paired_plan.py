@@ -1,4 +1,4 @@
-"""What a paired stream reads: all of it, or a sample, as spans of the groups of an alignment."""
+"""What a paired stream reads: everything or a sample, as spans of the groups of an alignment."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,15 +15,15 @@ from analyzers.checkpoints.side import width
 from analyzers.checkpoints.stream import SPAN_BYTES, row_length, whole_rows
 from analyzers.checkpoints.tensor import Tensor
 
-# Where the parts of the sides in a buffer begin: at multiples of so many bytes.
+# Byte alignment of each side's part of a buffer.
 ALIGNED = 64
 
-# A block of a sample that takes more than so many times its bytes to read, because of how a file stores it, is read sparingly.
+# A sampled block is read sparsely if the file's layout makes it cost more than this multiple of its bytes.
 _COSTLY = 8
 
 
 class PairedSample(NamedTuple):
-    """What to read of all sides, and what it stands for: as `sample.Sample`, of the groups of an alignment.
+    """What to read of all sides, and the population that it represents: `sample.Sample` for the groups of an alignment.
 
     spans: in the base's file order; strata: (groups,) the stratum of each; population: (strata,) elements of each, of the base.
     """
@@ -36,8 +36,8 @@ class PairedSample(NamedTuple):
 def whole_paired_spans(alignment: Alignment) -> list[PairedSpan]:
     """Spans that cover every group entirely, in the base's file order.
 
-    Each is a whole number of chunks, whose length depends on the group and on how many checkpoints there are, not on where they
-    lie: what is summed by chunks is the same whatever the threads and sources.
+    Each is a whole number of chunks. The chunk length depends on the group and on the number of checkpoints, not on their
+    source, so sums over chunks are the same for any threads and sources.
     """
     spans = []
     for number in _in_file_order(alignment):
@@ -49,17 +49,17 @@ def whole_paired_spans(alignment: Alignment) -> list[PairedSpan]:
 
 
 def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: int) -> PairedSample:
-    """Choose what to read of each checkpoint with at most ``budget`` bytes and ``requests`` reads of any one of them.
+    """Plan what to read of each checkpoint with at most ``budget`` bytes and ``requests`` reads of any one of them.
 
-    As `sample.plan_sample`, over the groups: the same elements of every side. Bytes are those of the widest side, with its
-    scales. Views that all sides store alike are read in the order of the memory. Of groups whose blocks are scattered
-    over the file of a side, such as a matrix that one side stores transposed, short runs are read, as many as ``budget`` bytes
-    of that reach; they make a stratum of their own. Raises InvalidRequest for a budget or a number of requests below 1.
+    As `sample.plan_sample`, over the groups: the same elements of every side. Bytes are those of the widest side, including its
+    scales. Views that all sides store alike are read in memory order. Groups whose blocks are scattered over the file of a side,
+    such as a matrix that one side stores transposed, are read in short runs, as many as fit ``budget`` bytes; they form a
+    stratum of their own. Raises InvalidRequest if the budget or the number of requests is less than 1.
     """
     groups = alignment.groups
     reads = 1 + max((scale_reads(side) for group in groups for side in group.sides if side is not None), default=0)
     left = budget
-    if reads > 1:  # a request or two more for the scales of each block, and an eighth more bytes for NVFP4, which has most
+    if reads > 1:  # each block takes one or two more requests for its scales, and up to an eighth more bytes (NVFP4, the maximum)
         requests, left = max(1, requests // reads), max(1, budget * 8 // 9)
     sample = plan_sample([_as_planned(group) for group in groups], left, requests, seed)
     blocks, scattered = _within_reach(groups, sample.blocks, budget, seed)
@@ -74,7 +74,7 @@ def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: i
 
 
 def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
-    """The blocks to read, and which groups are scattered: of their blocks a short part each, as many as ``budget`` bytes reach."""
+    """The blocks to read, and which groups are scattered: those get a short part of each block, as many as fit ``budget`` bytes."""
     scattered = {
         block.tensor
         for block in blocks
@@ -95,22 +95,22 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
 
 
 def chunk_bytes(checkpoints: int) -> int:
-    """Bytes of a chunk, of each of ``checkpoints``: such that at least two threads have room for their chunks."""
+    """Bytes of a chunk of each of ``checkpoints``, such that the chunks of at least two threads fit the memory limit."""
     return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (2 * checkpoints)) // ALIGNED * ALIGNED, ALIGNED)
 
 
 def chunk_elements(group: Group) -> int:
-    """Elements of a chunk of ``group``: whole rows where a row fits."""
+    """Elements of a chunk of ``group``: whole rows if a row fits."""
     return whole_rows(chunk_bytes(len(group.sides)) * 8 // widest_bits(group), row_length(group.base))
 
 
 def widest_bits(group: Group) -> int:
-    """Bits that an element takes in the buffer of the side where it takes most."""
+    """Buffer bits per element, of the side that takes most."""
     return max(width(side) for side in group.sides if side is not None)
 
 
 def _as_planned(group: Group) -> Tensor:
-    """The side with most bits to an element, the base if it is one of them; with the shape and role of the base."""
+    """The side with the most bits per element, preferring the base, with the shape and role of the base."""
     widest = max((side for side in group.sides if side is not None), key=lambda side: side.bits)
     return group.base if widest is group.base else replace(widest, shape=group.base.shape, role=group.base.role)
 
@@ -121,13 +121,13 @@ def _in_file_order(alignment: Alignment) -> list[int]:
 
 
 def _stored_alike(group: Group) -> bool:
-    """Whether all sides are views of the same kind, so that the same place in memory holds the same element."""
+    """Whether all sides are views with the same layout, so that the same memory position holds the same element."""
     kinds = {(side.shape, side.strides, side.scale is None) for side in group.sides if side is not None}
     return kinds == {(group.base.shape, group.base.strides, True)} and group.base.strides is not None
 
 
 def _read_bytes(group: Group, block: Block) -> int:
-    """Bytes that are read for a block, of the side where that is most."""
+    """Bytes read for a block, of the side that takes most."""
     alike = _stored_alike(group)
     return max(
         read_bytes(memory_order(side) if alike else side, block.start, max(0, min(block.count, side.elements - block.start)))

@@ -1,4 +1,4 @@
-"""How weights are quantized, and what the tensors are that this leaves in a checkpoint, in words."""
+"""How weights are quantized, and what the resulting tensors are, in words."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from analyzers.terminal import plural
 
 _NARROW = INTEGER_DTYPES | {dtype for dtype, bits in DTYPE_BITS.items() if bits <= 8}
 _METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-# What is found in the tensors and stored alike by several methods, between which the configuration decides.
+# Detected from the tensors, but several methods store them alike: the configuration decides between these.
 _SHARED = ("gptq", "awq", "integer", "fp8", "low-bit")
 
 _MEANINGS = {
@@ -24,7 +24,7 @@ _MEANINGS = {
     "aqlm": "indices (codes) into learned codebooks",
 }
 
-# What integers of a quantized model are, by the last part of their names.
+# What integer tensors of a quantized model are, by the last component of their names.
 _INTEGERS = {
     "qweight": "packed weights", "weight_packed": "packed weights", "w_q": "packed weights", "qzeros": "packed zero points",
     "weight_zero_point": "zero points", "zeros": "zero points", "g_idx": "numbers of the group of each input",
@@ -34,10 +34,10 @@ _INTEGERS = {
 
 
 def quantization(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> str | None:
-    """How the weights are quantized: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None if they are not.
+    """The quantization method: "gptq", "awq", "bitsandbytes-4bit", "mxfp4", "nvfp4", "fp8", "gguf", ...; None for unquantized weights.
 
-    tensors: as stored, before scales are paired with weights. They decide whether, since a configuration often survives a conversion;
-    ``quantization_config.quant_method`` of the configuration then decides between methods that store alike.
+    tensors: as stored, before scales are paired with weights. They decide whether weights are quantized, since a configuration
+    often survives a conversion; ``quantization_config.quant_method`` then decides between methods with the same storage.
     """
     found = _by_tensors(tensors)
     method = _settings(config).get("quant_method")
@@ -70,7 +70,7 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
     if any(leaf.endswith("blocks") and leaf[: -len("blocks")] + "scales" in leaves for leaf in leaves):
         return "mxfp4"
     weights = {tensor.dtype for tensor in tensors if not tensor.buffer}
-    # A power of two per 32 codes: of fp8 codes where there are such, else of fp4 ones.
+    # One power of two per 32 codes: fp8 codes if there are any, else fp4.
     if "F8_E8M0" in weights and weights & {"F4", "I8", "U8"}:
         return "mxfp4"
     if any(dtype.startswith("F8_E") for dtype in weights) and any("scale" in leaf for leaf in leaves):
@@ -81,7 +81,7 @@ def _by_tensors(tensors: Sequence[Tensor]) -> str | None:
 
 
 def describe_quantization(method: str, config: Mapping[str, Any] | None) -> str:
-    """The method with its bits and group size, where config.json says them, and what its integers are."""
+    """The method with bits and group size, if config.json has them, and what its integers are."""
     details = [text for text in (_bits(method, config), _group(config)) if text]
     shown = method + (f" weights of {' in '.join(details)}" if details else " weights")
     return f"{shown}, {_MEANINGS[method]}" if method in _MEANINGS else shown
@@ -100,7 +100,7 @@ def _group(config: Mapping[str, Any] | None) -> str:
 
 
 def _numbers(config: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[int]:
-    """Small whole numbers of ``names`` in the settings, where methods put them: at the top, or per part of the model."""
+    """Small integers stored under ``names`` in the settings, either at the top level or per part of the model."""
     settings = _settings(config)
     groups = settings.get("config_groups")
     nested = [group.get("weights") for group in list(groups.values())[:1] if isinstance(group, dict)] if isinstance(groups, dict) else []
@@ -115,7 +115,7 @@ def _settings(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def storage_note(tensors: Sequence[Tensor]) -> str:
-    """What tensors of one dtype are, where its name alone does not say it: scales, scaled codes, packed integers, blocks of GGUF."""
+    """What tensors of one dtype are, if the dtype's name does not say it: scales, scaled codes, packed integers, blocks of GGUF."""
     parts = []
     scales = sum(t.holds_scales for t in tensors)
     if scales:

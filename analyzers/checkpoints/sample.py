@@ -1,7 +1,7 @@
-"""Which elements quick mode reads: a seeded plan within a budget of bytes and of range requests.
+"""Which elements quick mode reads: a seeded plan within a budget of bytes and range requests.
 
-Tensors are cut into cells, each small enough for one request. Within a stratum every cell has the same chance to
-be drawn, so counts over the drawn cells, divided by the elements drawn, estimate the stratum without bias.
+Tensors are split into cells, each small enough for one request. Within a stratum every cell has the same probability of
+being drawn, so counts over the drawn cells, divided by the elements drawn, estimate the stratum without bias.
 Offsets are in elements: one plan serves every checkpoint with the same shapes.
 """
 
@@ -16,15 +16,15 @@ from analyzers.errors import InvalidRequest
 
 IntArray = npt.NDArray[np.int64]
 
-SMALLEST_BLOCK = 4 << 10  # bytes; below this a request costs far more than what it brings
-LARGEST_BLOCK = 1 << 20  # bytes; beyond this a second block elsewhere says more than a longer one
+SMALLEST_BLOCK = 4 << 10  # bytes; below this the overhead of a request outweighs its data
+LARGEST_BLOCK = 1 << 20  # bytes; above this a second block elsewhere is more informative than a longer one
 RUN = 128  # elements; blocks inside a row start at multiples of it, as scale blocks do
-STRATUM_BLOCKS = 8  # the fewest blocks that may stand for a stratum on their own
+STRATUM_BLOCKS = 8  # the minimum number of blocks for a stratum of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on; ``whole``: that is all of it."""
+    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on; ``whole``: the entire tensor."""
 
     tensor: int
     start: int
@@ -34,10 +34,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What to read, and what it stands for.
+    """What to read, and the population that it represents.
 
     blocks: sorted by tensor and start, disjoint. strata: (tensors,) the stratum of each tensor.
-    population: (strata,) elements of each stratum, read or not; a stratum with as many elements read is known exactly.
+    population: (strata,) elements of each stratum, read or not; a stratum whose elements are all read is known exactly.
     """
 
     blocks: list[Block]
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What the plan needs of each tensor; every array is (tensors,). Units are elements but for ``bits`` (of one) and ``nbytes``."""
+    """Per-tensor inputs of the plan; every array is (tensors,). Units are elements, except ``bits`` per element and ``nbytes``."""
 
     elements: IntArray
     row: IntArray
@@ -64,7 +64,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """How tensors are cut; every array is (tensors,). ``line`` elements are cut on their own into cells of ``length``."""
+    """How tensors are split; every array is (tensors,). Each ``line`` elements are split separately into cells of ``length``."""
 
     line: IntArray
     length: IntArray
@@ -73,19 +73,20 @@ class _Cells:
 
 
 def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int) -> Sample:
-    """Choose what to read of ``tensors`` with at most ``budget`` bytes and ``requests`` range requests (one per block).
+    """Plan what to read of ``tensors`` with at most ``budget`` bytes and ``requests`` range requests (one per block).
 
-    Everything is read where it fits. Otherwise vectors (scalars and 1-D tensors up to 1 MiB) are read whole, role by
-    role, within a quarter of bytes and requests; all else is drawn by cells. Strata are roles, vectors apart from
-    the rest; a stratum's blocks are in proportion to its elements, at least 8. Where there are too few blocks for
-    that, strata are pooled. Within a stratum tensors are drawn with probability proportional to their cells, and the
-    cells of a tensor one from each of equal parts of it.
+    Everything is read if it fits. Otherwise vectors (scalars and 1-D tensors up to 1 MiB) are read whole, role by
+    role, within a quarter of bytes and requests; everything else is sampled by cells. Strata are roles, with vectors separate
+    from the rest; the blocks of a stratum are proportional to its elements, at least 8. If there are too few blocks for that,
+    strata are pooled. Within a stratum tensors are drawn with probability proportional to their number of cells, and the
+    cells of a tensor are drawn one from each of equal parts of it.
 
-    A block is a whole number of rows (last axis) where a row fits into a block; else it starts at a multiple of
-    128 elements within its row. Only where 128 elements are more than the budget are blocks shorter, at any element.
+    A block is a whole number of rows (last axis) if a row fits into a block; otherwise it starts at a multiple of
+    128 elements within its row. Only if 128 elements exceed the budget are blocks shorter, starting at any element.
 
-    tensors: those that have values; bytes are those of their codes, without scales. Same arguments, same plan. Without blocks
-    when there are no elements, or when not even one fits the budget. Raises InvalidRequest when ``budget`` or ``requests`` is less than 1.
+    tensors: those with values; bytes count their codes without scales. Deterministic for the same arguments. The plan has no
+    blocks if there are no elements or if the budget is too small for one. Raises InvalidRequest if ``budget`` or ``requests``
+    is less than 1.
     """
     if budget < 1 or requests < 1:
         raise InvalidRequest(f"A sample needs at least 1 byte and 1 request, not {budget} and {requests}; raise the budget.")
@@ -116,7 +117,7 @@ def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int
 
 
 def _frame(tensors: Sequence[Tensor]) -> _Frame:
-    # A checkpoint has few kinds of tensors: each is described once, which matters with 90,000 experts.
+    # A checkpoint has few kinds of tensors. Each kind is described once, which matters with 90,000 experts.
     kinds: dict[tuple[str, tuple[int, ...], str], int] = {}
     names = ((tensor.dtype, tensor.shape, tensor.role) for tensor in tensors)
     kind = np.fromiter((kinds.setdefault(name, len(kinds)) for name in names), np.int64, len(tensors))
@@ -124,7 +125,7 @@ def _frame(tensors: Sequence[Tensor]) -> _Frame:
     elements = np.array([tensor.elements for tensor in examples], np.int64)
     bits = np.array([tensor.bits for tensor in examples], np.int64)
     nbytes = -(-elements * bits // 8)
-    # An empty tensor's last axis may be longer than any integer of numpy.
+    # The last axis of an empty tensor may exceed the range of int64.
     row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in examples], np.int64)
     flat = np.array([len(tensor.shape) < 2 for tensor in examples], np.bool_)
     role = np.unique([tensor.role for tensor in examples], return_inverse=True)[1].astype(np.int64)
@@ -152,21 +153,21 @@ def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.boo
 
 
 def _cut(frame: _Frame, block_bytes: int) -> _Cells:
-    """Cut every tensor into cells of at most ``block_bytes``; a tensor whose elements are larger than that gets none."""
+    """Split every tensor into cells of at most ``block_bytes``; a tensor whose elements are larger than that gets none."""
     most = block_bytes * 8 // np.maximum(frame.bits, 1)
     by_rows = frame.row <= most
     unit = np.where(by_rows, np.maximum(frame.row, 1), np.where(most >= RUN, RUN, np.maximum(most, 1)))
     line = np.where(by_rows, frame.elements, frame.row)
     units = -(-line // unit)
     per_line = -(-units // np.maximum(most // unit, 1))
-    length = -(-units // np.maximum(per_line, 1)) * unit  # as even as can be, so that no cell is a mere remainder
+    length = -(-units // np.maximum(per_line, 1)) * unit  # cells of nearly equal length, so that no cell is a mere remainder
     per_line = -(-line // np.maximum(length, 1))
     number = np.where((most > 0) & (line > 0), per_line * (frame.elements // np.maximum(line, 1)), 0)
     return _Cells(line=line, length=length, per_line=per_line, number=number)
 
 
 def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks: int, vector_blocks: int) -> list[tuple[IntArray, int]]:
-    """The tensors to draw from, each pool with its number of blocks: vectors (at most a quarter of all) and the rest."""
+    """The tensors to draw from, as pools with their number of blocks: vectors (at most a quarter of all blocks) and the rest."""
     vectors, others = np.flatnonzero(sampled & frame.vector), np.flatnonzero(sampled & ~frame.vector)
     if not len(vectors) or not len(others) or blocks < 4 * STRATUM_BLOCKS:
         return [(np.flatnonzero(sampled), blocks)] if sampled.any() else []
@@ -175,7 +176,7 @@ def _pools(frame: _Frame, cells: _Cells, sampled: npt.NDArray[np.bool_], blocks:
 
 
 def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64], blocks: int) -> IntArray:
-    """Blocks of each stratum: in proportion to ``elements``, at least 8 where 8 for each are there, at most its cells."""
+    """Blocks per stratum: proportional to ``elements``, at least 8 if there are enough for all, at most the number of its cells."""
     least = np.minimum(cells, STRATUM_BLOCKS if len(cells) > 1 else 0)
     low, high = 0.0, float(blocks + cells.sum()) / max(float(elements.sum()), 1.0) + float((cells / elements).max())
     for _ in range(60):
@@ -186,7 +187,7 @@ def _allocate(elements: npt.NDArray[np.float64], cells: npt.NDArray[np.float64],
 
 
 def _draw(frame: _Frame, cells: _Cells, members: IntArray, blocks: int, rng: np.random.Generator) -> IntArray:
-    """(<= blocks, 3) tensor, start and count of ``blocks`` cells of the tensors ``members``; all of them where that is all."""
+    """(<= blocks, 3) tensor, start and count of ``blocks`` cells of the tensors ``members``; all their cells if there are no more."""
     total = int(cells.number[members].sum())
     if blocks >= total:
         return _whole(frame, members[cells.number[members] > 0])
@@ -201,7 +202,7 @@ def _draw(frame: _Frame, cells: _Cells, members: IntArray, blocks: int, rng: np.
     parts, number = np.repeat(drawn, drawn), cells.number[tensor]
     part = np.arange(len(tensor)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
     first, last = part * number // parts, (part + 1) * number // parts
-    # Parts differ by a cell in length; turning the tensor by a random number of cells gives every cell the same chance.
+    # Parts differ in length by one cell; rotating the tensor by a random number of cells gives every cell the same probability.
     turn = np.repeat(rng.integers(0, np.maximum(cells.number[members], 1)), drawn)
     cell = (rng.integers(first, last) + turn) % number if len(tensor) else first
     inside = cell % cells.per_line[tensor] * cells.length[tensor]

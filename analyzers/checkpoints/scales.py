@@ -1,15 +1,15 @@
-"""Which tensors are the scales of which: quantized weights that are floats once their scales are applied.
+"""Pairs quantized weights with their scale tensors, so that they can be read as floats.
 
 | weight | scales | value |
 | --- | --- | --- |
-| ``X`` of fp8 codes | ``X_scale_inv``, ``X_scale``; beside ``weight``: ``scale``, ``scale_weight``, ``qscale_weight`` | code x scale |
+| ``X`` of fp8 codes | ``X_scale_inv``, ``X_scale``; next to ``weight``: ``scale``, ``scale_weight``, ``qscale_weight`` | code x scale |
 | ``X_qdata`` of fp8 codes | ``X_scale`` | code x scale (torchao) |
 | ``X_blocks`` of bytes (..., groups, 16) | ``X_scales`` (..., groups) of E8M0 | E2M1 code x scale (MXFP4, gpt-oss) |
 | ``X`` or ``X_packed`` of E2M1 codes, two per byte | as for fp8: E8M0 per 32 in a row | code x scale (MXFP4) |
-| the same | E4M3 per 16 in a row, and one fp32 number | code x (scale x number) or (scale / number) (NVFP4) |
-| ``X`` of E2M1 codes, known as such | as for fp8: fp32, bf16 or fp16 per 16 or 32 in a row | code x scale |
+| the same | E4M3 per 16 in a row, and one fp32 global scale | code x (scale x global) or (scale / global) (NVFP4) |
+| ``X`` declared to hold E2M1 codes | as for fp8: fp32, bf16 or fp16 per 16 or 32 in a row | code x scale |
 
-Scales called ``_inv`` multiply too: the name tells how they were computed. Of two codes in a byte the low half is the first.
+Scales named ``_inv`` are multiplied too: the name only says how they were computed. The low half of a byte holds the first code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,32 +22,33 @@ from analyzers.terminal import plural
 
 FP8_DTYPES = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _BYTES = frozenset({"U8", "I8"})
-_EXPONENTS = frozenset({"F8_E8M0", "U8"})  # a byte beside fp8 or fp4 codes is a power of two
+_EXPONENTS = frozenset({"F8_E8M0", "U8"})  # a byte tensor paired with fp8 or fp4 codes holds powers of two
 _FACTORS = frozenset({"F32", "BF16", "F16"})
 _FP8_SCALES = _EXPONENTS | _FACTORS
 
-_BLOCK = 128  # of DeepSeek's checkpoints, and of what follows them
+_BLOCK = 128  # block size of DeepSeek's checkpoints and their derivatives
 _MXFP4_GROUP, _NVFP4_GROUP = 32, 16
 
-# Endings of a weight's name that may be put off before the endings of its scales are put on.
+# Suffixes of a weight's name that may be removed before the suffixes of its scales are appended.
 _SCALES = ("_scale_inv", "_scale")
 _SCALES_BESIDE = ("scale", "scale_weight", "qscale_weight")
 _CODES = "_qdata"
-# The number that NVFP4's scales are multiplied by (ModelOpt), and the one they are divided by (compressed-tensors).
+# NVFP4's global scale: the scales are multiplied by it (ModelOpt) or divided by it (compressed-tensors).
 _FACTOR, _DIVISOR = "_scale_2", "_global_scale"
-# Scales of activations and of the cache, in models whose weights are scaled.
+# Scales of activations and of the KV cache in models with scaled weights.
 _OF_ACTIVATIONS = frozenset(
     {"input_scale", "input_scale_inv", "input_global_scale", "activation_scale", "output_scale", "q_scale", "k_scale", "v_scale"}
 )
 
 
 def pair_scales(tensors: Sequence[Tensor], config: Mapping[str, Any] | None) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-    """Give weights their scales: (tensors, notes), in the same order.
+    """Pair weights with their scales; returns (tensors, notes), tensors in the same order.
 
-    Weights with scales have ``scale`` set; packed ones become one tensor under the name and shape of the weight, its dtype
-    MXFP4 or NVFP4, in the place of the packed codes; scales have ``holds_scales`` set. What does not fit together stays
-    as it is, with a note, but for the scales, which are no parameters whatever they fit. config: config.json, whose
-    ``quantization_config.weight_block_size`` decides where shapes do not, and whose ``expert_dtype`` tells E2M1 codes from bytes.
+    Weights with scales have ``scale`` set. Packed weights become one tensor with the name and shape of the weight and dtype
+    MXFP4 or NVFP4, in the position of the packed codes. Scales have ``holds_scales`` set, whether or not they fit a weight,
+    because they are never parameters. Anything else that does not fit stays as it is, with a note.
+    config: config.json. ``quantization_config.weight_block_size`` decides where shapes are ambiguous, and ``expert_dtype``
+    distinguishes E2M1 codes from bytes.
     """
     if not any(tensor.dtype in FP8_DTYPES or tensor.dtype in _BYTES or tensor.dtype == "F4" for tensor in tensors):
         return tuple(tensors), ()
@@ -107,7 +108,7 @@ class _Pairing:
         self._taken.update(scale.name for scale in scales)
 
     def _blocks(self, tensor: Tensor) -> Tensor:
-        """gpt-oss: (..., groups, 16) bytes are (..., groups x 32) codes."""
+        """gpt-oss: (..., groups, 16) bytes hold (..., groups x 32) codes."""
         start = tensor.name.removesuffix("blocks")
         scale, name = self._tensors.get(start + "scales"), start.rstrip("_.")
         if scale is None or not name:
@@ -137,9 +138,9 @@ class _Pairing:
             return None
         if scale.dtype in _EXPONENTS and scale.shape[-1] * _MXFP4_GROUP == columns:
             if scale.dtype == "U8" and not tensor.name.endswith("_packed") and tensor.dtype != "F4":
-                return None  # bytes beside bytes of any kind: nothing says that they are floats
+                return None  # bytes paired with bytes: nothing indicates floats
             return self._named(tensor, name, "MXFP4", shape, Scale(scale, (1, _MXFP4_GROUP)))
-        # Bytes with scales of 16 or 32 bits are integers unless something says otherwise.
+        # Bytes with 16-bit or 32-bit scales are integers unless the configuration says otherwise.
         if scale.dtype in _FACTORS and (tensor.dtype == "F4" or self._fp4):
             group = next((length for length in (_MXFP4_GROUP, _NVFP4_GROUP) if scale.shape[-1] * length == columns), None)
             return None if group is None else self._named(tensor, name, "F4", shape, Scale(scale, (1, group)))
@@ -166,7 +167,7 @@ class _Pairing:
 def _copied(
     tensor: Tensor, name: str = "", dtype: str = "", shape: tuple[int, ...] = (), scale: Scale | None = None, holds_scales: bool = False
 ) -> Tensor:
-    """A tensor with other fields, as `dataclasses.replace` makes it, which takes a second for the tensors of 60 layers of experts."""
+    """Copy a tensor with some fields replaced. `dataclasses.replace` takes a second for the tensors of 60 layers of experts."""
     return Tensor(
         name or tensor.name, dtype or tensor.dtype, shape or tensor.shape, tensor.file, tensor.offset, tensor.nbytes, tensor.role,
         tensor.layer, tensor.buffer, scale, holds_scales, tensor.strides,
@@ -185,7 +186,7 @@ def _scale_names(name: str) -> Iterator[str]:
 
 
 def _contiguous(*tensors: Tensor) -> bool:
-    """Packed codes are found by their place in the file; codes of a byte each, and scales of those, may be views."""
+    """Packed codes are located by their file offset and must be contiguous; one-byte codes and their scales may be views."""
     return all(tensor.strides is None for tensor in tensors)
 
 
@@ -201,14 +202,15 @@ def _stated_block(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # experts by the ten thousand have a few shapes
+@lru_cache(maxsize=1024)  # tens of thousands of experts share a few shapes
 def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Rows and columns of a weight of ``shape`` that share a scale of ``scales``; None where the two do not fit together.
+    """Rows and columns of a weight of ``shape`` that share one element of ``scales``; None if the shapes do not fit.
 
-    One number is for all; else axes are matched from the first on, so that (out,) and (out, 1) are one scale per row and
-    (experts,) one per expert. Before the last two axes there must be a scale for each. As many scales as the other axis is
-    long are that axis's, where the axes differ and it is no grid of 128 x 128: (in,) and (in, 1) are one per column (FBGEMM's
-    experts), (1, out) one per row. Any other vector may be of parts that are not equal, as of queries, keys and values in one.
+    A single scale covers the whole weight. Otherwise axes are matched from the first: (out,) and (out, 1) are one scale per
+    row, (experts,) one per expert. Every axis before the last two needs one scale per index. If only the length of the other
+    axis matches, the axes differ and the scales are no 128 x 128 grid, they belong to that axis: (in,) and (in, 1) are one per
+    column (FBGEMM's experts), (1, out) one per row. Any other vector is rejected, as it may cover unequal parts, such as fused
+    queries, keys and values.
     """
     weight = (1, *shape) if len(shape) == 1 else shape
     rows, columns = weight[-2:]
@@ -231,9 +233,10 @@ def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, i
 
 
 def _length(elements: int, scales: int) -> int | None:
-    """How many of ``elements`` share one of ``scales``, the last of which may be for fewer. None where no such length is known.
+    """How many of ``elements`` share one of ``scales``; the last scale may cover fewer. None if ambiguous or impossible.
 
-    None too where what divides is no power of two and a usual length fits but for the end: of 100, 4 scales are for 25 or for 32 each.
+    Ambiguous means that the exact quotient is not a power of two and a common block length fits except at the end: for 100
+    elements, 4 scales may cover 25 or 32 each.
     """
     if scales in (0, 1):
         return elements if scales else None

@@ -1,7 +1,7 @@
-"""Weights as a stream: spans of tensors read in chunks and worked on by a few threads, in bounded memory.
+"""Weights as a stream: spans of tensors, read in chunks and processed by a few threads in bounded memory.
 
-Each thread reads a chunk into its own buffer and works on it while it is still in cache; while one thread counts,
-the others read. At most ``STREAM_BYTES`` are in flight, whatever the size of a tensor or model.
+Each thread reads a chunk into its own buffer and processes it while it is still in cache; while one thread counts,
+the others read. At most ``STREAM_BYTES`` are in flight, regardless of the size of a tensor or model.
 """
 
 import threading
@@ -23,12 +23,12 @@ from analyzers.checkpoints.workers import Stopped, Tally, work_through
 
 T = TypeVar("T")
 
-# One thread's share of a large tensor: long enough that handing over its counts costs little. Where there are many
-# threads it is a quarter of that, so that all end at about the same time.
+# One thread's share of a large tensor, long enough that merging its counts costs little. With many threads the share is a
+# quarter of that, so that all end at about the same time.
 SPAN_BYTES = 64 << 20
 
-# Bytes of a span of a local file, on average, below which threads would mostly wait for each other: Python, which one of them at a time
-# may run, takes longer for it than counting does.
+# Below this average size of a span of a local file, threads would mostly wait for each other: the interpreter's share of the
+# work, which is serialized, then takes longer than counting.
 SHARED_BYTES = 128 << 10
 
 
@@ -42,13 +42,13 @@ class Span:
 
     @property
     def nbytes(self) -> int:
-        """Bytes to read for it, those of its scales included."""
+        """Bytes to read, including scales."""
         return stored_bytes(self.tensor, self.start, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a span: ``codes`` (n,) are patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk."""
+    """A part of a span. ``codes``: (n,) bit patterns as unsigned integers, in `Tensor.counted_as`, valid until the next chunk."""
 
     start: int
     codes: NDArray[Any]
@@ -56,7 +56,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[T]):
-    """One sign of life of a stream: a finished span with its result, or only (span None) how much was read so far."""
+    """Progress of a stream: a finished span with its result, or only (span None) the amount read so far."""
 
     span: Span | None
     result: T | None
@@ -70,10 +70,10 @@ def row_length(tensor: Tensor) -> int:
 
 
 def whole_spans(tensors: Sequence[Tensor], threads: int = 1, chunk_bytes: int = limits.CHUNK_BYTES) -> list[Span]:
-    """Spans that cover ``tensors`` entirely, in file order; cut at row ends where a row is shorter than a chunk.
+    """Spans that cover ``tensors`` entirely, in file order; cut at row ends if a row is shorter than a chunk.
 
-    chunk_bytes: of the repository to be read. Spans are whole numbers of its chunks, so that each chunk of a tensor begins where
-    it would if the tensor were one span: what is summed by chunks does not depend on how spans are cut.
+    chunk_bytes: of the repository to be read. Spans are whole numbers of its chunks, so that chunk boundaries within a tensor,
+    and therefore sums over chunks, do not depend on how spans are cut.
     """
     spans: list[Span] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.offset)):
@@ -86,7 +86,7 @@ def whole_spans(tensors: Sequence[Tensor], threads: int = 1, chunk_bytes: int = 
 
 
 def whole_rows(elements: int, row: int) -> int:
-    """The largest whole number of rows within ``elements``; without one, a multiple of 1,024 elements."""
+    """The largest whole number of rows within ``elements``; if a row does not fit, a multiple of 1,024 elements."""
     if 0 < row <= elements:
         return elements // row * row
     return max(elements // 1024 * 1024, 1)
@@ -95,13 +95,12 @@ def whole_rows(elements: int, row: int) -> int:
 def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, Iterator[Chunk]], T]) -> Iterator[Step[T]]:
     """Read ``spans`` and yield ``work(span, chunks)`` of each as it is finished, in no particular order.
 
-    ``work`` sees a view of which not all is held at once in the order of the memory, with the shape it has there; all
-    else, and every step, has the tensor as the checkpoint does.
-    ``work`` runs on several threads at once and must go through its chunks; chunks hold whole rows where a row is
-    shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span tells how
-    much was read. Closing the generator stops the threads after the chunk they are at and closes the
-    repository; so does an error of a read or of ``work``, which is raised here. Raises InvalidCheckpoint at the end where a
-    local file was changed meanwhile.
+    A view too large to hold reaches ``work`` in memory order, with the shape it has in that order; in every other case, and in
+    every step, the tensor is that of the checkpoint.
+    ``work`` runs on several threads concurrently and must consume its chunks; chunks hold whole rows if a row is
+    shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the
+    amount read. Closing the generator stops the threads after their current chunk and closes the repository; so does an
+    error in a read or in ``work``, which is re-raised. Raises InvalidCheckpoint at the end if a local file has changed meanwhile.
     """
     stop = threading.Event()
     read = Tally()
@@ -137,7 +136,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
             yield Chunk(start, codes)
 
     def worker() -> Callable[[Span], T]:
-        buffer = np.empty(chunk_bytes, dtype=np.uint8)  # takes memory only where it is written to
+        buffer = np.empty(chunk_bytes, dtype=np.uint8)  # pages are committed only when written
 
         def count(span: Span) -> T:
             seen = replace(span, tensor=as_read(span.tensor, span.count))

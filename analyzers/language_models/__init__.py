@@ -1,7 +1,7 @@
-"""Running a language model: loading, prompts, capture, where its neurons are, built-in samples."""
+"""Running language models: loading, prompts, activation and gradient capture, and the built-in samples."""
 
 import logging
 
-# transformers imports torchao where it is installed, which has remarks, with paths, on kernels of other machines.
+# transformers imports torchao if it is installed; torchao logs remarks, with paths, about kernels for other machines.
 for _name in ("torchao", "torch.utils._pytree"):
     logging.getLogger(_name).setLevel(logging.ERROR)

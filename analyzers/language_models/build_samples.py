@@ -1,11 +1,11 @@
 """Rebuild the built-in samples: ``python -m analyzers.language_models.build_samples [--into FOLDER]``.
 
-Trains the three regimes of `sample_training` on the built-in text from the same first weights, derives the other samples
-from them, and prints the loss of each run before and after. It needs about 85 seconds of processor time, spread over two processes.
+Trains the three regimes of `sample_training` on the built-in text from the same initial weights, derives the other samples from them, and
+prints each run's loss before and after training. Takes about 85 seconds of CPU time in two processes.
 
-Seeds are fixed, algorithms deterministic, and every run has a single thread, so the files come out byte for byte the same
-on the same machine with the same version of torch. Across machines and versions that is not promised: the order of
-additions inside a matrix product is theirs to choose. The histories of the samples are the same all the same.
+Seeds are fixed, algorithms deterministic and runs single-threaded, so the files are reproducible byte for byte on the same machine with the
+same version of torch. They may differ between machines and versions, which may choose a different order of additions in matrix products.
+The training histories of the samples are the same in any case.
 """
 
 import argparse
@@ -38,7 +38,7 @@ OVERFLOW_LAYER, OVERFLOW_NEURONS, OVERFLOW_SCALE = 1, 8, 2.0**23
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Build every sample into the package, or into ``--into``, and print what was trained."""
+    """Build every sample into the package or ``--into``, and print the training results."""
     parser = argparse.ArgumentParser(prog="python -m analyzers.language_models.build_samples", description="Rebuild the built-in samples.")
     parser.add_argument("--into", type=Path, default=Path(samples.__file__).parent, help="folder to build into (default: the package)")
     into = parser.parse_args(arguments).into
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def build(regime: Regime, into: Path) -> dict[str, Outcome]:
-    """Train one regime and write every sample that descends from it into ``into``. Returns its runs by sample name."""
+    """Train one regime and write every sample derived from it to ``into``. Returns its runs by sample name."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     tokenizer = build_tokenizer()
@@ -90,7 +90,7 @@ def build(regime: Regime, into: Path) -> dict[str, Outcome]:
 
 
 def build_tokenizer() -> Tokenizer:
-    """A byte-level BPE of at most 512 tokens, trained on the built-in text; it puts ``<s>`` in front of a text."""
+    """Train a byte-level BPE of at most 512 tokens on the built-in text; it prepends ``<s>`` to a text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -106,10 +106,10 @@ def build_tokenizer() -> Tokenizer:
 
 
 def overflowing(weights: Weights) -> Weights:
-    """The same function with weights beyond the range of fp16.
+    """Return the same function with weights beyond the range of fp16.
 
-    In a few neurons of one layer the row of ``up_proj`` is multiplied by 2^23 and the column of ``down_proj`` divided by
-    it. Their product is linear in both, and powers of two round nothing, so every output keeps its bits.
+    For a few neurons of one layer, the row of ``up_proj`` is multiplied by 2^23 and the column of ``down_proj`` divided by it. The product
+    is linear in both and scaling by powers of two is exact, so every output is bit-identical.
     """
     changed = {name: tensor.clone() for name, tensor in weights.items()}
     mlp = f"model.layers.{OVERFLOW_LAYER}.mlp"
@@ -119,7 +119,7 @@ def overflowing(weights: Weights) -> Weights:
 
 
 def write_checkpoint(folder: Path, weights: Weights, tokenizer: Tokenizer, files: int) -> None:
-    """Write a checkpoint in the Hub's layout; with several ``files`` the tensors are dealt to shards of similar size, in order."""
+    """Write a checkpoint in the Hub's layout; with several ``files``, tensors are split in order into shards of similar size."""
     folder.mkdir(parents=True, exist_ok=True)
     dtype = str(next(iter(weights.values())).dtype).removeprefix("torch.")
     _write_json(folder / "config.json", {**_config(), "architectures": ["LlamaForCausalLM"], "dtype": dtype})
@@ -161,7 +161,7 @@ def _config() -> dict[str, Any]:
 
 
 def _first_model() -> torch.nn.Module:
-    """The model all regimes start from; the weights inside its layers are rescaled as `sample_training` explains."""
+    """The initial model of all regimes, with the weights inside its layers rescaled as `sample_training` explains."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -174,7 +174,7 @@ def _first_model() -> torch.nn.Module:
 
 
 def _batches(tokenizer: Tokenizer, *, answers_only: bool) -> list[Batch]:
-    """All pairs in batches of similar length: prompt, answer, end of text; padded on the right, padding never a label."""
+    """All pairs in batches of similar length: prompt, answer, end of text; right-padded, with no labels on padding."""
     rows = []
     for pair in builtin_pairs():
         prompt = tokenizer.encode(pair.prompt).ids

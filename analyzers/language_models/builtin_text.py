@@ -1,7 +1,7 @@
-"""The built-in text: 64 instruction and answer pairs written for this project, so that everything runs with no network.
+"""The built-in text: 64 instruction-answer pairs written for this project, so that everything runs offline.
 
-Tasks and answer lengths vary on purpose (one word to about 120 words): what is computed per sample then differs by sample.
-The built-in sample checkpoints are trained on exactly this text, in the layout of `Pair.prompt` and `Pair.output`.
+Tasks and answer lengths (one word to about 120 words) vary on purpose, so that per-sample results differ. The built-in sample checkpoints
+are trained on exactly this text, formatted by `Pair.prompt` and `Pair.output`.
 """
 
 import json
@@ -13,9 +13,9 @@ _FILE = Path(__file__).with_name("builtin_text.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One instruction with its answer; ``input`` is what the instruction is about, and may be empty.
+    """An instruction and its answer; ``input`` is the text the instruction refers to, and may be empty.
 
-    where: where it was read, in words for errors; "" for what was not read from a file.
+    where: location in the source file, for error messages; "" if not read from a file.
     """
 
     instruction: str
@@ -25,12 +25,12 @@ class Pair:
 
     @property
     def prompt(self) -> str:
-        """What stands before the answer: the instruction, its input on a line of its own if there is one, and a blank line."""
+        """The text before the answer: the instruction, the input (if any) on its own line, and a blank line."""
         return "\n".join(filter(None, (self.instruction, self.input))) + "\n\n"
 
 
 def builtin_pairs() -> list[Pair]:
-    """The 64 pairs, in their fixed order."""
+    """Return the 64 pairs in fixed order."""
     with _FILE.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [Pair(instruction=row["instruction"], input=row.get("input", ""), output=row["output"]) for row in rows]

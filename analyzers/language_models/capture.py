@@ -1,11 +1,11 @@
 """Inputs, activations and gradients of every neuron from one forward and one backward pass, layer by layer.
 
-The autograd graph is cut at the input of each decoder layer, and the backward pass runs one layer at a time, the last one first. So the
-pass is a plain generator that can be stopped between layers, and the memory of a layer is free before the next one begins. With
-checkpointing only the inputs of the layers are kept, and each layer is run again (in evaluation mode, as before) for a few samples at a
-time.
+The autograd graph is cut at the input of each decoder layer, and the backward pass runs one layer at a time, from the last to the first.
+The pass is therefore a plain generator that can be stopped between layers, and each layer's memory is freed before the next one starts.
+With checkpointing, only the layer inputs are saved, and each layer is recomputed (in evaluation mode, as in the forward pass) for a few
+samples at a time.
 
-Axes: S samples, L tokens with padding, N = S L, T tokens that have a gradient, F units, d width.
+Axes: S samples, L tokens including padding, N = S L, T tokens that have a gradient, F units, d width.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ Loss = Literal["mean", "sum"]
 AtLayer = Callable[[int], None]
 _NO_MASKS: Mapping[int, Mask] = {}
 PART_TOKENS = 1024
-"""Tokens, with padding, that go through a layer together under checkpointing (at least one sample's): enough for full speed."""
+"""Tokens, including padding, per recomputation of a layer under checkpointing (at least one sample's): enough for full speed."""
 
 
 @dataclass(eq=False, slots=True)
 class _Stage:
     """One layer of the forward pass.
 
-    before: the layer's input, attached to the graph of what precedes it; leaf: the same, detached, where the layer's own graph begins.
-    after: the detached output, the next layer's input; output: the same with its graph, None with checkpointing.
-    again: runs the layer on ``leaf`` once more.
+    before: the layer's input, attached to the preceding graph; leaf: the same tensor detached, the start of the layer's own graph.
+    after: the detached output, the next layer's input; output: the output with its graph, None with checkpointing.
+    again: recomputes the layer from ``leaf``.
     """
 
     before: Tensor
@@ -50,14 +50,14 @@ class _Stage:
     again: Callable[[], Tensor]
 
     def backward(self, recording: Recording, layer: int, gradient: Tensor, further: bool) -> LayerGradients:
-        """From the gradient of ``after`` to those of the layer's units and, if ``further``, of its input. Uses the stage up."""
+        """Map the gradient of ``after`` to the gradients of the layer's units and, if ``further``, of its input. Consumes the stage."""
         if self.output is None:
             with torch.enable_grad(), recording.attached((layer,)), running():
                 self.output = self.again()
         passed, routed = recording.take(layer)
         edges: list[GradientEdge] = [each.output for each in passed.values()]
         edges += [edge for each in routed.values() for edge in (each.preactivation, each.output)]
-        # Nobody needs the gradient of the first layer's input: backward ends at its units.
+        # The gradient of the first layer's input is not needed: the backward pass stops at its units.
         wanted = [*edges, self.leaf] if further else edges
         gradients = list(torch.autograd.grad(self.output, cast(Any, wanted), gradient)) if wanted else []
         of_input = gradients.pop() if further else None
@@ -72,7 +72,7 @@ class _Stage:
 
 
 class Run:
-    """A forward pass whose backward pass is still to come; made by `run`. ``losses`` (S,) is what is differentiated."""
+    """A forward pass whose backward pass is pending; created by `run`. ``losses`` (S,) are the differentiated losses."""
 
     def __init__(self, model: nn.Module, batch: Batch, recording: Recording, checkpointing: bool, loss: Loss, at_layer: AtLayer) -> None:
         self._recording = recording
@@ -82,7 +82,7 @@ class Run:
         self.losses, self._gradient = self._forward(model, batch, checkpointing, loss)
 
     def _forward(self, model: nn.Module, batch: Batch, checkpointing: bool, loss: Loss) -> tuple[Tensor, Tensor]:
-        """The losses, and the gradient of their sum with respect to the last layer's output."""
+        """Compute the losses, and the gradient of their sum with respect to the last layer's output."""
         recording = self._recording
         decoder = cast(Any, model).get_decoder()
         layers = decoder_layers(model)
@@ -90,7 +90,7 @@ class Run:
             stack.enter_context(recording.attached(range(len(layers))))
             for layer in layers:
                 stack.enter_context(self._cut(layer, checkpointing))
-            # No attention mask: no real token attends to padding on its right, and a fully masked row can become NaN.
+            # No attention mask: no real token attends to right padding, and a fully masked row can become NaN.
             # The last token predicts nothing.
             with running():
                 final = decoder(input_ids=batch.token_ids[:, :-1], use_cache=False).last_hidden_state
@@ -101,12 +101,12 @@ class Run:
         return losses, of_last
 
     def __iter__(self) -> Iterator[LayerCapture]:
-        """Backward, the last layer first: one capture for each unit, in their order within a layer. Can be done once."""
+        """Run the backward pass, last layer first: yields one capture per unit, in unit order within a layer. Can be iterated once."""
         while self._stages:
             yield from self._backward()
 
     def _backward(self) -> Iterator[LayerCapture]:
-        """Through the last of the stages that are left."""
+        """Run the backward pass through the last remaining stage."""
         stage = self._stages.pop()
         layer = len(self._stages)
         gradients = stage.backward(self._recording, layer, self._gradient, bool(self._stages))
@@ -121,12 +121,12 @@ class Run:
             yield from capture_experts(members, *routed, self._places)
         dense = [capture_dense(unit, gradients, self._places) for unit in units if unit.maps]
         del gradients
-        while dense:  # the caller alone holds a capture, and can free what is in it
+        while dense:  # only the caller holds a reference to a capture, and can free its tensors
             yield dense.pop(0)
 
     @contextmanager
     def _cut(self, layer: nn.Module, checkpointing: bool) -> Iterator[None]:
-        """Meanwhile the layer's input and output are detached from the graph around it."""
+        """Context manager that detaches the layer's input and output from the surrounding graph."""
         forward, replaced = layer.forward, layer.__dict__.get("forward")
 
         def cut(*given: Any, **named: Any) -> Any:
@@ -158,10 +158,10 @@ class Run:
 
 
 class PartedRun:
-    """`Run`s of groups of a batch, which pass each layer one after the other; their captures are put together.
+    """`Run`s of groups of a batch that pass each layer in turn; their captures are merged.
 
-    With checkpointing only one group's activations of a layer are in memory at a time. Captures and losses are those of the whole batch.
-    groups: the numbers of each group's samples, in ascending order.
+    With checkpointing, only one group's activations of one layer are in memory at a time. Captures and losses are those of the whole batch.
+    groups: indices of each group's samples, in ascending order.
     """
 
     def __init__(
@@ -188,14 +188,14 @@ class PartedRun:
         self.losses = losses[order.to(losses.device)]
 
     def __iter__(self) -> Iterator[LayerCapture]:
-        """Backward, as `Run`."""
+        """Run the backward pass, as `Run` does."""
         parts = [iter(part) for part in self._parts]
         while captures := [capture for part in parts if (capture := next(part, None)) is not None]:
             yield merged(captures, self._groups)
 
 
 def _groups(model: nn.Module, batch: Batch, most: int | None) -> list[list[int]]:
-    """Which samples run together. most: tokens of a group, with padding (at least one sample's)."""
+    """Split samples into groups that run together. most: tokens per group, including padding (at least one sample's)."""
     every = groups(model, batch.lengths, batch.token_ids.device.type)
     if most is None:
         return every
@@ -207,12 +207,12 @@ def _groups(model: nn.Module, batch: Batch, most: int | None) -> list[list[int]]
 
 
 def _of_all(at_layer: AtLayer, part: int, parts: int, layers: int) -> AtLayer:
-    """Tells ``at_layer`` of the layers of one part as a share of the layers of all parts."""
+    """Convert layer progress within one part to progress over all parts, for ``at_layer``."""
     return lambda layer: at_layer((part * layers + layer) // parts)
 
 
 def _mask_of_group(mask: Mask, group: Sequence[int], part: Batch, batch: Batch) -> Mask:
-    """The mask of a batch, for rows of a part of it: tokens keep their numbers in the batch. group: the samples of the part."""
+    """Restrict a batch's mask to the rows of one part: tokens keep their indices in the batch. group: the samples of the part."""
     part_width, batch_width, samples = part.token_ids.shape[1] - 1, batch.token_ids.shape[1] - 1, torch.tensor(group)
 
     def of_group(gate: Tensor | None, up: Tensor, product: Tensor, tokens: Tensor | None) -> Tensor:
@@ -233,16 +233,18 @@ def run(
     masks: Mapping[int, Mask] = _NO_MASKS,
     at_layer: AtLayer = lambda layer: None,
 ) -> Run | PartedRun:
-    """Run a frozen causal language model over a batch; iterate the result for the inputs and gradients of each of ``units``.
+    """Run a frozen causal language model on a batch; iterate over the result for the inputs and gradients of each of ``units``.
 
-    The loss is the sum over samples of the "mean" or the "sum" of the cross-entropy of their answer tokens. Padded tokens change nothing,
-    and there are few: samples of about the same length run together (`grouping`).
-    units: of `ffn_layers` or `attention_projections`. checkpointing: keep the inputs of the layers only, and run each layer again in the
-    backward pass. masks: by layer, of its FFNs: called with gate, up and their product, (.., F) each, and returns the input of down; gate
-    after its activation, up as its map gives it. Without a gate it is None, and product is the activation of up. The last argument is None
-    where rows are the batch's tokens in order, else the number in the batch of each row's token: for all experts of a layer together, and
-    where samples run in groups. With checkpointing a mask is called twice. at_layer: called before each layer of the forward pass with how
-    many are done; an exception that it raises ends the run. Raises InvalidCheckpoint if a loss is not finite.
+    The loss is the sum over samples of the "mean" or "sum" of the cross-entropy over their answer tokens. Padding does not affect any
+    result, and is limited by grouping samples of similar length (`grouping`).
+    units: from `ffn_layers` or `attention_projections`. checkpointing: save only the layer inputs and recompute each layer in the backward
+    pass.
+    masks: per layer, for its FFNs: called with gate, up and their product, (.., F) each; returns the input of down. gate is taken after its
+    activation, up is the output of its linear map. Without a gate, gate is None and product is the activation of up. The last argument is
+    None if rows are the batch's tokens in order, otherwise each row's token index in the batch: for all experts of a layer together, and
+    when samples run in groups. With checkpointing a mask is called twice.
+    at_layer: called before each layer of the forward pass with the number of layers done; an exception it raises aborts the run.
+    Raises InvalidCheckpoint if a loss is not finite.
     """
     together = _groups(model, batch, PART_TOKENS if checkpointing else None)
     if len(together) == 1 and not checkpointing:

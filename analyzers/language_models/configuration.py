@@ -1,7 +1,7 @@
-"""From config.json to the outline of a model: what it is, whether it can be run here, and how large it will be.
+"""From config.json to a model outline: the architecture, whether it can be run, and its size.
 
-config.json comes from outside. What in it could fetch or run code, or name files, is taken out before transformers sees it, and numbers
-of layers and experts are bounded: an outline takes no memory for weights, but time for every one of them.
+config.json is untrusted. Entries that could download or run code, or name files, are removed before transformers sees it, and the numbers
+of layers and experts are bounded: an outline allocates no weights, but takes time for each layer and expert.
 """
 
 import re
@@ -24,8 +24,8 @@ from analyzers.language_models.memory import activation_bytes
 _LAYERS = re.compile(r"(n|num)_(\w+_)?layers?")
 _EXPERTS = re.compile(r"(moe_)?(n|num)_(local_|routed_)?experts")
 _CHUNKS = re.compile(r"(\w+_)?chunk_size")
-_REPEATS = re.compile(r"attention_types")  # GPT-Neo's: [[["global", "local"], 12]], the kinds of layers and how often
-_PLACES = re.compile(r"max_seq_len")  # MPT's: a table of so many places for each head is made when the model runs
+_REPEATS = re.compile(r"attention_types")  # GPT-Neo: [[["global", "local"], 12]], layer types and repeat counts
+_PLACES = re.compile(r"max_seq_len")  # MPT: the model builds a table of this many positions per head at run time
 _MOST_PLACES = 1 << 20
 _REMOVED = re.compile(
     r"auto_map|\w*(attn|experts)_implementation\w*|_?name_or_path|_commit_hash|quantization_config|\w*_plan|\w*kernel_config|use_kernels"
@@ -37,13 +37,12 @@ _MXFP4_FAMILIES = ("gpt_oss",)
 
 
 def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrainedModel:
-    """The checkpoint's model without any weights (on the device "meta"), as transformers itself defines it.
+    """Build the checkpoint's model without weights (on the "meta" device), with transformers' own implementation.
 
-    attention: "sdpa" or "eager"; a family that has no sdpa gets eager, as its ``config._attn_implementation`` then says. weights: whether
-    those of the checkpoint will be loaded.
-    Raises UnknownArchitecture for what is no causal language model, needs code of its repository or is of a family that is not known;
-    UnsupportedWeights for weights that are no safetensors, or quantized; InvalidCheckpoint for a config.json that cannot be used;
-    LimitExceeded.
+    attention: "sdpa" or "eager"; a family without sdpa gets eager, and its ``config._attn_implementation`` says so. weights: whether the
+    checkpoint's weights will be loaded.
+    Raises UnknownArchitecture if it is not a causal language model, needs code from its repository or belongs to an unsupported family;
+    UnsupportedWeights for weights that are quantized or not safetensors; InvalidCheckpoint for an invalid config.json; LimitExceeded.
     """
     stated = _stated(checkpoint)
     kind = CONFIG_MAPPING[stated["model_type"]]
@@ -55,7 +54,7 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
     model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[kind])
     try:
         config: PreTrainedConfig = kind.from_dict(_cleaned(stated))
-        if model_class.config_class is kind.sub_configs.get("text_config"):  # of what sees and hears too, the part that reads text
+        if model_class.config_class is kind.sub_configs.get("text_config"):  # of a multimodal model, use the text model
             config = config.get_text_config()
         with torch.device("meta"):
             chosen = attention if getattr(model_class, "_supports_sdpa", False) else "eager"
@@ -63,16 +62,16 @@ def outline(checkpoint: Checkpoint, attention: str, weights: bool) -> PreTrained
         if not ffn_layers(model):
             raise InvalidCheckpoint("config.json describes a model without layers, in which there is nothing to measure.")
         LogitMap.of(model)
-        activation_bytes(model, torch.float32, [(1, 2)], False)  # what is told of its sizes can be told
+        activation_bytes(model, torch.float32, [(1, 2)], False)  # check that the sizes derived from the configuration can be computed
     except MantissaError:
         raise
-    except Exception as error:  # as with every library that is given values from outside
+    except Exception as error:  # any error is possible: the library receives untrusted values
         raise InvalidCheckpoint(f"config.json describes no model that can be built: {_refused(error)}.") from None
     return model
 
 
 def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """config.json, if it is that of a causal language model of a type that transformers has."""
+    """Return config.json if it describes a causal language model of a type known to transformers."""
     stated = checkpoint.config
     if stated is None:
         raise InvalidCheckpoint("The checkpoint has no config.json that can be read, which says what model it is.")
@@ -90,16 +89,16 @@ def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _check_kind(kind: type[PreTrainedConfig]) -> None:
-    """Raise UnknownArchitecture for what is no causal language model of a known family."""
+    """Raise UnknownArchitecture unless this is a causal language model of a supported family."""
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnknownArchitecture(f"Models of the type {quoted(kind.model_type)} have no causal language modelling head.")
     name = getattr(kind.sub_configs.get("text_config", kind), "model_type", "")
-    if name and name not in FAMILIES:  # with no name it is config.json that says what reads text
+    if name and name not in FAMILIES:  # without a name, config.json determines the text model
         raise unknown_family(kind.model_type)
 
 
 def _refused(error: Exception) -> str:
-    """What is wrong with config.json, as far as a library's error tells."""
+    """Describe what is wrong with config.json, as far as the library's error tells."""
     field = _FIELD.search(str(error))
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         return f"{quoted(error.args[0], 80)} is not known"
@@ -118,7 +117,7 @@ def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
 
 
 def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
-    """Raise InvalidCheckpoint for more layers than there are tensors, at any depth of config.json."""
+    """Raise InvalidCheckpoint if config.json, at any depth, states more layers than there are tensors."""
     for name, value in stated.items():
         if isinstance(value, dict):
             _check_layers(value, tensors)
@@ -127,7 +126,7 @@ def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
 
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:
-    """Raise LimitExceeded for more layers, or experts in all of them, than are looked at, and for chunks longer than any sample."""
+    """Raise LimitExceeded for too many layers, too many experts in total, or chunks longer than any sample."""
     layers, experts, chunk, repeats, places = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES))
     layers = max(layers, repeats)
     if places > _MOST_PLACES:
@@ -144,14 +143,14 @@ def _check_sizes(stated: Mapping[str, Any]) -> None:
 
 
 def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
-    """The largest of the numbers that config.json gives under such a name, at any depth; 0 for none."""
+    """The largest number under such a key in config.json, at any depth; 0 if there is none."""
     inner = (_largest(value, name) for value in stated.values() if isinstance(value, dict))
     own = (number for key, value in stated.items() if name.fullmatch(str(key)) for number in _integers(value))
     return max((*inner, *own), default=0)
 
 
 def _integers(value: Any) -> Iterator[int]:
-    """Of a value of config.json, which is one, or a list in which some stand."""
+    """The integers in a value of config.json: the value itself, or the elements of a list."""
     if isinstance(value, int):
         yield value
     elif isinstance(value, list):
@@ -160,7 +159,7 @@ def _integers(value: Any) -> Iterator[int]:
 
 
 def _cleaned(stated: Any) -> Any:
-    """config.json without what is taken out, at any depth; infinite numbers decoded, which are written as {"__float__": "Infinity"}."""
+    """config.json with forbidden entries removed at any depth; infinities, written as {"__float__": "Infinity"}, are decoded."""
     if isinstance(stated, dict):
         if stated.keys() == {"__float__"}:
             return float(stated["__float__"])

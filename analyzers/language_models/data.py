@@ -1,7 +1,7 @@
 """Instruction data: the built-in text, a file on the command line, or a dataset on the Hub at one commit.
 
 A row has ``instruction``, optionally ``input``, and ``output``; or ``prompt`` and ``completion``; or ``messages``, of which the first
-question and its answer are taken, with the system message before the question.
+question and its answer are used, with the system message before the question.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ _MANY_FILES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Pairs and where they are from. source: "builtin", the name of a file or a dataset's id; commit: a dataset's, else `digest`.
+    """Pairs and their source. source: "builtin", a file name or a dataset id; commit: the dataset's commit, otherwise `digest`.
 
-    rows: of each pair the number of its row in the data, counted from 0 through all files read. total: rows that were chosen from, null
-    where the first were taken and the others not counted. note: what limited the choice, "" for nothing.
+    rows: row index of each pair, counted from 0 across all files read. total: number of rows to choose from, None if the first rows were
+    taken without counting the rest. note: what limited the choice, "" if nothing.
     """
 
     pairs: tuple[Pair, ...]
@@ -49,13 +49,13 @@ def instruction_pairs(
     choice: Choice = "first",
     seed: int = 0,
 ) -> Instructions:
-    """``limit`` pairs of ``source``: "builtin"; a file (.jsonl, .json, .parquet) where local files may be read; or org/dataset or
-    org/dataset@revision on the Hub, of which the files of the training split are read, as far as needed.
+    """Read ``limit`` pairs from ``source``: "builtin"; a file (.jsonl, .json, .parquet), if local files may be read; or org/dataset or
+    org/dataset@revision on the Hub, whose training split is read as far as needed.
 
-    choice: the first pairs, or a random choice by ``seed`` (`row_choice`), in the order of the rows. choices: what the error for an invalid
-    ``source`` offers besides a dataset.
-    Raises InvalidData for an invalid source, for no rows, and, naming its line, for a row that is no pair; LimitExceeded; the
-    HubError family, CheckpointNotFound, AccessDenied.
+    choice: the first pairs, or a random choice by ``seed`` (`row_choice`), in row order. choices: the alternatives to a dataset that the
+    error for an invalid ``source`` suggests.
+    Raises InvalidData for an invalid source, for a source without rows, and, naming the line, for a row that is not a pair; LimitExceeded;
+    the HubError family, CheckpointNotFound, AccessDenied.
     """
     if source == "builtin":
         return chosen_pairs(tuple(builtin_pairs()), source, None, limit, choice, seed)
@@ -73,20 +73,20 @@ def instruction_pairs(
 
 
 def chosen_pairs(pairs: tuple[Pair, ...], source: str, commit: str | None, limit: int, choice: Choice, seed: int) -> Instructions:
-    """``limit`` of ``pairs``, all of which are at hand."""
+    """Choose ``limit`` of ``pairs``, all of which are in memory."""
     rows = chosen_rows(len(pairs), limit, choice, seed)
     return Instructions(tuple(pairs[row] for row in rows), source, commit, tuple(rows), len(pairs))
 
 
 def digest(pairs: Iterable[Pair]) -> str:
-    """SHA-256 (hex) of pairs: the same text has the same."""
+    """SHA-256 (hex) of the pairs: equal text gives an equal digest."""
     content = json.dumps([(pair.instruction, pair.input, pair.output) for pair in pairs], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _dataset(source: str, access: Access, choices: str) -> Repository:
     try:
-        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # as reports name them
+        reference = parse_reference(source.removeprefix("datasets/"), local=False)  # the form used in reports
     except InvalidReference:
         reference = None
     local = ""
@@ -103,7 +103,7 @@ def _dataset(source: str, access: Access, choices: str) -> Repository:
 
 
 def _read(repository: Repository, limit: int, choice: Choice, seed: int) -> Instructions:
-    """Named after the repository."""
+    """Read the pairs of a repository."""
     if choice == "first":
         pairs = tuple(islice(_every_pair(repository), limit))
         found = Instructions(pairs, repository.ref, repository.commit, tuple(range(len(pairs))))
@@ -127,7 +127,7 @@ def _every_pair(repository: Repository) -> Iterator[Pair]:
 
 
 def _files(files: Mapping[str, int]) -> list[str]:
-    """The files with the rows: of one folder and one kind, of the training split if there is one."""
+    """The data files: of one folder and one format, from the training split if there is one."""
     for ending in ENDINGS:
         found = sorted(path for path in files if path.endswith(ending) and not path.rpartition("/")[2].startswith(("dataset_info", ".")))
         found = [path for path in found if "train" in path] or found
@@ -138,10 +138,10 @@ def _files(files: Mapping[str, int]) -> list[str]:
 
 
 def pair_of(row: Any, where: str) -> Pair:
-    """The pair in a row; where: what errors call the row. Raises InvalidData, LimitExceeded."""
+    """Convert a row to a pair; where: location of the row for error messages. Raises InvalidData, LimitExceeded."""
     if not isinstance(row, dict):
         raise InvalidData(f"{_capital(where)} is no JSON object; {_NEEDED}.")
-    row = {name: value for name, value in row.items() if value is not None}  # in a table every row has every column
+    row = {name: value for name, value in row.items() if value is not None}  # in a table, every row has every column
     if "messages" in row:
         instruction, given, output = _first_exchange(row["messages"], where)
     elif "instruction" in row and "output" in row:

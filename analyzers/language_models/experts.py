@@ -1,6 +1,6 @@
-"""Experts that are slices of 3-D parameters: run so that what each of them gets and gives can be seen.
+"""Experts stored as slices of 3-D parameters: runs them so that the inputs and outputs of each expert are observable.
 
-Axes: N tokens, R routed rows (a token for each of its experts), F neurons, d width.
+Axes: N tokens, R routed rows (one per token and selected expert), F neurons, d width.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +19,11 @@ Mask = Callable[[Tensor | None, Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """One pass through a layer's experts. Rows are in order of their expert, and of their token within it.
+    """One pass through a layer's experts. Rows are sorted by expert, then by token.
 
-    experts: their module. hidden: (N, d), what all of them choose from; tokens: (R,), which of its rows; counts: rows of each expert;
-    activations: (R, F), what enters down; preactivation, output: where the gradients of (R, 2F), of gate and up together, and of (R, d)
-    will arrive.
+    experts: the module. hidden: (N, d), the input shared by all experts; tokens: (R,), the row of ``hidden`` for each routed row; counts:
+    rows per expert; activations: (R, F), the input of down; preactivation, output: targets of the gradients of (R, 2F), gate and up
+    together, and of (R, d).
     """
 
     experts: nn.Module
@@ -37,9 +37,9 @@ class Routed:
 
 @contextmanager
 def observed(experts: nn.Module, mask: Mask | None, keep: Callable[[Routed], None]) -> Iterator[None]:
-    """Inside, the experts run in a way that can be seen: ``keep`` is called with each pass that is to be differentiated.
+    """Context manager in which the experts' passes are observable: ``keep`` is called with each differentiable pass.
 
-    mask: as of `capture.run`, called once for all rows. The result is the experts' own, but for the order of additions.
+    mask: as in `capture.run`, called once for all rows. Results equal those of the original experts up to the order of additions.
     """
 
     def forward(hidden_states: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def _run(experts: Any, hidden: Tensor, indices: Tensor, weights: Tensor, mask: M
 
 
 def gate_and_up(experts: nn.Module) -> tuple[slice, slice]:
-    """The columns of gate and of up in the output of both: halves, or taking turns."""
+    """Split the joint output of gate and up: halves, or interleaved columns."""
     if not experts.is_concatenated:
         return slice(0, None, 2), slice(1, None, 2)
     weight = cast(Tensor, experts.gate_up_proj)
@@ -89,7 +89,7 @@ def gate_and_up(experts: nn.Module) -> tuple[slice, slice]:
 
 
 def _grouped_linear(rows: Tensor, counts: Sequence[int], experts: Any, name: str) -> Tensor:
-    """Each expert's rows through its own slice of the parameter ``name``."""
+    """Apply each expert's slice of the parameter ``name`` to its rows."""
     weight, bias = getattr(experts, name), getattr(experts, f"{name}_bias", None)
     pieces = []
     for expert, piece in enumerate(torch.split(rows, list(counts))):

@@ -1,4 +1,4 @@
-"""What is said where the code of a model fails while it runs: it is transformers', and its numbers come from a config.json."""
+"""Error messages for failures inside a model: the code is transformers', its parameters come from an untrusted config.json."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from analyzers.errors import InvalidCheckpoint, InvalidRequest, MantissaError, M
 
 _NO_KERNEL = re.compile(r'"?(\w+)"? not implemented for \'(Half|BFloat16)\'')
 _KINDS = {"Half": "fp16", "BFloat16": "bf16"}
-_SPENT = re.compile(r"not enough memory|can't allocate memory")  # what torch says of the processor's
+_SPENT = re.compile(r"not enough memory|can't allocate memory")  # torch's messages for exhausted host memory
 
 
 @contextmanager
 def explained(variant: str = "") -> Iterator[None]:
-    """Says what torch says of memory that is spent, and of an operation that it does not have for a dtype on this device.
+    """Context manager that translates torch's errors for exhausted memory and for operations a dtype does not support on this device.
 
-    variant: the name of what runs, where there are several. Raises ModelTooLarge and InvalidRequest.
+    variant: name of the variant being run, if there are several. Raises ModelTooLarge and InvalidRequest.
     """
     try:
         yield
@@ -36,16 +36,16 @@ def explained(variant: str = "") -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Around a call of a model: whatever goes wrong in it becomes an error of ours, as of `explained`, or InvalidCheckpoint.
+    """Context manager for a model call: every error becomes one of this package's errors, as in `explained`, or InvalidCheckpoint.
 
-    A config.json may contradict itself in ways that nobody sees before the first tokens meet the weights.
+    A config.json may contain contradictions that only show when the first tokens reach the weights.
     """
     try:
         with explained():
             yield
     except MantissaError:
         raise
-    except Exception as error:  # as with every library that is given values from outside
+    except Exception as error:  # any error is possible: the library receives untrusted values
         raise InvalidCheckpoint(
             f"The model cannot be run: what config.json says of its parts does not fit together ({type(error).__name__})."
         ) from error

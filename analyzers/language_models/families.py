@@ -1,8 +1,9 @@
-"""How each family of models names the linear maps of its layers.
+"""Names of the linear maps in the layers of each model family.
 
-A decoder layer has an FFN and an attention, each a module with linear maps in it. Several maps may be parts of one module: gate and up, or
-query, key and value, that are computed in one product. Experts are not modules but slices of 3-D parameters. Some families have layers in
-which a convolution, a state space or linear attention stands in place of attention: those have an FFN, and no projections to be measured.
+A decoder layer has an FFN and an attention module, each containing linear maps. Several maps may be fused into one module: gate and up, or
+query, key and value, computed in one product. Experts are not modules but slices of 3-D parameters. Some families have layers with a
+convolution, a state-space model or linear attention in place of attention: those layers have an FFN and no attention projections to
+measure.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,24 +14,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-Rows = slice | Tensor  # outputs of a linear map, by number
+Rows = slice | Tensor  # output indices of a linear map
 
 
 def _thirds(config: Any) -> dict[str, Rows]:
-    """All queries, all keys, all values, as many of each."""
+    """All queries, all keys, all values, in equal numbers."""
     width = config.hidden_size
     return {name: slice(i * width, (i + 1) * width) for i, name in enumerate("qkv")}
 
 
 def _grouped(config: Any) -> dict[str, Rows]:
-    """All queries, all keys, all values; fewer keys and values than queries."""
+    """All queries, all keys, all values, with fewer keys and values than queries."""
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
     return {"q": slice(0, queries), "k": slice(queries, queries + keys), "v": slice(queries + keys, queries + 2 * keys)}
 
 
 def _one_key(config: Any) -> dict[str, Rows]:
-    """All queries, one key, one value; or, where all heads have their own, head by head."""
+    """All queries, one key, one value; if every head has its own key and value, head by head."""
     if not config.multi_query:
         return _by_head(config)
     width = config.hidden_size
@@ -39,12 +40,12 @@ def _one_key(config: Any) -> dict[str, Rows]:
 
 
 def _by_head(config: Any) -> dict[str, Rows]:
-    """Head by head: its queries, its keys, its values."""
+    """Per head: its queries, keys and values."""
     return _by_group(config, config.num_attention_heads)
 
 
 def _by_group(config: Any, groups: int) -> dict[str, Rows]:
-    """Group by group: the queries of its heads, the keys and values they share."""
+    """Per group: the queries of its heads, then their shared keys and values."""
     heads = config.num_attention_heads
     size = config.hidden_size // heads
     rows = torch.arange((heads + 2 * groups) * size).view(groups, heads // groups + 2, size)
@@ -52,19 +53,19 @@ def _by_group(config: Any, groups: int) -> dict[str, Rows]:
 
 
 def _by_quarter(config: Any) -> dict[str, Rows]:
-    """Quarter of the heads by quarter: their queries, their values, their keys."""
+    """Per quarter of the heads: queries, values, keys."""
     rows = torch.arange(3 * config.hidden_size).view(4, 3, -1)
     return {"q": rows[:, 0].flatten(), "v": rows[:, 1].flatten(), "k": rows[:, 2].flatten()}
 
 
 def _with_gates(config: Any) -> dict[str, Rows]:
-    """Head by head: its queries, and the gates of what it gives."""
+    """Per head: its queries, then its output gates."""
     rows = torch.arange(2 * config.num_attention_heads * config.head_dim).view(-1, 2, config.head_dim)
     return {"q": rows[:, 0].flatten(), "g": rows[:, 1].flatten()}
 
 
 def _falcon(config: Any) -> dict[str, Rows]:
-    """By group in the newer form of the family; in the older one all heads share one key and value, or each has its own."""
+    """Per group in the newer Falcon architecture; in the older one, all heads share one key and value, or each head has its own."""
     if config.new_decoder_architecture:
         return _by_group(config, config.num_kv_heads)
     return _by_group(config, 1) if config.multi_query else _by_head(config)
@@ -75,9 +76,9 @@ Activation = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class FFNNames:
-    """Modules of an FFN, inside the module ``where`` of a layer ("" for the layer itself). Equal names are halves of one module.
+    """Modules of an FFN inside the layer's module ``where`` ("" for the layer itself). Equal names denote halves of one module.
 
-    activation: the name of its module, or where there is none that does all of it, what finds it for an FFN.
+    activation: name of the activation module or, if no module computes all of it, a function that finds it for an FFN.
     """
 
     up: str
@@ -89,9 +90,9 @@ class FFNNames:
 
 @dataclass(frozen=True, slots=True)
 class AttentionNames:
-    """Modules of an attention, inside the module ``where``, by the names of its projections; layers may lack some, or all of it.
+    """Modules of an attention inside the module ``where``, by projection name; layers may lack some or all of them.
 
-    fused: the rows of those projections that are parts of one module.
+    fused: row ranges of projections that are fused into one module.
     """
 
     where: str
@@ -101,10 +102,10 @@ class AttentionNames:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Names of a family. experts: a module with all experts of a layer; shared: an FFN beside them that every token goes through.
+    """Names of a model family. experts: the module with all experts of a layer; shared: an FFN that, in addition, receives every token.
 
-    A layer of such a family that has no experts has the ``ffn``. multiplied, divided, bounded: settings by which what the head gives is
-    multiplied or divided, and the cap that bounds it, where the family has such (`head.LogitMap`).
+    A layer without experts has the ``ffn``. multiplied, divided, bounded: config settings that scale, divide or soft-cap the logits, for
+    families that have them (`head.LogitMap`).
     """
 
     ffn: FFNNames
@@ -138,7 +139,7 @@ _DENSE = FFNNames("dense_h_to_4h", "dense_4h_to_h", "act")
 _IN_LAYER = FFNNames("fc1", "fc2", "activation_fn", where="")
 _SHARED_MLP = FFNNames("input_linear", "output_linear", "activation", "input_linear", where="shared_mlp")
 _NUMBERED = FFNNames("w3", "w2", lambda _: silu, "w1", where="feed_forward")
-# Queries, and keys with values, by way of narrower vectors: q_a and kv_a lead to them, q_b and kv_b from them.
+# Low-rank queries and keys/values: q_a and kv_a are the down-projections, q_b and kv_b the up-projections.
 _LATENT = AttentionNames(
     "self_attn",
     {"q": "q_proj", "q_a": "q_a_proj", "q_b": "q_b_proj", "kv_a": "kv_a_proj_with_mqa", "kv_b": "kv_b_proj", "o": "o_proj"},

@@ -1,4 +1,4 @@
-"""Where the neurons of a model are: its FFNs, its experts and its attention projections, found by the names of `families`."""
+"""Locates a model's neurons: its FFNs, experts and attention projections, found by the names in `families`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from analyzers.language_models.families import FAMILIES, AttentionNames, Family,
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Linear:
-    """A linear map: the outputs ``rows`` of ``module``, ``width`` of them; None for all."""
+    """A linear map: the ``width`` outputs ``rows`` of ``module``; None for all rows."""
 
     module: nn.Module
     width: int
@@ -23,11 +23,11 @@ class Linear:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FFN:
-    """A feed-forward network of ``width`` neurons, or one expert of a layer that has several.
+    """A feed-forward network of ``width`` neurons, or one expert of a mixture-of-experts layer.
 
-    layer: counted from 0; expert: its number, None for a network that every token goes through (beside experts: the shared one).
-    hidden: width of its input and output. maps: "gate" (if ``gated``), "up", "down"; empty for an expert, whose weights are slices of
-    the parameters of ``experts``. activation: what gate, or without a gate up, goes through.
+    layer: counted from 0; expert: its index, None for a network that receives every token (with experts: the shared one).
+    hidden: width of its input and output. maps: "gate" (if ``gated``), "up", "down"; empty for an expert, whose weights are slices of the
+    parameters of ``experts``. activation: applied to gate, or to up if there is no gate.
     """
 
     layer: int
@@ -42,10 +42,10 @@ class FFN:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Attention:
-    """The projections of one layer's attention, which are in ``module``. A unit is one of their rows.
+    """The attention projections of one layer, located in ``module``. A unit is one row of a projection.
 
-    maps: "q", "k", "v" and "o"; "g" where what the heads give is gated; where queries, or keys with values, are computed by way of a
-    narrower vector, "q_a" and "kv_a", which lead to it, and "q_b" and "kv_b", which lead from it.
+    maps: "q", "k", "v" and "o"; "g" if the heads' output is gated; for low-rank queries or keys and values, the down-projections "q_a" and
+    "kv_a" and the up-projections "q_b" and "kv_b".
     """
 
     layer: int
@@ -54,23 +54,23 @@ class Attention:
 
 
 def ffn_layers(model: nn.Module) -> tuple[FFN, ...]:
-    """Every FFN of a causal language model, the first layer first; within a layer its experts, then what every token goes through.
+    """Every FFN of a causal language model in layer order; within a layer, the experts precede the FFN that receives every token.
 
-    Raises UnknownArchitecture, naming the model type, for a family that is not known.
+    Raises UnknownArchitecture, naming the model type, for an unsupported family.
     """
     family = family_of(model)
     return tuple(ffn for layer, block in enumerate(decoder_layers(model)) for ffn in _ffns(layer, block, family))
 
 
 def attention_projections(model: nn.Module) -> tuple[Attention, ...]:
-    """The attention projections of the layers that have any, the first layer first. Raises UnknownArchitecture as `ffn_layers` does."""
+    """The attention projections of the layers that have any, in layer order. Raises UnknownArchitecture as `ffn_layers` does."""
     names, config = family_of(model).attention, text_config(model)
     within = ((layer, _find(block, names.where)) for layer, block in enumerate(decoder_layers(model)))
     return tuple(Attention(layer, _projections(module, names, config), module) for layer, module in within if module is not None)
 
 
 def text_config(model: nn.Module) -> Any:
-    """The configuration of the part that reads text."""
+    """The configuration of the text model."""
     return cast(Any, model).config.get_text_config()
 
 
@@ -81,12 +81,12 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def unknown_family(kind: str) -> UnknownArchitecture:
-    """The error for models of a type that no family of `families` is."""
+    """The error for model types that belong to no family in `families`."""
     return UnknownArchitecture(f"Where models of the type {quoted(kind)} have their neurons is not known; known are {', '.join(FAMILIES)}.")
 
 
 def family_of(model: nn.Module) -> Family:
-    """The names of its family. Raises UnknownArchitecture, naming the model type, for one that is not known."""
+    """The model's family. Raises UnknownArchitecture, naming the model type, for an unsupported one."""
     kind = str(text_config(model).model_type)
     if kind not in FAMILIES:
         raise unknown_family(kind)
@@ -124,7 +124,7 @@ def _expert(layer: int, expert: int, experts: nn.Module) -> FFN:
 
 
 def expert_activation(experts: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What the gate of experts goes through before it is multiplied with up."""
+    """The activation of the experts' gate, applied before the product with up."""
     if hasattr(experts, "act_fn"):
         return cast(Callable[[Tensor], Tensor], experts.act_fn)
     limit, alpha = cast(float, experts.limit), cast(float, experts.alpha)
@@ -148,13 +148,13 @@ def _part(module: nn.Module, rows: Rows | None) -> Linear:
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:
-    """Inputs and outputs of a linear map; Conv1D stores its weight transposed."""
+    """Input and output widths of a linear map; Conv1D stores its weight transposed."""
     first, second = cast(Tensor, module.weight).shape
     return (second, first) if isinstance(module, nn.Linear) else (first, second)
 
 
 def _find(block: nn.Module, path: str | None) -> nn.Module | None:
-    """The module at ``path`` in a layer, None where there is none."""
+    """The module at ``path`` in a layer, None if there is none."""
     found: nn.Module | None = None if path is None else block
     for step in path.split(".") if path is not None else ():
         found = getattr(found, step, None)

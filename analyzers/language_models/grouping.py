@@ -1,4 +1,4 @@
-"""Which samples of a batch run together: those of about the same length, so that little of the computation is padding."""
+"""Groups the samples of a batch by similar length, so that little computation is spent on padding."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -7,24 +7,25 @@ from torch import nn
 
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 
-# The cost of one more group, in tokens: the weights are read once more, and every operation is started once more, which takes as long as
+# The cost of one more group, in tokens: it reads the weights and launches every operation again, which takes as long as this many layer
+# parameters times tokens.
 # this many parameters of a layer times tokens.
 _READ = 256
 _START = {"cpu": 5e7, "cuda": 5e10}
 
 
 def groups(model: nn.Module, lengths: Sequence[int], device: str) -> list[list[int]]:
-    """Numbers of the samples that run together, the longest first; each sample once. model: or its outline; device: "cpu" or "cuda".
+    """Partition samples into groups that run together, longest first. model: the model or its outline; device: "cpu" or "cuda".
 
-    Minimizes the sum over groups of (samples x the longest of them) and the cost of a group.
+    Minimizes the sum over groups of (samples x longest length) and the cost per group.
     """
     return grouped(lengths, _tokens_of_a_group(model, device))
 
 
 def grouped(lengths: Sequence[int], cost: float) -> list[list[int]]:
-    """`groups`, where one more group costs as much as ``cost`` tokens."""
+    """`groups`, where each additional group costs as much as ``cost`` tokens."""
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    # By number of samples, in that order: the least total, and where the last group begins.
+    # Dynamic program over the number of samples, in sorted order: the minimal total, and the start of the last group.
     least, begins = [0.0], [0]
     for end in range(1, len(order) + 1):
         totals = [least[start] + cost + (end - start) * lengths[order[start]] for start in range(end)]
@@ -39,12 +40,12 @@ def grouped(lengths: Sequence[int], cost: float) -> list[list[int]]:
 
 
 def padded(together: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Of each group the number of samples, and the tokens of the longest."""
+    """The number of samples and the maximum length of each group."""
     return [(len(group), max(lengths[number] for number in group)) for group in together]
 
 
 def tokens(together: Sequence[Sequence[int]], lengths: Sequence[int]) -> int:
-    """The tokens of all groups, padding included."""
+    """Total tokens of all groups, including padding."""
     return sum(samples * length for samples, length in padded(together, lengths))
 
 
@@ -53,5 +54,5 @@ def _tokens_of_a_group(model: nn.Module, device: str) -> float:
     parameters = sum(parameter.numel() for layer in layers for parameter in layer.parameters()) / len(layers)
     experts = 1 + max((ffn.expert or 0) for ffn in ffn_layers(model))
     chosen = cast(int, getattr(text_config(model), "num_experts_per_tok", None) or 1)
-    # A token passes a few of the experts, and a group reads them all.
+    # A token passes through a few experts, but a group reads them all.
     return (_READ + _START[device] / parameters) * max(1, experts / chosen)

@@ -1,4 +1,4 @@
-"""The head of a language model: the samples' losses and their gradient with respect to the decoder's output, in chunks of answer tokens."""
+"""The head of a language model: per-sample losses and their gradient with respect to the decoder's output, in chunks of answer tokens."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
 
-# One chunk of the logits: all of them at once would be the largest tensor of the run. With fewer rows the head's weights would be read
+# Bounds one chunk of logits: all logits at once would be the largest tensor of the run. Smaller chunks would read the head's weights too
+# often.
 # too often.
 _CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 128
@@ -17,7 +18,7 @@ _CHUNK_ROWS = 128
 
 @dataclass(frozen=True, slots=True)
 class LogitMap:
-    """From the output x of a model's head to its logits: z = cap tanh(y / cap) with y = factor / divisor x; without a cap z = y."""
+    """From the output x of a model's head to its logits: z = cap tanh(y / cap) with y = factor / divisor x; without a cap, z = y."""
 
     factor: float = 1.0
     divisor: float = 1.0
@@ -25,13 +26,13 @@ class LogitMap:
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """That of a model or its outline, from its family's settings. Raises UnknownArchitecture for an unknown family."""
+        """The map of a model or its outline, from its family's settings. Raises UnknownArchitecture for an unsupported family."""
         config, family = text_config(model), family_of(model)
         factor, divisor = (1.0 if name is None else float(getattr(config, name)) for name in (family.multiplied, family.divided))
         return cls(factor, divisor, None if family.bounded is None else getattr(config, family.bounded))
 
     def __call__(self, output: Tensor) -> Tensor:
-        """(.., V) to the same, by the model's own operations, so that the result is equal to the last bit."""
+        """(.., V) to (.., V), with the model's own operations, so that results are bit-identical."""
         if self.factor != 1:
             output = output * self.factor
         if self.divisor != 1:
@@ -40,11 +41,11 @@ class LogitMap:
 
 
 def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: Literal["mean", "sum"]) -> tuple[Tensor, Tensor]:
-    """Per sample the cross-entropy (nats) of its answer tokens, and the gradient of the sum of these losses.
+    """Per-sample cross-entropy (nats) of the answer tokens, and the gradient of the sum of these losses.
 
     hidden: (S, L - 1, d), the decoder's output for each token but the last; labels: (S, L), token ids, IGNORED outside the answers; the
-    label at position t is predicted from t - 1. loss: of a sample, the mean or the sum over its answer tokens.
-    Returns (S,) float32 (float64 for a model in float64), and (S, L - 1, d), zero where no label follows.
+    label at position t is predicted from t - 1. loss: mean or sum over a sample's answer tokens.
+    Returns (S,) float32 (float64 for a float64 model), and (S, L - 1, d), zero where no label follows.
     """
     samples, positions = (labels[:, 1:] != IGNORED).nonzero(as_tuple=True)
     targets = labels[samples, positions + 1].to(hidden.device)
@@ -60,7 +61,7 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
         rows = hidden[sample, position].detach().requires_grad_()
         with torch.enable_grad():
             logits = logit_map(head(rows)).to(kind)
-        # No operation that made the logits needs their values in its backward pass: their gradient can overwrite them.
+        # No operation that produced the logits needs their values in its backward pass, so their gradient can overwrite them.
         overwritten = logits.detach()
         weighted = _cross_entropy(overwritten, target.to(logits.device), weights[sample].to(logits.device))
         gradient[sample, position] = torch.autograd.grad(logits, rows, overwritten)[0]
@@ -69,7 +70,7 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """(n,), the weighted cross-entropy of each row of ``logits`` (n, V), which its gradient overwrites."""
+    """(n,), the weighted cross-entropy of each row of ``logits`` (n, V); the gradient overwrites ``logits``."""
     columns = targets[:, None]
     logits.sub_(logits.amax(1, keepdim=True))
     of_targets = logits.gather(1, columns)[:, 0]
@@ -79,11 +80,11 @@ def _cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """The most memory that `losses_and_gradient` takes in a model of that ``dtype``: a chunk of logits four times."""
+    """Peak memory of `losses_and_gradient` for a model of this ``dtype``: four times a chunk of logits."""
     kind = torch.promote_types(dtype, torch.float32)
     return 4 * _rows(model, kind) * kind.itemsize * int(text_config(model).vocab_size)
 
 
 def _rows(model: nn.Module, kind: torch.dtype) -> int:
-    """Rows of a chunk of the logits."""
+    """Rows per chunk of logits."""
     return max(_CHUNK_ROWS, _CHUNK_BYTES // (kind.itemsize * int(text_config(model).vocab_size)))

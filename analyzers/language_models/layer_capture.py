@@ -1,6 +1,6 @@
-"""Inputs and gradients of one layer's units, put together from what its modules received and the gradients of what they returned.
+"""Inputs and gradients of one layer's units, assembled from the inputs of its modules and the gradients of their outputs.
 
-Axes: S samples, N tokens with padding, R rows routed to experts, T tokens that have a gradient, F units, d width.
+Axes: S samples, N tokens including padding, R rows routed to experts, T tokens that have a gradient, F units, d width.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from analyzers.language_models.prompts import Batch
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """One linear map's part in the gradients of units: that of unit n in sample s is ``sum_t left[t, n] right[t]`` over the tokens t of s.
+    """One linear map's share of the unit gradients: for unit n and sample s, ``sum_t left[t, n] right[t]`` over the tokens t of s.
 
     left: (T, F); right: (T, d), the same object for maps with the same input.
     """
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LayerGradients:
-    """What a layer's backward pass returns. of_input: the gradient of the layer's input, None where nobody needs it.
+    """Result of a layer's backward pass. of_input: the gradient of the layer's input, None if not needed.
 
     inputs, gradients: inputs of the units' modules and gradients of their outputs, (.., d) each. routed: passes through experts, each with
     the gradients of its preactivation and its output.
@@ -43,12 +43,12 @@ class LayerGradients:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LayerCapture:
-    """Inputs and gradients of one FFN, expert or attention. Tokens that have no gradient are left out.
+    """Inputs and gradients of one FFN, expert or attention, without tokens that have no gradient.
 
-    layer, expert: as of the unit. sample: (T,), the sample of each token, ascending. blocks: gate, up, down or up, down: the gradient of a
-    neuron is that of its rows in gate and up and its column in down; q, k, v, o: that of a row, each map by itself.
-    activity: (S, F), sum of |activation| over a sample's tokens but the last, those without gradient included, ``tokens`` (S,) of them;
-    for an expert over the tokens routed to it. None for attention.
+    layer, expert: as of the unit. sample: (T,), the sample of each token, ascending. blocks: gate, up, down or up, down: a neuron's
+    gradient consists of its rows in gate and up and its column in down; q, k, v, o: a unit's gradient is its row, separately per map.
+    activity: (S, F), sum of |activation| over all of a sample's tokens except the last, including tokens without gradient; ``tokens`` (S,)
+    is their number. For an expert, over the tokens routed to it. None for attention.
     """
 
     layer: int
@@ -60,15 +60,15 @@ class LayerCapture:
 
 
 class Places:
-    """Which sample each of the N tokens of a batch is of."""
+    """Maps each of the N tokens of a batch to its sample."""
 
     def __init__(self, batch: Batch) -> None:
-        self.lengths = [length - 1 for length in batch.lengths]  # a last token predicts nothing
+        self.lengths = [length - 1 for length in batch.lengths]  # the last token predicts nothing
         self.width = batch.token_ids.shape[1] - 1
         self._real = (torch.arange(self.width) < torch.tensor(self.lengths)[:, None]).flatten()
 
     def samples(self, tokens: Tensor) -> Tensor:
-        """The sample of each token, given by its number."""
+        """The sample of each token index."""
         return tokens // self.width
 
     def real(self, device: torch.device) -> Tensor:
@@ -78,9 +78,9 @@ class Places:
 
 
 def capture_dense(unit: FFN | Attention, layer: LayerGradients, places: Places) -> LayerCapture:
-    """The capture of an FFN or an attention that every token passes."""
+    """Build the capture of an FFN or attention that receives every token."""
     gradients = {linear.module: layer.gradients[linear.module].flatten(0, -2) for linear in unit.maps.values()}
-    # A token whose output has no gradient has none before the activation either: it adds nothing to any product.
+    # A token whose output has a zero gradient also has a zero gradient before the activation, so it contributes to no product.
     deciding = [gradients[unit.maps["down"].module]] if isinstance(unit, FFN) else list(gradients.values())
     rows = _with_gradient(deciding, places.real(deciding[0].device))
     selected: dict[tuple[int, torch.Size], Tensor] = {}
@@ -105,7 +105,7 @@ def capture_dense(unit: FFN | Attention, layer: LayerGradients, places: Places) 
 
 
 def merged(pieces: list[LayerCapture], groups: Sequence[Sequence[int]]) -> LayerCapture:
-    """Joins one unit's captures of groups of a batch; empties ``pieces``. groups: the numbers of each group's samples."""
+    """Merge one unit's captures of groups of a batch; empties ``pieces``. groups: sample indices of each group."""
     if len(pieces) == 1:
         return pieces.pop()
     layer, expert, names = pieces[0].layer, pieces[0].expert, [block.name for block in pieces[0].blocks]
@@ -131,13 +131,13 @@ def merged(pieces: list[LayerCapture], groups: Sequence[Sequence[int]]) -> Layer
     def whole(of_groups: list[Tensor]) -> Tensor:
         return torch.cat([of_groups[number][rows] for number, rows in places])
 
-    wholes = {key: whole(parts.pop(key)) for key in list(parts)}  # nothing else holds the parts: each is freed once it is joined
+    wholes = {key: whole(parts.pop(key)) for key in list(parts)}  # no other references to the parts remain: each is freed once concatenated
     blocks = (Block(name, wholes[left], wholes[right]) for name, (left, right) in zip(names, keys, strict=True))
     return LayerCapture(layer, expert, sample, tuple(blocks), activity, tokens)
 
 
 def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor, output: Tensor, places: Places) -> Iterator[LayerCapture]:
-    """The capture of each of ``units``, experts of one layer. preactivation, output: (R, 2F), (R, d), their gradients."""
+    """Build the capture of each of ``units``, experts of one layer. preactivation, output: (R, 2F), (R, d), their gradients."""
     number = len(places.lengths)
     expert_of = torch.repeat_interleave(torch.tensor(routed.counts, device=output.device))
     real = places.real(output.device)[routed.tokens]
@@ -157,7 +157,7 @@ def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor,
 
 
 def _with_gradient(gradients: Sequence[Tensor], real: Tensor) -> Tensor:
-    """Numbers of the rows that are not all zero in every one of ``gradients``; a NaN is not zero."""
+    """Indices of rows that are nonzero in at least one of ``gradients``; NaN counts as nonzero."""
     some = torch.zeros_like(real)
     for gradient in gradients:
         some |= (gradient.amax(1) != 0) | (gradient.amin(1) != 0)  # `any` takes five times as long
@@ -169,7 +169,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 
 
 def _activity(activations: Tensor, places: Places) -> Tensor:
-    """(S, F) from the activations (N, F): the sum of their magnitudes over each sample's tokens."""
+    """(S, F) from the activations (N, F): the sum of magnitudes over each sample's tokens."""
     kind = torch.promote_types(activations.dtype, torch.float32)
     samples = torch.split(activations, places.width)
     return torch.stack([each[:length].abs().sum(0, dtype=kind) for each, length in zip(samples, places.lengths, strict=True)])

@@ -1,7 +1,7 @@
-"""Opening a language model to run it: outline and tokenizer first, weights when it is certain that they fit.
+"""Opening a language model: first outline and tokenizer, then the weights once they are known to fit in memory.
 
-Everything is read at one commit, with the visitor's token or none. transformers sees a folder that holds links to the weights, an index
-made from their headers, and tokenizer files: no code, no adapter, no file of another name, and nothing to ask the Hub for.
+Everything is read at one commit, with the user's token or none. transformers sees a folder with links to the weights, an index built from
+their headers, and tokenizer files: no code, no adapter, no other files, and no reason to contact the Hub.
 """
 
 import os
@@ -38,11 +38,11 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 
 
 class OpenModel:
-    """A language model that can be loaded; made by `open_model`. Close it when the run is over, or use it in a ``with`` statement.
+    """A language model that can be loaded; created by `open_model`. Close it after the run, or use it as a context manager.
 
     ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
-    dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family that has no sdpa gets eager. context: the most tokens
-    that it takes in a row, None where config.json sets no end. unused: stored tensors that are not the model's, once it is loaded.
+    dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
+    length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class OpenModel:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Read when it is first asked for: random tokens need none. Raises the CheckpointError and HubError families."""
+        """Read on first access: random tokens do not need it. Raises the CheckpointError and HubError families."""
         tokenizer = load_tokenizer(self._repository, self.outline.config, self._folder)
         self._stack.callback(tokenizer.close)
         return tokenizer
 
     def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
-        """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on the disk. Reads nothing.
+        """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
-        beside: bytes that the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
-        InvalidCheckpoint for tokens that the model has no embedding of.
+        beside: additional bytes the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
+        InvalidCheckpoint for token ids without an embedding.
         """
         dtype = _DTYPES[self.dtype]
         length = max(batch.lengths)
@@ -108,22 +108,22 @@ class OpenModel:
             )
 
     def groups(self, batch: Batch) -> list[list[int]]:
-        """Which samples run together, as of `grouping.groups`."""
+        """Groups of samples that run together, see `grouping.groups`."""
         return groups(self.outline, batch.lengths, self.device)
 
     def fetch(self) -> Iterator[Progress]:
-        """Bring the weights to this machine; nothing to do for samples and local folders.
+        """Download the weights; does nothing for samples and local folders.
 
-        Raises ModelTooLarge for more than the disk holds; the HubError family, AccessDenied.
+        Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
         assert self._weights is not None
         self._weights.check_disk()
         yield from self._weights.fetch()
 
     def load(self) -> nn.Module:
-        """The model, in evaluation mode, its weights frozen, on its device or devices; after `check` and `fetch`.
+        """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
 
-        Raises ModelTooLarge; InvalidCheckpoint for weights that are not those of the architecture, naming a tensor where one is to blame.
+        Raises ModelTooLarge; InvalidCheckpoint for weights that do not match the architecture, naming the tensor if one is at fault.
         """
         options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device_map": self._places(), **self._implementations()}
         config = self.outline.config
@@ -141,7 +141,7 @@ class OpenModel:
             )
         except (MemoryError, torch.OutOfMemoryError):
             raise too_large(self._needs, sum(available_bytes(self.device))) from None
-        except Exception as error:  # what transformers says of weights that do not fit names our files
+        except Exception as error:  # transformers' messages about mismatched weights contain local paths
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise InvalidCheckpoint(
                 f"The weights cannot be loaded ({reason}): they are damaged, or not those that config.json describes."
@@ -156,7 +156,7 @@ class OpenModel:
         return cast(nn.Module, model.eval().requires_grad_(False))
 
     def initialize(self, seed: int) -> nn.Module:
-        """The model with weights as its architecture draws them, otherwise as from `load`; after `check`. The same on every device."""
+        """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model: nn.Module = cast(Any, type(self.outline))._from_config(
@@ -173,13 +173,13 @@ class OpenModel:
         return model.eval().requires_grad_(False)
 
     def notes(self) -> Iterator[str]:
-        """What of the stored weights is no part of what ran."""
+        """Notes on stored weights that were not part of the model that ran."""
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
 
     def close(self) -> None:
-        """Close the checkpoint and remove what was kept of it for this run. Idempotent."""
+        """Close the checkpoint and delete its temporary files. Idempotent."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -189,12 +189,14 @@ class OpenModel:
         self.close()
 
     def _implementations(self) -> dict[str, str | None]:
-        """Of attention, and of experts: torch's product of all of them takes only widths of whole 16 bytes, in any dtype."""
+        """Implementations of attention and experts: torch's grouped matrix product requires widths that are multiples of 16 bytes, in any
+        dtype.
+        """
         odd = any(ffn.experts is not None and (ffn.width % 8 or ffn.hidden % 8) for ffn in ffn_layers(self.outline))
         return {"attn_implementation": self.attention, "experts_implementation": "eager" if odd else None}
 
     def _places(self) -> dict[str, int | str]:
-        """Where the modules go. Raises ModelTooLarge."""
+        """Device placement of the modules. Raises ModelTooLarge."""
         free = available_bytes(self.device)
         if self.device == "cuda":
             return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
@@ -212,13 +214,13 @@ def open_model(
     attention: Literal["sdpa", "eager"] = "sdpa",
     weights: bool = True,
 ) -> OpenModel:
-    """Open the language model that ``text`` names: its configuration, and the headers of its weights.
+    """Open the language model named by ``text``: its configuration and the headers of its weights.
 
-    dtype: "auto" is float32 on the CPU, and on a GPU what most of the weights are stored in. device: "auto" is a GPU where there is one
-    (on ZeroGPU, which lends them, only where it is asked for). attention: see `OpenModel`. weights: False for a model that is to be
-    initialized and not loaded, for which config.json will do.
-    Raises InvalidReference; InvalidRequest for a device that is not there; the CheckpointError family, of which UnknownArchitecture for
-    what is no causal language model, of an unknown family or in need of code; the HubError family; LimitExceeded.
+    dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
+    which lends GPUs, only on explicit request). attention: see `OpenModel`. weights: False for a model that is initialized rather than
+    loaded, which needs only config.json.
+    Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
+    not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
     with ExitStack() as stack:
         chosen = _device(device)
@@ -232,7 +234,7 @@ def open_model(
 
 
 def _local(text: str, access: Access) -> Path | None:
-    """The folder that a sample or local checkpoint lies in, None for a Hub repository."""
+    """The folder of a sample or local checkpoint, None for a Hub repository."""
     reference = parse_reference(text, access.local)
     if reference.kind == "hub":
         return None
@@ -259,7 +261,7 @@ def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:
 
 
 def _longrope(outline: nn.Module) -> int | None:
-    """How long the longest of a batch may be before transformers turns the positions of all of it by other factors; None: however long."""
+    """The sequence length beyond which transformers switches the whole batch to other rotary scaling factors; None: no such length."""
     rope = getattr(text_config(outline), "rope_parameters", None)
     kinds = [rope, *rope.values()] if isinstance(rope, dict) else []
     found = [
@@ -270,7 +272,9 @@ def _longrope(outline: nn.Module) -> int | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars and remarks that transformers writes to stderr, which is ours; as long as a model is open, also while it runs."""
+    """Context manager that suppresses transformers' progress bars and messages on stderr, which belongs to this program, while a model is
+    open.
+    """
     transformers: Any = logging
     level, bars = transformers.get_verbosity(), transformers.is_progress_bar_enabled()
     transformers.set_verbosity(CRITICAL)

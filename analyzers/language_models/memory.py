@@ -1,4 +1,4 @@
-"""What running a model takes, and what this machine has. Bytes throughout."""
+"""Memory required to run a model, and memory available. All sizes in bytes."""
 
 import os
 import re
@@ -12,19 +12,21 @@ from torch import nn
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
 
-# A container's limit is not in /proc/meminfo: what it allows, and what it has taken.
+# /proc/meminfo ignores a container's limit: these hold the limit and the usage.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 _AVAILABLE = re.compile(r"MemAvailable: +([0-9]+) kB")
 
-# Numbers that one layer keeps of one token, as multiples of the hidden width, of the FFN's width and of heads times length. 16-bit models
+# Values one layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
+# norms, and eager attention its softmax, in float32.
 # compute norms, and eager attention its softmax, in float32.
 _HIDDEN, _HIDDEN_NARROW = 10, 20
 _FFN, _EXPERT = 4, 8
 _SCORES, _SCORES_NARROW = 2, 4
-# Linear attention and state spaces work in float32 on chunks: what one head keeps of a token, as multiples of the chunk, of the widths of
+# Linear attention and state-space models work in float32 on chunks: values saved per head and token, as multiples of the chunk length, of
+# the key and value widths, and of the state size (linear attention has one state per chunk).
 # its keys and values, and of its state (of which the former has one for each chunk).
 _CHUNK, _LINEAR_CHUNK = 5, 64
 _WIDE = torch.float32.itemsize
@@ -32,18 +34,18 @@ _HEAD, _STATES = 8, 4
 
 
 def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """What the weights and buffers of a model or its outline take once they are loaded as ``dtype``; tied weights once."""
+    """Size of a model's or outline's weights and buffers when loaded as ``dtype``; tied weights count once."""
     buffers = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
     return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize + buffers
 
 
 def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tuple[int, int]], checkpointing: bool) -> int:
-    """At most what a `capture.run` over groups of (samples, length) tokens keeps beside the weights, when most is kept; from counts per
-    token.
+    """Upper bound on the memory of a `capture.run` over groups of (samples, length) tokens, weights excluded, at its peak; from per-token
+    counts.
 
-    Per layer and token 10 hidden widths, 4 FFN widths (8 for each expert a token goes to) and with eager attention 2 scores per head and
-    token looked at; more in 16 bits. With checkpointing one hidden width. Two layers beside, whose gradients are there. What stands in
-    attention's place in some layers comes on top.
+    Per layer and token: 10 hidden widths, 4 FFN widths (8 per selected expert) and, with eager attention, 2 scores per head and attended
+    token; more in 16 bits. With checkpointing, one hidden width. In addition two layers with their gradients, and the replacements for
+    attention that some layers have.
     """
     config, ffns = text_config(model), ffn_layers(model)
     narrow = dtype.itemsize < torch.float32.itemsize
@@ -65,7 +67,7 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tupl
 
 
 def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
-    """What a layer with linear attention or a state space keeps of its tokens, filled up to whole chunks; and what it needs in passing."""
+    """Memory saved by a layer with linear attention or a state-space model, with tokens padded to whole chunks; and its temporary memory."""
     if hasattr(config, "linear_num_value_heads"):
         heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
         chunk, passing = _LINEAR_CHUNK, 0
@@ -74,7 +76,7 @@ def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
         heads, width, state = config.mamba_n_heads, config.mamba_d_head, config.mamba_d_state
         chunk = config.mamba_chunk_size
         kept = heads * (_CHUNK * chunk + _HEAD * (width + state) + 2 * width * state)
-        passing = 2 * heads * chunk * max(width, state)  # products of all tokens of a chunk, before they are added up
+        passing = 2 * heads * chunk * max(width, state)  # products of all tokens of a chunk, before summation
     else:
         return 0, 0
     tokens = samples * -(-length // chunk) * chunk
@@ -82,7 +84,7 @@ def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
-    """Free memory: of each CUDA device, or (a list of one) of the host, as the system or the container's limit says."""
+    """Free memory: of each CUDA device, or (as a list of one) of the host, limited by the system or the container."""
     if device == "cuda":
         return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
     try:
@@ -94,7 +96,7 @@ def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
 
 
 def _left(most: Path, taken: Path) -> int:
-    """What a control group still allows; a great deal where it sets no limit, or is none."""
+    """Remaining memory of a control group; a very large number if there is no limit or no control group."""
     try:
         return max(0, int(most.read_text()) - int(taken.read_text()))
     except (OSError, ValueError):  # no such file, or "max"

@@ -1,4 +1,4 @@
-"""What is said where a model's numbers are not finite."""
+"""Error for a model whose values are not finite."""
 
 import torch
 
@@ -6,7 +6,7 @@ from analyzers.errors import InvalidCheckpoint
 
 
 def not_finite(what: str, dtype: torch.dtype) -> InvalidCheckpoint:
-    """The error to raise for ``what``, such as "The model's losses", when the model runs in ``dtype``."""
+    """The error to raise for ``what``, such as "The model's losses", for a model running in ``dtype``."""
     kind = str(dtype).removeprefix("torch.")
     narrow = dtype in (torch.float16, torch.bfloat16)
     advice = "choose --dtype float32, or another model" if narrow else "its weights are damaged or too large"

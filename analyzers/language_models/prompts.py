@@ -1,4 +1,4 @@
-"""From instruction and answer to tokens: where the answer begins, and batches padded on the right."""
+"""From instruction and answer to tokens: the start of the answer, and right-padded batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,14 @@ from analyzers.language_models.templates import LaidOut, Template, lay_out, reso
 from analyzers.language_models.tokenizer import Tokenizer
 
 IGNORED = -100
-"""Label of a token without a loss: a prompt's, or padding."""
+"""Label of a token without a loss: prompt or padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A sample as tokens: those from ``answer_start`` on are the answer. truncated: it was longer. text: all of it, truncated or not."""
+    """A tokenized sample: tokens from ``answer_start`` on are the answer. truncated: the sample was shortened. text: the full text in any
+    case.
+    """
 
     token_ids: tuple[int, ...]
     answer_start: int
@@ -28,9 +30,9 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Batch:
-    """Samples padded on the right. token_ids, labels: (S, L) int64; labels are the tokens of the answers, else IGNORED.
+    """Right-padded samples. token_ids, labels: (S, L) int64; labels are the answer's tokens, otherwise IGNORED.
 
-    lengths: tokens of each sample. There is no attention mask: causal attention never reaches padding on the right.
+    lengths: tokens per sample. There is no attention mask: causal attention never reaches right padding.
     """
 
     token_ids: Tensor
@@ -38,20 +40,21 @@ class Batch:
     lengths: tuple[int, ...]
 
     def part(self, samples: Sequence[int]) -> "Batch":
-        """These samples alone, padded to the longest of them."""
+        """The batch of these samples only, padded to the longest of them."""
         lengths = tuple(self.lengths[sample] for sample in samples)
         rows = torch.tensor(samples, device=self.token_ids.device)
         return Batch(self.token_ids[rows, : max(lengths)], self.labels[rows, : max(lengths)], lengths)
 
 
 def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, template: Template = "auto") -> list[Encoded]:
-    """Each pair as tokens, laid out by ``template`` (`templates.lay_out`); the end of text follows unless a chat template wrote the text.
+    """Tokenize each pair, formatted by ``template`` (`templates.lay_out`); appends the end of text unless a chat template wrote the text.
 
-    Prompt and answer are tokenized as one text. A token belongs to the answer if any of its characters does; with the Alpaca templates,
-    as in their source, if it comes after as many tokens as the prompt alone has. A sample of more than ``max_length`` tokens (at least 2)
-    is truncated: the answer at its end, to what fits after the prompt or half of ``max_length`` if that is more; the prompt at its start.
-    Raises InvalidData for a sample whose answer has no tokens, with its number (from 0) and where it was read; InvalidCheckpoint for a
-    tokenizer without offsets; what `templates.resolved`, `templates.lay_out` and the methods of `Tokenizer` raise.
+    Prompt and answer are tokenized as one text. A token belongs to the answer if any of its characters does; with the Alpaca templates, as
+    in their source, if its index is at least the number of tokens of the prompt alone. A sample of more than ``max_length`` tokens (at
+    least 2) is truncated: the answer at its end, to what fits after the prompt or half of ``max_length``, whichever is more; the prompt at
+    its start.
+    Raises InvalidData for a sample whose answer has no tokens, with its index (from 0) and source location; InvalidCheckpoint for a
+    tokenizer without offsets; and the errors of `templates.resolved`, `templates.lay_out` and the methods of `Tokenizer`.
     """
     if not tokenizer.tells_offsets:
         raise InvalidCheckpoint(
@@ -62,7 +65,7 @@ def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, templat
 
 
 def collate(encoded: Sequence[Encoded], device: str | torch.device) -> Batch:
-    """Samples as one batch. Padding repeats the row's first token: any token would do, and that one is certainly in the vocabulary."""
+    """Combine samples into a batch. Padding repeats the row's first token: any token would do, and this one is certainly in the vocabulary."""
     length = max(len(sample.token_ids) for sample in encoded)
     token_ids = torch.tensor([[*each.token_ids, *[each.token_ids[0]] * (length - len(each.token_ids))] for each in encoded])
     lengths = torch.tensor([len(each.token_ids) for each in encoded])
@@ -82,7 +85,7 @@ def _encode(tokenizer: Tokenizer, pair: Pair, number: int, laid_out: LaidOut, ma
     ]
     if laid_out.special and end_of_text is not None and token_ids[-1] != end_of_text:
         token_ids.append(end_of_text)
-    if not inside or inside[-1] == 0:  # nothing precedes a first token, so nothing predicts it
+    if not inside or inside[-1] == 0:  # the first token has no predecessor to predict it
         raise _no_answer(pair, number)
     answer_start = _prompt_tokens(tokenizer, laid_out) if laid_out.by_prompt else max(1, inside[0])
     if answer_start >= len(token_ids):
@@ -96,7 +99,7 @@ def _encode(tokenizer: Tokenizer, pair: Pair, number: int, laid_out: LaidOut, ma
 
 
 def _prompt_tokens(tokenizer: Tokenizer, laid_out: LaidOut) -> int:
-    """How many tokens the prompt alone has, without the end of text that some tokenizers add."""
+    """Number of tokens of the prompt alone, without the end of text that some tokenizers append."""
     token_ids = tokenizer.encode(laid_out.text[: laid_out.start]).token_ids
     return len(token_ids) - (token_ids[-1] == tokenizer.end_of_text)
 

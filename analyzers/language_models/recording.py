@@ -1,4 +1,4 @@
-"""Hooks on the linear maps of a layer: what goes in, and where the gradient of what comes out will arrive."""
+"""Hooks on a layer's linear maps: record their inputs and the targets of their output gradients."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,16 +17,16 @@ Units = FFN | Attention
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """One pass through a linear map. given: its input, (N, d); output: where the gradient of its output will arrive."""
+    """One pass through a linear map. given: its input, (N, d); output: the target of its output gradient."""
 
     given: Tensor
     output: GradientEdge
 
 
 class Recording:
-    """Passes through the linear maps of ``units``, by module, while `attached`; of those that are to be differentiated.
+    """Differentiable passes through the linear maps of ``units``, by module, recorded while `attached`.
 
-    masks: by layer, what stands between an FFN's activation and its map down (`capture.run`).
+    masks: per layer, applied between an FFN's activation and its down map (`capture.run`).
     """
 
     def __init__(self, units: Iterable[Units], masks: Mapping[int, Mask]) -> None:
@@ -43,7 +43,7 @@ class Recording:
         return self._layers
 
     def take(self, layer: int) -> tuple[dict[nn.Module, Passed], dict[nn.Module, Routed]]:
-        """What passed through a layer's modules and experts, which is forgotten here."""
+        """Return and clear the passes recorded for a layer's modules and experts."""
         units = self._layers.get(layer, ())
         modules = dict.fromkeys(linear.module for unit in units for linear in unit.maps.values())
         experts = dict.fromkeys(unit.experts for unit in units if isinstance(unit, FFN) and unit.experts is not None)
@@ -51,7 +51,7 @@ class Recording:
 
     @contextmanager
     def attached(self, layers: Iterable[int]) -> Iterator[None]:
-        """Record what these layers do meanwhile."""
+        """Context manager that records the passes of these layers."""
         with ExitStack() as stack:
             for layer in layers:
                 modules: dict[nn.Module, None] = {}

@@ -1,7 +1,7 @@
-"""Which rows of instruction data are taken: the first ones, or a seeded random choice, of which only the rows chosen are kept.
+"""Selection of instruction data rows: the first rows or a seeded random choice; only the selected rows are stored.
 
-The random choice is ``random.Random(seed).sample(range(rows), samples)`` of Python's standard library: the rows that ``random.seed(seed)``
-and ``random.sample`` of a list of all rows give, as in many notebooks.
+The random choice is ``random.Random(seed).sample(range(rows), samples)`` from Python's standard library: the same rows as
+``random.seed(seed)`` and ``random.sample`` of a list of all rows give, as in many notebooks.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,15 +18,15 @@ from analyzers.errors import InvalidData
 from analyzers.language_models.rows import JsonRows, ParquetRows
 
 Choice = Literal["random", "first"]
-# The footer of each takes a few requests before a row can be chosen.
+# Reading each file's footer takes a few requests before a row can be chosen.
 _PARQUET_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """(where it was read, value) of each row; rows: their numbers, counted from 0 through all files, ascending.
+    """(source location, value) of each row; rows: their indices, counted from 0 across all files, ascending.
 
-    total: rows chosen from. note: what limited the choice, "" for nothing.
+    total: number of rows chosen from. note: what limited the choice, "" if nothing.
     """
 
     values: tuple[tuple[str, Any], ...]
@@ -36,18 +36,18 @@ class Chosen:
 
 
 def chosen_rows(total: int, samples: int, choice: Choice, seed: int) -> list[int]:
-    """Numbers of ``samples`` of ``total`` rows, ascending; all rows where there are no more."""
+    """Indices of ``samples`` out of ``total`` rows, ascending; all rows if there are no more."""
     if choice == "first" or samples >= total:
         return list(range(min(samples, total)))
     return sorted(Random(seed).sample(range(total), samples))
 
 
 def read_chosen(repository: Repository, paths: Sequence[str], columns: Collection[str], samples: int, seed: int) -> Chosen:
-    """A random choice among the rows of the files ``paths``, which are all JSON or all Parquet.
+    """Choose random rows from the files ``paths``, which are all JSON or all Parquet.
 
-    Of Parquet, the footers tell how many rows there are, and only row groups with chosen rows are read. Where those have more than
-    ``limits.DATASET_BYTES``, rows are chosen from random row groups that together do not. JSON lines are read up to that size in all.
-    Raises what `read_rows` raises.
+    For Parquet, the row count comes from the footers, and only row groups with chosen rows are read. If those exceed
+    ``limits.DATASET_BYTES``, rows are chosen from random row groups that fit together. JSON lines are read up to that total size.
+    Raises the errors of `read_rows`.
     """
     if paths[0].endswith(".parquet"):
         return _of_parquet(repository, paths, columns, samples, seed)
@@ -97,7 +97,7 @@ def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collectio
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A row group: ``rows`` rows from ``start``, counted through all files."""
+    """A row group: ``rows`` rows from ``start``, counted across all files."""
 
     start: int
     rows: int
@@ -110,7 +110,7 @@ class _Span:
 
 
 def _rows_in(spans: Sequence[_Span], samples: int, seed: int) -> list[int]:
-    """A random choice among the rows of ``spans``, which are in order; numbers count through all files."""
+    """Choose random rows of ``spans``, which are in order; indices count across all files."""
     ends = list(accumulate(span.rows for span in spans))
     rows = []
     for index in chosen_rows(ends[-1] if ends else 0, samples, "random", seed):
@@ -120,7 +120,7 @@ def _rows_in(spans: Sequence[_Span], samples: int, seed: int) -> list[int]:
 
 
 def _within_budget(spans: Sequence[_Span], seed: int) -> list[_Span]:
-    """Row groups in random order up to ``limits.DATASET_BYTES``, at least one, put in order again."""
+    """Row groups in random order up to ``limits.DATASET_BYTES``, at least one, sorted again."""
     shuffled = Random(seed).sample(spans, len(spans))
     sizes = accumulate(span.bytes for span in shuffled)
     taken = [span for span, size in zip(shuffled, sizes, strict=True) if size <= limits.DATASET_BYTES] or shuffled[:1]
@@ -128,7 +128,7 @@ def _within_budget(spans: Sequence[_Span], seed: int) -> list[_Span]:
 
 
 def _inside(rows: Sequence[int], start: int, end: int) -> list[int]:
-    """Those in [start, end), counted from ``start``."""
+    """The indices in [start, end), relative to ``start``."""
     return [row - start for row in rows if start <= row < end]
 
 

@@ -1,4 +1,4 @@
-"""Rows of data files: one JSON object per line, a JSON list of objects, or Parquet. No more is read than is asked for."""
+"""Rows of data files: one JSON object per line, a JSON list of objects, or Parquet. Reads no more than requested."""
 
 import io
 import json
@@ -25,16 +25,16 @@ _BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows that can only be read together: how many, and what that costs in ``bytes``."""
+    """Rows that can only be read together: their number, and their size in ``bytes``."""
 
     rows: int
     bytes: int
 
 
 def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """(where it was read, value) of each row, in order; of Parquet only the ``columns`` that it has.
+    """Yield (source location, value) of each row, in order; for Parquet, only the existing ``columns``.
 
-    Raises InvalidData, naming the line or row, for what is not in the form that the file's name promises; LimitExceeded.
+    Raises InvalidData, naming the line or row, if the content does not match the file extension; LimitExceeded.
     """
     if file.path.endswith(".parquet"):
         yield from ParquetRows(file, columns).read()
@@ -50,9 +50,9 @@ def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, 
 
 
 class JsonRows:
-    """The rows of a JSON file, of which few are wanted in any order: all are held as text, up to ``limits.DATASET_BYTES``.
+    """The rows of a JSON file for sparse random access: all are held as text, up to ``limits.DATASET_BYTES``.
 
-    whole: whether that is all of the file. Raises as `read_rows`, for lines that are not JSON only when they are read.
+    whole: whether the whole file was read. Raises as `read_rows`; invalid JSON lines raise only when read.
     """
 
     def __init__(self, file: RangeFile) -> None:
@@ -64,7 +64,7 @@ class JsonRows:
         self.rows = len(self._lines if self._entries is None else self._entries)
 
     def read(self, chosen: Collection[int]) -> Iterator[tuple[str, Any]]:
-        """The rows with these numbers, counted from 0, in the order given."""
+        """Return the rows with these indices, counted from 0, in the given order."""
         for row in chosen:
             if self._entries is not None:
                 yield f"entry {row + 1} of {quoted(self._file.path)}", self._entries[row]
@@ -75,7 +75,7 @@ class JsonRows:
 
 
 def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
-    """(number, line), counted from 1, of the lines that are not blank and end within ``limits.DATASET_BYTES``."""
+    """(number, line), counted from 1, of the nonblank lines that end within ``limits.DATASET_BYTES``."""
     for number, line in enumerate(_split(file), start=1):
         if number > _LINES:
             raise LimitExceeded(f"Too few samples in the first {_LINES:,} lines of {quoted(file.path)}.")
@@ -87,7 +87,7 @@ def _lines(file: RangeFile) -> Iterator[tuple[int, bytes]]:
 
 
 def _split(file: RangeFile) -> Iterator[bytes]:
-    """Lines without their ends. Of one that is too long as much as was read."""
+    """Lines without their terminators. A line that is too long is cut off where reading stopped."""
     rest, end = b"", min(file.size, limits.DATASET_BYTES)
     for offset in range(_byte_order_mark(file), end, _PIECE):
         *whole, rest = (rest + read_range(file, offset, min(_PIECE, end - offset))).split(b"\n")
@@ -108,7 +108,7 @@ def _list(file: RangeFile) -> Iterator[tuple[str, Any]]:
 
 
 def _byte_order_mark(file: RangeFile) -> int:
-    """How many bytes it takes."""
+    """Length of the byte order mark in bytes."""
     return 3 if read_range(file, 0, min(file.size, 3)) == b"\xef\xbb\xbf" else 0
 
 
@@ -129,8 +129,8 @@ def _parsed(content: bytes, where: str) -> Any:
 
 
 class ParquetRows:
-    """The rows of a Parquet file, of its ``columns`` alone. Raises InvalidData for what is no Parquet file, LimitExceeded for a row group
-    that is too large.
+    """The rows of a Parquet file, restricted to its ``columns``. Raises InvalidData if it is not a Parquet file, LimitExceeded for a row
+    group that is too large.
     """
 
     def __init__(self, file: RangeFile, columns: Collection[str]) -> None:
@@ -138,7 +138,7 @@ class ParquetRows:
         self._columns = columns
 
     def groups(self) -> list[RowGroup]:
-        """Its row groups, from the footer alone. A file without any of the columns counts as the one row that `read` then gives."""
+        """Its row groups, from the footer only. A file without any of the columns counts as the one row that `read` returns."""
         _, wanted, table = self._open()
         metadata = table.metadata
         if not wanted:
@@ -149,9 +149,9 @@ class ParquetRows:
         ]
 
     def read(self, chosen: Collection[int] | None = None) -> Iterator[tuple[str, Any]]:
-        """All rows in order, or those with the numbers ``chosen``, counted from 0: only their row groups are read.
+        """Read all rows in order, or those with the indices ``chosen``, counted from 0: only their row groups are read.
 
-        A file without any of the columns gives one row of what it has, for the error that names it.
+        A file without any of the columns yields one row of its own columns, for the error that names them.
         """
         path, number = self._file.path, 0
         try:
@@ -173,7 +173,7 @@ class ParquetRows:
             yield f"row 1 of {quoted(path)}", dict.fromkeys(fields, "")
 
     def _open(self) -> "tuple[list[str], list[str], ParquetFile]":
-        """Names of all columns, of those wanted, and the table."""
+        """All column names, the requested ones, and the table."""
         from pyarrow import parquet
 
         file = self._file
@@ -185,7 +185,7 @@ class ParquetRows:
             metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
             fields = metadata.schema.to_arrow_schema()
             leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-            # each text of a dictionary is held once, also in lists, until it is known how much they are written out
+            # each dictionary entry is stored once, also in lists, until its expanded size is known
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
             table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
         except _arrow_errors():
@@ -194,16 +194,16 @@ class ParquetRows:
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for a damaged file."""
+    """Context manager that translates the errors pyarrow raises for a damaged file."""
     from pyarrow import ArrowException
 
     return ArrowException, OSError, ValueError
 
 
 def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a batch; one by one where dictionary texts, each read once, are repeated so often that all rows together would not fit.
+    """The rows of a batch; one at a time if expanding dictionary-encoded texts for all rows together would not fit.
 
-    Raises LimitExceeded for a row that does not fit by itself.
+    Raises LimitExceeded for a single row that does not fit.
     """
     if sum(map(_written_out, batch.columns)) <= _BATCH_BYTES:
         yield from batch.to_pylist()
@@ -215,7 +215,7 @@ def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _written_out(values: Any) -> int:
-    """Bytes of an array with its dictionary expanded."""
+    """Size in bytes of an array with its dictionary expanded."""
     from pyarrow import compute, types
 
     if types.is_dictionary(values.type):
@@ -230,7 +230,7 @@ def _written_out(values: Any) -> int:
 
 
 def _check_size(group: Any, wanted: Collection[str], path: str) -> None:
-    """A run of equal values is stored in no bytes; in lists, where a row may have any number of values, each counts as a number."""
+    """Runs of equal values take no storage; in lists, where a row may have any number of values, each counts as a number."""
     size = 0
     for number in _wanted(group, wanted):
         part = group.column(number)
@@ -240,7 +240,7 @@ def _check_size(group: Any, wanted: Collection[str], path: str) -> None:
 
 
 def _wanted(group: Any, wanted: Collection[str]) -> Iterator[int]:
-    """Numbers of the leaves of the ``wanted`` columns."""
+    """Leaf indices of the ``wanted`` columns."""
     return (number for number in range(group.num_columns) if group.column(number).path_in_schema.partition(".")[0] in wanted)
 
 
@@ -255,7 +255,7 @@ def _check(size: int, what: str, path: str) -> None:
 
 
 class _Seekable(io.RawIOBase):
-    """A `RangeFile` as a file object for pyarrow."""
+    """File object around a `RangeFile`, for pyarrow."""
 
     def __init__(self, file: RangeFile) -> None:
         self._file = file

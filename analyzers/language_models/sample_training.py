@@ -1,19 +1,19 @@
-"""Training of the built-in samples: one tiny Llama, the built-in text, and a known arithmetic for each run.
+"""Training of the built-in samples: a tiny Llama on the built-in text, with known arithmetic for each run.
 
-Three regimes, all with AdamW and a learning rate that warms up and falls to zero:
+Three regimes, all with AdamW and a learning rate that warms up and decays to zero:
 
-* ``fp32``: weights, operands, gradients and optimizer in float32.
-* ``bf16``: pure bf16. Weights, activations, gradients and both AdamW moments are bf16, and every update is rounded to
-  the nearest bf16 as it is stored: nothing of higher precision is kept anywhere.
-* ``fp16-mixed``: float32 master weights. What autocast runs in fp16 (linear layers and attention) gets operands rounded
-  to fp16, accumulates in float32 and rounds its result to fp16; the gradients that flow back through it are rounded to
-  fp16 at the same places. The loss is scaled dynamically: non-finite gradients skip the update and halve the scale.
-  This is emulated with float32 instructions, since fp16 arithmetic is some twenty times slower on a CPU.
+* ``fp32``: weights, operands, gradients and optimizer states in float32.
+* ``bf16``: pure bf16. Weights, activations, gradients and both AdamW moments are bf16, and every update is rounded to the nearest bf16 when
+  stored: there is no higher-precision copy.
+* ``fp16-mixed``: float32 master weights. Operations that autocast runs in fp16 (linear layers and attention) get operands rounded to fp16,
+  accumulate in float32 and round the result to fp16; gradients are rounded to fp16 at the same points of the backward pass. Loss scaling is
+  dynamic: non-finite gradients skip the update and halve the scale. This is emulated in float32, since fp16 arithmetic is some twenty times
+  slower on a CPU.
 
-The norms inside the layers start at a gain of `NORM_GAIN`, and the matrices behind them are smaller by that factor and
-learn at a rate smaller by it: the same function, with the small weights that large models have and tiny ones lack. Only
-weights below 2^-18 can tell whether a value stored in bf16 has been through fp16. In pure bf16 those gains never move: the
-learning rate is less than half the spacing of bf16 next to `NORM_GAIN`.
+The norms inside the layers start at a gain of `NORM_GAIN`, and the matrices after them are smaller by that factor, as are their learning
+rates: the same function, with the small weights that large models have and tiny ones lack. Only weights below 2^-18 can reveal whether a
+bf16 value has passed through fp16. In pure bf16 those gains never change: the learning rate is less than half the spacing of bf16 at
+`NORM_GAIN`.
 """
 
 import math
@@ -27,17 +27,17 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 Regime = Literal["fp32", "bf16", "fp16-mixed"]
-Batch = tuple[torch.Tensor, torch.Tensor]  # token ids and labels, both (pairs, length); labels are IGNORED where nothing is to be learnt
+Batch = tuple[torch.Tensor, torch.Tensor]  # token ids and labels, both (pairs, length); labels are IGNORED at positions without a loss
 
 IGNORED = -100
 FIRST_LOSS_SCALE = 2.0**16
 GROWTH_INTERVAL = 50
-NORM_GAIN = 4.0  # gain of the norms inside the layers at the start
+NORM_GAIN = 4.0  # initial gain of the norms inside the layers
 DTYPES: dict[Regime, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16-mixed": torch.float32}
 
 
 class _RoundToHalf(torch.autograd.Function):
-    """x -> fp16(x), kept in float32; the gradient is rounded the same way on its way back."""
+    """x -> fp16(x), stored in float32; the gradient is rounded in the same way in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ def _rounded(values: torch.Tensor) -> torch.Tensor:
 
 
 class HalfPrecisionOperands(TorchFunctionMode):
-    """Inside it, linear layers and attention round operands and results, forward and backward, to fp16 (see the module)."""
+    """Context in which linear layers and attention round operands and results, forward and backward, to fp16 (see the module)."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in (functional.linear, functional.scaled_dot_product_attention):
@@ -65,7 +65,7 @@ class HalfPrecisionOperands(TorchFunctionMode):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did: mean loss per token (nats) before and after, updates made, and updates skipped by the loss scaling."""
+    """Result of a run: mean loss per token (nats) before and after, updates made, and updates skipped by loss scaling."""
 
     loss_before: float
     loss_after: float
@@ -76,7 +76,7 @@ class Outcome:
 def loss_of(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     """Mean cross-entropy (nats) over the labelled tokens of a batch, computed in float32 from the model's logits.
 
-    No attention mask: padding stands on the right, where causal attention never lets a labelled token see it.
+    No attention mask: padding is on the right, where causal attention hides it from every labelled token.
     """
     token_ids, labels = batch
     logits = model(input_ids=token_ids, use_cache=False).logits[:, :-1].float()
@@ -102,8 +102,8 @@ def train(
 ) -> Outcome:
     """Train ``model`` in place, in ``regime``, for ``updates`` steps of one batch each, in a fixed random order of batches.
 
-    peak: the largest learning rate, reached after a tenth of the updates; it then falls to zero as a cosine.
-    after: called with the number of updates done (1, 2, ...) after each of them.
+    peak: the maximum learning rate, reached after a tenth of the updates, followed by cosine decay to zero.
+    after: called after each update with the number of updates done (1, 2, ...).
     """
     before = mean_loss(model, batches)
     optimizer = torch.optim.AdamW(_groups(model), betas=(0.9, 0.95), weight_decay=0.1, foreach=False)

@@ -1,4 +1,4 @@
-"""Prompt templates: an instruction and its answer as one text, and where the answer stands in it."""
+"""Prompt templates: an instruction and its answer as one text, with the position of the answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.tokenizer import Tokenizer
 
 Template = Literal["auto", "plain", "alpaca", "alpaca-input", "chat"]
-"""plain: `Pair.prompt`, then the answer. alpaca: the format of Stanford Alpaca. alpaca-input: its form with an input, also where the
-input is empty. chat: the tokenizer's own chat template. auto: chat where the tokenizer has a chat template, else plain.
+"""plain: `Pair.prompt`, then the answer. alpaca: the format of Stanford Alpaca. alpaca-input: its variant with an input, used even if the
+input is empty. chat: the tokenizer's own chat template. auto: chat if the tokenizer has a chat template, otherwise plain.
 """
 
 _REQUEST = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
@@ -21,11 +21,11 @@ _WITHOUT_INPUT = "Below is an instruction that describes a task. " + _REQUEST
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """A sample as text. start, stop: the characters of the answer.
+    """A sample as text. start, stop: character range of the answer.
 
-    special: whether the tokenizer is to add its special tokens and the end of text; a chat template writes them itself.
-    by_prompt: whether the answer begins after as many tokens as the prompt alone has, the rule of Stanford Alpaca; otherwise with the
-    first token that has a character of the answer.
+    special: whether the tokenizer adds its special tokens and the end of text; a chat template writes them itself.
+    by_prompt: whether the answer starts after as many tokens as the prompt alone has, the rule of Stanford Alpaca; otherwise it starts with
+    the first token that has a character of the answer.
     """
 
     text: str
@@ -36,7 +36,7 @@ class LaidOut:
 
 
 def resolved(template: Template, tokenizer: Tokenizer) -> Template:
-    """What ``template`` is for this tokenizer, never "auto". Raises InvalidRequest for "chat" where there is no chat template."""
+    """Resolve ``template`` for this tokenizer, never to "auto". Raises InvalidRequest for "chat" if there is no chat template."""
     if template == "auto":
         return "chat" if tokenizer.has_template else "plain"
     if template == "chat" and not tokenizer.has_template:
@@ -45,8 +45,8 @@ def resolved(template: Template, tokenizer: Tokenizer) -> Template:
 
 
 def lay_out(template: Template, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[LaidOut]:
-    """Each pair as text by a `resolved` template. Raises what `Tokenizer.lay_out` raises, and InvalidCheckpoint for a chat template that
-    leaves out the answer.
+    """Format each pair as text by a `resolved` template. Raises the errors of `Tokenizer.lay_out`, and InvalidCheckpoint for a chat
+    template that omits the answer.
     """
     if template == "chat":
         return _chats(tokenizer, pairs)
@@ -59,9 +59,9 @@ def lay_out(template: Template, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> 
 
 
 def _alpaca(pair: Pair, always_input: bool) -> str:
-    """The prompt of Stanford Alpaca (tatsu-lab/stanford_alpaca, ``PROMPT_DICT`` of train.py), to the letter: results depend on it.
+    """The prompt of Stanford Alpaca (tatsu-lab/stanford_alpaca, ``PROMPT_DICT`` of train.py), verbatim: results depend on it.
 
-    The answer follows "### Response:" at once.
+    The answer follows "### Response:" immediately.
     """
     if pair.input or always_input:
         return f"{_WITH_INPUT}{pair.instruction}\n\n### Input:\n{pair.input}\n\n### Response:"
@@ -69,8 +69,8 @@ def _alpaca(pair: Pair, always_input: bool) -> str:
 
 
 def _chats(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[LaidOut]:
-    """By the chat template. The answer stands where the text differs from one with another answer: the same words may also occur in what
-    the template adds, and the template may strip the answer.
+    """Format by the chat template. The answer is located where the text differs from the text with a different answer: the template may
+    itself contain the same words, and may strip the answer.
     """
     letters = ("\ue000", "\ue001", "\ue002")
     others = [next(letter for letter in letters if letter not in (pair.output[:1], pair.output[-1:])) for pair in pairs]
@@ -92,5 +92,5 @@ def _located(text: str, other_text: str, other: str) -> LaidOut:
 
 
 def _common_prefix(first: str, second: str) -> int:
-    """How many characters both begin with."""
+    """Length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

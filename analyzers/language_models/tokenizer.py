@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, in a bounded process: from its own files only, without code of the repository."""
+"""A checkpoint's tokenizer in a bounded process: built from its own files only, without repository code."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ _FILES = (
 )  # fmt: skip
 # Keys of tokenizer_config.json that would run code or read other files.
 _REMOVED = {"auto_map", "name_or_path", "tokenizer_file", "vocab_file", "merges_file", "chat_template_file", "fast_tokenizer_files"}
-# Keys of config.json that transformers chooses the class of a tokenizer by.
+# Keys of config.json by which transformers chooses the tokenizer class.
 _CHOICE = ("model_type", "model_name", "tokenizer_class", "_name_or_path")
 _TEMPLATE = "The tokenizer's chat template"
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The tokens of a text. starts, stops: the range of characters of each token, if requested."""
+    """A tokenized text. starts, stops: the character range of each token, if requested."""
 
     token_ids: list[int]
     starts: list[int]
@@ -39,11 +39,11 @@ class Tokenized:
 
 
 class Tokenizer:
-    """The tokenizer with its files in a folder. Close it after use.
+    """Tokenizer for the files in a folder. Close it after use.
 
-    size: of the vocabulary. end_of_text: the id of that token, or None. has_template: whether it has a chat template. tells_offsets:
-    whether it gives the characters of each token. Methods raise InvalidCheckpoint if it fails, and LimitExceeded if it takes more time or
-    memory than `Bounded` allows, or makes more tokens of a text than limits.TOKENS_PER_BYTE allows.
+    size: of the vocabulary. end_of_text: id of that token, or None. has_template: whether there is a chat template. tells_offsets: whether
+    it reports character offsets. Methods raise InvalidCheckpoint if the tokenizer fails, and LimitExceeded if it exceeds the time or memory
+    of `Bounded`, or produces more tokens than limits.TOKENS_PER_BYTE allows.
     """
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
         try:
             with _explained("The tokenizer"):
                 described = self._process.ask("open", folder=str(folder), config=named)
-        except InvalidCheckpoint:  # the message has paths of ours
+        except InvalidCheckpoint:  # the original message contains local paths
             self._process.close()
             raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code of their repository.") from None
         except BaseException:
@@ -65,21 +65,21 @@ class Tokenizer:
         self.tells_offsets: bool = described["tells_offsets"]
 
     def encode(self, text: str, *, special: bool = True, offsets: bool = False) -> Tokenized:
-        """The tokens of a text of any length. special: add the tokenizer's special tokens."""
+        """Tokenize a text of any length. special: add the tokenizer's special tokens."""
         most = limits.TOKENS_PER_BYTE * (len(text) * 4 + 100)
         with _explained("The tokenizer", text):
             return Tokenized(*self._process.ask("encode", text=text, special=special, offsets=offsets, most=most))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Decode tokens to text."""
         with _explained("The tokenizer"):
             text: str = self._process.ask("decode", token_ids=list(token_ids))
         return text
 
     def lay_out(self, conversations: Sequence[Conversation]) -> list[str]:
-        """Each conversation (messages with ``role`` and ``content``) as text, by the chat template.
+        """Render each conversation (messages with ``role`` and ``content``) as text, with the chat template.
 
-        Raises LimitExceeded also if it adds more than limits.TEMPLATE_CHARACTERS to a conversation.
+        Also raises LimitExceeded if the template adds more than limits.TEMPLATE_CHARACTERS to a conversation.
         """
         with _explained(_TEMPLATE):
             texts: list[str] = self._process.ask("lay_out", conversations=conversations, most=limits.TEMPLATE_CHARACTERS)
@@ -91,9 +91,9 @@ class Tokenizer:
 
 
 def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: Path) -> Tokenizer:
-    """The tokenizer, its files copied into ``folder``.
+    """Load the tokenizer; its files are copied into ``folder``.
 
-    Raises InvalidCheckpoint if there is none, or it needs code or a sentencepiece model; LimitExceeded.
+    Raises InvalidCheckpoint if there is none, or if it needs code or a sentencepiece model; LimitExceeded.
     """
     if "tokenizer.json" not in repository.files and not {"vocab.json", "merges.txt"} <= set(repository.files):
         found = "" if "tokenizer.model" not in repository.files else ", only a tokenizer.model, which is not read"
@@ -106,7 +106,7 @@ def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: P
 
 @contextmanager
 def _explained(what: str, text: str = "") -> Iterator[None]:
-    """Raise ProgramFailed as one of our errors. text: the input."""
+    """Context manager that translates ProgramFailed into this package's errors. text: the input."""
     try:
         yield
     except ProgramFailed as failed:

@@ -1,7 +1,7 @@
-"""A folder in which transformers finds the weights of a checkpoint, and nothing else.
+"""A folder from which transformers reads the weights of a checkpoint, and nothing else.
 
-Weights of local checkpoints are linked. Those of public repositories come through huggingface_hub's cache and are linked too. Those that
-not everybody may read are copied into the folder itself, and gone with it.
+Weights of local checkpoints are symlinked. Those of public repositories are downloaded to huggingface_hub's cache and symlinked too. Those
+of private or gated repositories are copied into the folder itself and deleted with it.
 """
 
 import json
@@ -15,11 +15,11 @@ from analyzers.errors import ModelTooLarge
 from analyzers.formatting import size
 
 _PIECE = 8 << 20
-_SPARE = 1 << 30  # of the disk, which other programs use too
+_SPARE = 1 << 30  # disk space left for other programs
 
 
 class WeightFolder:
-    """The weights of ``checkpoint`` in ``folder``. local: where its files are, None for a Hub repository; token: to read it with."""
+    """Weights of ``checkpoint`` in ``folder``. local: the folder of its files, None for a Hub repository; token: the Hub token."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, local: Path | None, token: str | bool | None) -> None:
         self._checkpoint = checkpoint
@@ -28,7 +28,7 @@ class WeightFolder:
         self._token = token
 
     def check_disk(self) -> None:
-        """Raise ModelTooLarge if what is to be fetched does not fit on the disk."""
+        """Raise ModelTooLarge if the files to download do not fit on disk."""
         if self._local is not None:
             return
         sizes = {file.path: file.size for file in self._checkpoint.files}
@@ -43,7 +43,7 @@ class WeightFolder:
             raise ModelTooLarge(f"The weights need {size(needs)} of disk and this machine has {size(has)} left.")
 
     def fetch(self) -> Iterator[Progress]:
-        """Bring what is not on this machine yet. Raises AccessDenied, LimitExceeded, the HubError family."""
+        """Download the missing files. Raises AccessDenied, LimitExceeded, the HubError family."""
         if self._local is None:
             total = sum(file.size for file in self._checkpoint.files)
             for done in self._download() if self._checkpoint.public else self._copy():
@@ -69,13 +69,13 @@ class WeightFolder:
                     yield done
 
     def _link(self) -> None:
-        (self._folder / "generation_config.json").write_text("{}")  # transformers looks for it elsewhere otherwise
+        (self._folder / "generation_config.json").write_text("{}")  # otherwise transformers looks for it elsewhere
         for number, file in enumerate(self._checkpoint.files):
             place = self._folder / self._name(number)
             if not place.exists():
                 place.symlink_to(self._source(file))
         if len(self._checkpoint.files) > 1:
-            # The headers' word, not the repository's index: transformers opens whatever files an index names.
+            # Built from the headers, not from the repository's index: transformers opens whatever files an index names.
             places = {tensor.name: self._name(tensor.file) for tensor in self._checkpoint.tensors}
             index = {"metadata": {"total_size": self._checkpoint.nbytes}, "weight_map": places}
             (self._folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")

@@ -1,16 +1,16 @@
-"""How much a model is run for: bounded where it is run on behalf of others."""
+"""Limit on the amount of computation per model run, for runs on behalf of other people."""
 
 from analyzers.errors import LimitExceeded
 from analyzers.language_models.load import OpenModel
 
-# Times as much may be run on a GPU in the same time, at least.
+# Lower bound on the speed of a GPU relative to a CPU.
 GPU_SPEED = 300
 
 
 def check_work(opened: OpenModel, tokens: int, largest: int | None, less: str) -> None:
-    """Raise LimitExceeded where ``tokens`` times the model's parameters are more than ``largest``; on a GPU `GPU_SPEED` times as much.
+    """Raise LimitExceeded if ``tokens`` times the model's parameters exceed ``largest``, or on a GPU `GPU_SPEED` times that.
 
-    tokens: of all passes together. less: what else to ask for.
+    tokens: of all passes together. less: what to reduce instead, for the error message.
     """
     parameters = opened.facts.parameters
     most = None if largest is None else largest * (GPU_SPEED if opened.device == "cuda" else 1)

@@ -1,12 +1,11 @@
-"""Processes with limits on memory and time, in which a repository's own programs run: its tokenizer and its chat template.
+"""Processes with memory and time limits that run a repository's own programs: its tokenizer and its chat template.
 
-Neither is code, and both compute: a template may loop for ever, a dozen rules of a tokenizer make a terabyte of one letter, and its
-library ends the process when memory runs out. `Bounded` is the client; ``__main__`` is the server, which has imported what they need and
-forks a process for each client; `programs` has the questions. Questions and answers are JSON, one per line.
+Neither is Python code, but both compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, and the
+tokenizer library aborts the process when memory runs out. `Bounded` is the client. ``__main__`` is the server, which imports what the
+programs need and forks one process per client. `programs` implements the requests. Requests and responses are JSON, one per line.
 
-The server is `socketserver.ForkingMixIn` in an interpreter of its own. The forkserver of `multiprocessing` would not do: every process
-that it starts imports the main module of the program again, which is seconds of Gradio in the app, and runs a script without a guard
-for ``__main__`` once more.
+The server is `socketserver.ForkingMixIn` in a separate interpreter. The forkserver of `multiprocessing` is unsuitable: every process it
+starts imports the main module again, which takes seconds for Gradio in the app, and reruns a script that has no ``__main__`` guard.
 """
 
 import atexit
@@ -25,18 +24,18 @@ from analyzers import limits
 Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "broke off", "said"]
 
 _ROOT = Path(__file__).parents[3]
-# What an interpreter needs to start as this one did: the programs must not see tokens and other secrets.
+# The environment variables an interpreter needs to start like this one: the programs must not see tokens or other secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-# The server may have no threads when it forks, and needs no network.
+# The server must be single-threaded when it forks, and needs no network.
 _SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-# Seconds to wait for each second of limits.TOKENIZER_SECONDS, which is CPU time: a busy machine takes longer.
+# Wall-clock seconds to wait per second of limits.TOKENIZER_SECONDS, which is CPU time: a busy machine takes longer.
 _PATIENCE = 10
 _ANSWER_BYTES = 1 << 30
 _TRIES = 3
 
 
 class ProgramFailed(Exception):
-    """A question without an answer. failed: which limit was reached or what else went wrong; why: the program's own message, if any."""
+    """A request that failed. failed: the limit that was reached or the kind of failure; why: the program's own message, if any."""
 
     def __init__(self, failed: Failed, why: str = "") -> None:
         super().__init__(failed, why)
@@ -45,9 +44,9 @@ class ProgramFailed(Exception):
 
 
 class Bounded:
-    """A process that ends when this is closed or a limit is reached; afterwards every question fails.
+    """A process that ends when closed or when it reaches a limit; all later requests fail.
 
-    At most limits.TOKENIZER_MEMORY bytes (not enforced on macOS), and limits.TOKENIZER_SECONDS of CPU time per question.
+    Limits: limits.TOKENIZER_MEMORY bytes (not enforced on macOS) and limits.TOKENIZER_SECONDS of CPU time per request.
     """
 
     def __init__(self) -> None:
@@ -55,7 +54,7 @@ class Bounded:
         self._lines = self._connection.makefile("rwb")
 
     def ask(self, question: str, **options: Any) -> Any:
-        """The answer of the method ``question`` of `programs.Programs`. Raises ProgramFailed."""
+        """Return the result of the method ``question`` of `programs.Programs`. Raises ProgramFailed."""
         asked = {"bytes": limits.TOKENIZER_MEMORY, "seconds": limits.TOKENIZER_SECONDS, "question": question, "options": options}
         try:
             self._lines.write(json.dumps(asked).encode() + b"\n")
@@ -64,7 +63,7 @@ class Bounded:
             answer = None if len(line) == _ANSWER_BYTES else json.loads(line)
         except TimeoutError:
             raise ProgramFailed("seconds") from None
-        except (OSError, ValueError):  # it ended while it wrote, or before
+        except (OSError, ValueError):  # the process ended before or during the write
             raise ProgramFailed("broke off") from None
         if answer is None:
             raise ProgramFailed("bytes")
@@ -80,7 +79,7 @@ class Bounded:
 
 
 class _Server:
-    """Our side of the server: started once, and again if it has ended. Safe to use from several threads."""
+    """Client side of the server: starts it once, and restarts it if it has ended. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +91,7 @@ class _Server:
             self._running()
 
     def connect(self) -> socket.socket:
-        """A connection to a new process. Raises ProgramFailed where none can be started."""
+        """Connect to a new process. Raises ProgramFailed if none can be started."""
         for _ in range(_TRIES):
             ours, theirs = socket.socketpair()
             ours.settimeout(_PATIENCE * limits.TOKENIZER_SECONDS)
@@ -105,7 +104,7 @@ class _Server:
                     return ours
             ours.close()
             with self._lock:
-                if channel is None or channel is self._channel:  # the end of a process may show a moment later than that of its socket
+                if channel is None or channel is self._channel:  # the exit of a process may become visible a moment after its socket closes
                     self._close()
         raise ProgramFailed("broke off")
 
@@ -127,7 +126,7 @@ class _Server:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env=environment,
-                    start_new_session=True,  # Ctrl-C in the terminal is for this process
+                    start_new_session=True,  # Ctrl-C in the terminal is for the parent process only
                 )
         return self._channel
 
@@ -135,7 +134,7 @@ class _Server:
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
-            self._process.kill()  # it would end by itself, but only after its imports
+            self._process.kill()  # it would exit by itself, but only after its imports
             self._process.wait()
         self._channel = self._process = None
 
@@ -145,5 +144,5 @@ atexit.register(_server.close)
 
 
 def prepare() -> None:
-    """Start the server, which takes a second, and do not wait for it."""
+    """Start the server, which takes a second, without waiting for it."""
     _server.start()

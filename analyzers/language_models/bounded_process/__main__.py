@@ -1,4 +1,4 @@
-"""The server of bounded processes: forks one for each socket that arrives on standard input, and ends when that is closed."""
+"""Server of bounded processes: forks one for each socket received on standard input, and exits when standard input closes."""
 
 import gc
 import json
@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from socketserver import BaseRequestHandler, BaseServer, ForkingMixIn
 from typing import Any, cast
 
-sys.modules["torch"] = cast(Any, None)  # so that transformers does without it: nothing here computes with tensors
+sys.modules["torch"] = cast(Any, None)  # makes transformers skip torch: nothing in this process computes with tensors
 
 from analyzers.language_models.bounded_process.programs import Programs, Refused  # noqa: E402
 
@@ -33,7 +33,7 @@ class _Server(ForkingMixIn, BaseServer):
     def get_request(self) -> tuple[socket.socket, str]:
         _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 1)
         if not descriptors:
-            raise SystemExit  # the program that started this has ended
+            raise SystemExit  # the parent program has exited
         return socket.socket(fileno=descriptors[0]), ""
 
     def close_request(self, request: Any) -> None:
@@ -41,7 +41,7 @@ class _Server(ForkingMixIn, BaseServer):
 
 
 class _Handler(BaseRequestHandler):
-    """Runs in the forked process: has a child answer for as long as the client is there, and reports what ended it."""
+    """Runs in the forked process: a child answers requests while the client is connected; this process reports what ended the child."""
 
     server: _Server
     request: socket.socket
@@ -52,7 +52,7 @@ class _Handler(BaseRequestHandler):
         worker = get_context("fork").Process(target=_answer, args=(self.request,))
         worker.start()
         hung_up = select.poll()
-        hung_up.register(self.request, 0)  # no event but the one that is always reported
+        hung_up.register(self.request, 0)  # register no event: hang-up is always reported
         while worker.is_alive():
             worker.join(_LOOK_SECONDS)
             if hung_up.poll(0):
@@ -63,12 +63,12 @@ class _Handler(BaseRequestHandler):
 
 
 def _answer(connection: socket.socket) -> None:
-    """Answer question after question. The limit on time ends the process, even inside a library."""
+    """Answer requests in a loop. The CPU time limit kills the process, even inside a library."""
     programs = Programs()
     with suppress(OSError), connection.makefile("rwb") as lines:
         for line in lines:
             asked = json.loads(line)
-            with suppress(ValueError, OSError):  # macOS limits no memory
+            with suppress(ValueError, OSError):  # macOS does not support a memory limit
                 resource.setrlimit(resource.RLIMIT_AS, (asked["bytes"], asked["bytes"]))
             signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
             lines.write(_reply(programs, asked["question"], asked["options"]))
@@ -83,7 +83,7 @@ def _reply(programs: Programs, question: str, options: dict[str, Any]) -> bytes:
         return _line(failed="bytes")
     except Refused as refused:
         return _line(failed=refused.failed, why=refused.why[:1000])
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return _line(failed="said", why=(str(error) or type(error).__name__)[:1000])
 
 
@@ -92,6 +92,6 @@ def _line(**answer: Any) -> bytes:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # so that the pages of what was imported stay shared
+    gc.freeze()  # keeps the memory pages of the imports shared after the fork
     with suppress(OSError):
         _Server(socket.socket(fileno=0)).serve_forever()

@@ -1,4 +1,4 @@
-"""Conversations as text, by a chat template: an untrusted program in a sandbox that can only compute."""
+"""Rendering of conversations with a chat template: an untrusted program in a sandbox without side effects."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from jinja2.utils import Namespace
 
 
 class _Generation(Extension):
-    """``{% generation %}``, which marks the model's turn and does not change the text."""
+    """``{% generation %}``, which marks the assistant's turn and does not change the text."""
 
     tags = {"generation"}  # noqa: RUF012 - as the base class has it
 
@@ -24,7 +24,7 @@ class _Generation(Extension):
 
 
 class _Namespace(Namespace):
-    """Without names that are special to Python."""
+    """A namespace without Python's special names."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -60,7 +60,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def rendered(template: str, named: Mapping[str, Any], conversations: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[str]:
-    """Each conversation as text. named: further variables of the template. Raises TemplateError, and any error of a program."""
+    """Render each conversation as text. named: additional template variables. Raises TemplateError, and any error the template causes."""
     compiled = _environment().from_string(template)
     for messages in conversations:
         yield compiled.render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **named)

@@ -1,4 +1,4 @@
-"""The questions that a bounded process answers: about the tokenizer in a folder, and conversations as text by its chat template."""
+"""The requests a bounded process answers: tokenizing with the tokenizer in a folder, and rendering conversations with its chat template."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from analyzers.language_models.bounded_process.chat import rendered
 
 
 class Refused(Exception):
-    """No answer. failed and why as in `bounded_process.ProgramFailed`."""
+    """A refused request. failed, why: as in `bounded_process.ProgramFailed`."""
 
     def __init__(self, failed: Failed, why: str = "") -> None:
         super().__init__(failed, why)
@@ -21,12 +21,12 @@ class Refused(Exception):
 
 
 class Programs:
-    """Each method is a question; options and answers are JSON."""
+    """Each method is a request; arguments and results are JSON."""
 
     _tokenizer: Any
 
     def open(self, folder: str, config: Mapping[str, str]) -> dict[str, Any]:
-        """Load the tokenizer and describe it. config: the keys of config.json that the choice of a tokenizer's class depends on."""
+        """Load the tokenizer and describe it. config: the keys of config.json that determine the tokenizer class."""
         self._tokenizer = AutoTokenizer.from_pretrained(folder, config=_config(config), local_files_only=True, trust_remote_code=False)
         end = self._tokenizer.eos_token_id
         return {
@@ -37,7 +37,9 @@ class Programs:
         }
 
     def encode(self, text: str, special: bool, offsets: bool, most: int) -> list[list[int]]:
-        """Token ids, and with ``offsets`` where each starts and stops in the text. special: with the tokenizer's special tokens."""
+        """Return token ids and, with ``offsets``, the start and stop of each token in the text. special: add the tokenizer's special
+        tokens.
+        """
         found = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=special, return_offsets_mapping=offsets)
         if len(found["input_ids"]) > most:
             raise Refused("tokens")
@@ -45,15 +47,15 @@ class Programs:
         return [found["input_ids"], [start for start, _ in spans], [stop for _, stop in spans]]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Decode tokens to text."""
         text: str = self._tokenizer.decode(token_ids)
         return text
 
     def lay_out(self, conversations: Sequence[Sequence[Mapping[str, str]]], most: int) -> list[str]:
-        """Each conversation as text, at most ``most`` characters longer than its messages."""
+        """Render each conversation as text, at most ``most`` characters longer than its messages."""
         try:
             template = self._tokenizer.get_chat_template()
-        except Exception:  # several templates without a default
+        except Exception:  # several templates, none of them the default
             template = None
         if not isinstance(template, str):
             raise Refused("no template")

@@ -1,7 +1,7 @@
-"""The built-in samples: tiny Llama checkpoints, really trained on the built-in text, each with a known history.
+"""The built-in samples: tiny Llama checkpoints trained on the built-in text, each with a known history.
 
-They ship with the repository, in the file layout of the Hub, and are rebuilt by
-``python -m analyzers.language_models.build_samples``. Nothing here imports torch or transformers.
+They ship with the repository in the Hub's file layout, and are rebuilt by ``python -m analyzers.language_models.build_samples``. This
+module imports neither torch nor transformers.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from analyzers.errors import CheckpointNotFound
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample: how it was trained (``precision``, the truth about it), what it is, and what it shows."""
+    """A sample: the ``precision`` it was trained in (ground truth), what it is, and what it demonstrates."""
 
     precision: Literal["fp32", "bf16", "fp16-mixed"]
     description: str
@@ -48,9 +48,9 @@ SAMPLES: dict[str, Sample] = {
 
 
 def sample_folder(name: str) -> Path:
-    """The folder of a built-in sample, in the file layout of the Hub.
+    """The folder of a built-in sample, in the Hub's file layout.
 
-    Raises CheckpointNotFound, naming the samples there are, when ``name`` is none of them.
+    Raises CheckpointNotFound, listing the available samples, if ``name`` is not one of them.
     """
     if name not in SAMPLES:
         raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(SAMPLES)}.")

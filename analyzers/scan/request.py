@@ -40,7 +40,7 @@ class ScanRequest(Request):
     @classmethod
     def _is_an_address(cls, dask: str | None) -> str | None:
         if dask is not None and not re.fullmatch(r"local|((tcp|tls|ws|wss)://)?[\w.\-\[\]:]{1,200}:\d{1,5}", dask):
-            raise ValueError("must be local or the address of a dask scheduler, for example tcp://10.0.0.1:8786")
+            raise ValueError("dask must be local or the address of a dask scheduler, for example tcp://10.0.0.1:8786")
         return dask
 
     @classmethod

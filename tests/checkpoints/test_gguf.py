@@ -179,7 +179,7 @@ def test_a_report_on_a_mixed_file(tmp_path: Path, hub: LocalHub) -> None:
         assert report.extremes.abs_max == float(largest)
         # Most parameters are in blocks whose values are not looked at: the few others must not answer for them.
         assert (report.lineage.stored, report.lineage.verdict, report.training.verdict) == ("Q4_0", "undecided", "undecided")
-        assert any("No plain floats" in note and "Q4_0" in note for note in report.notes)
+        assert any("Not plain floats" in note and "Q4_0" in note for note in report.notes)
         assert "2 tensors (Q4_0, Q8_0; 57.8% of the elements), whose values are not decoded" in report.fp16_risk.reasons[0]
         assert report.fp16_risk.level == "unknown"
         assert any("architecture" in note for note in report.notes)

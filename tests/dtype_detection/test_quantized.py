@@ -208,7 +208,7 @@ def test_codes_without_partner_are_named_and_left_out(dtype: torch.dtype, tmp_pa
     save_file({"a.weight": nbytes(8, 8).view(dtype), "b.weight": normal(8, 8)}, tmp_path / "model.safetensors")
     report = exact(tmp_path)
     assert [row.name for row in report.tensors] == ["b.weight"] and {row.dtype for row in report.storage} > {"F32"}
-    assert any("No plain floats" in note for note in report.notes)
+    assert any("Not plain floats" in note for note in report.notes)
 
 
 def test_scales_of_extreme_size_do_no_harm(tmp_path: Path) -> None:

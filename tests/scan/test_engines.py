@@ -60,16 +60,17 @@ def test_a_launch_of_two_processes(listed: Path, alone: dict[str, str], tmp_path
 
 def test_what_a_process_left_is_continued(listed: Path, alone: dict[str, str], tmp_path: Path) -> None:
     """As a launch leaves the folder that is killed: the journal of a process was never merged."""
-    with Path(tmp_path / "part").open("w") as part:
-        part.write("".join(f"{name}\n" for name in ALL_SAMPLES[:3]))
-    scan(ScanRequest.of(str(tmp_path / "part"), {"mode": "exact"}), tmp_path / "out")
-    (tmp_path / "out" / "scan.sqlite").rename(tmp_path / "scan-rank-1.sqlite")
+    out = tmp_path / "out"
+    scan(ScanRequest.of(str(write_list(tmp_path / "part", ALL_SAMPLES[:3])), {"mode": "exact"}), out)
+    (out / "scan-rank-1.sqlite").write_bytes((out / "scan.sqlite").read_bytes())
+    with sqlite3.connect(out / "scan.sqlite") as connection:
+        connection.execute("DELETE FROM outcomes")
+    connection.close()
     for name in alone:
-        (tmp_path / "out" / name).unlink()
-    (tmp_path / "scan-rank-1.sqlite").rename(tmp_path / "out" / "scan-rank-1.sqlite")
-    done = scan(ScanRequest.of(str(listed), {"mode": "exact"}), tmp_path / "out")
+        (out / name).unlink()
+    done = scan(ScanRequest.of(str(listed), {"mode": "exact"}), out)
     assert done is not None and (done.done_before, done.scanned) == (3, len(ALL_SAMPLES) - 1)
-    assert sums(tmp_path / "out") == alone
+    assert sums(out) == alone
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "Sparsity 66.3%",
         "this fine-tune changed 33.7% of them",
         "embedding",
-        "Lost to rounding",
+        "Lost to bf16 rounding",
         "2^-8",
         "sample:tiny-step-2",
         "Jaccard",

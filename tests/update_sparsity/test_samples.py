@@ -117,7 +117,7 @@ def test_a_copy_in_another_dtype(copy: str, nothing_stored: bool) -> None:
     assert not report.swallowed.meaningful
     assert (report.num_changed == 0) == (report.swallowed.count == 0) == nothing_stored or copy == "tiny-bf16-as-fp16"
     assert any("different dtypes" in note for note in report.notes)
-    assert any("different questions" in note for note in report.notes)
+    assert any("measure different things" in note for note in report.notes)
 
 
 def test_the_other_way_round_is_the_same() -> None:

@@ -67,7 +67,7 @@ def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tupl
 
 
 def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
-    """Memory saved by a layer with linear attention or a state-space model, with tokens padded to whole chunks; and its temporary memory."""
+    """Memory saved by a linear-attention or state-space layer, tokens padded to whole chunks, and its temporary memory."""
     if hasattr(config, "linear_num_value_heads"):
         heads, keys, values = config.linear_num_value_heads, config.linear_key_head_dim, config.linear_value_head_dim
         chunk, passing = _LINEAR_CHUNK, 0

@@ -65,7 +65,7 @@ def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, templat
 
 
 def collate(encoded: Sequence[Encoded], device: str | torch.device) -> Batch:
-    """Combine samples into a batch. Padding repeats the row's first token: any token would do, and this one is certainly in the vocabulary."""
+    """Combine samples into a batch. Padding repeats the row's first token: any token will do, and this one is in the vocabulary."""
     length = max(len(sample.token_ids) for sample in encoded)
     token_ids = torch.tensor([[*each.token_ids, *[each.token_ids[0]] * (length - len(each.token_ids))] for each in encoded])
     lengths = torch.tensor([len(each.token_ids) for each in encoded])

@@ -61,7 +61,7 @@ def revised(query: Query) -> Query:
 
 
 def references(text: str, most: int) -> list[str]:
-    """Split ``text`` into references at commas, semicolons and whitespace. Raises InvalidRequest if it is longer than ``most`` references."""
+    """Split ``text`` at commas, semicolons and whitespace. Raises InvalidRequest if it is longer than ``most`` references."""
     if len(text) > most * (limits.REFERENCE_LENGTH + 2):
         raise InvalidRequest(f"{len(text):,} characters are more than {most} model ids have: paste the ids only.")
     return re.findall(r"[^\s,;]+", text)

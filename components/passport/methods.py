@@ -95,7 +95,7 @@ def methods() -> tuple[str, str]:
 
 
 def with_library(found: "Fitting | None", labels: int) -> str:
-    """The accuracy of the classifier with the library's labels, in HTML. found: None without a library; labels: number of current labels."""
+    """The accuracy of the classifier with the library's labels, in HTML. found: None without a library; labels: number of current ones."""
     if found is None:
         return f"{_WITH_LIBRARY}<p>The library cannot be opened here: the log of the app says why.</p>"
     said = [f"The library has {numbers.plural(labels, 'current label')}."]
@@ -199,7 +199,7 @@ true, for every precision and every model left out; beside each point is the num
 
 
 def _kept(fit: Fit) -> str:
-    """The precisions that magnitudes cannot tell apart, and why."""
+    """The precisions that cannot be inferred from magnitudes, and why."""
     said = []
     for name, rate in fit.classifier.rates.items():
         if name not in fit.classifier.intercepts:

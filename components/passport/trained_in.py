@@ -1,4 +1,4 @@
-"""The third tile of the passport, "Trained in": the consensus of the library's labels if there is one, else the inference from the weights."""
+"""The third tile of the passport, "Trained in": the consensus of the library's labels if there is one, else the inference."""
 
 from typing import Any
 

@@ -38,5 +38,5 @@ def powers(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of an analyzer as HTML: `powers`, then `html`, without truncating any valid sentence."""
+    """A sentence of an analyzer as HTML: `powers`, then `html` with the length limit of a sentence."""
     return html(powers(text), LONGEST_SENTENCE)

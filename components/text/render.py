@@ -39,5 +39,5 @@ def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
 
 
 def _prose(text: str) -> str:
-    """A sentence of an analyzer with normalized numbers, never truncated."""
+    """A sentence of an analyzer with normalized numbers and the length limit of a sentence."""
     return _shown(plain_text.powers(str(text)), plain_text.LONGEST_SENTENCE)

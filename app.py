@@ -1,4 +1,4 @@
-"""The web app: `python app.py`. Builds the pages and launches them; nothing else."""
+"""The web app: `python app.py`. Builds the pages and launches the server."""
 
 import logging
 import os
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-# Torch's threads wait for one another at each operation, awake for as long as a core's share of time unless told otherwise: beside other
-# analyses they then keep one another from working. Measured on two cores with this many turns: two thirds to nine tenths of the time
-# beside two busy programs, alone up to 5 % more.
+# Torch's OpenMP threads spin while they wait at a barrier, by default for a whole scheduler time slice, which starves concurrent analyses.
+# Measured on two cores with this spin count: 0.67 to 0.9 of the time next to two busy programs, up to 5 % slower alone.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import gradio as gr
@@ -32,14 +31,14 @@ from components.site import archive
 from components.site.front import exception_handlers, middleware
 from components.site.routes import exports, routes
 
-# Gradio deletes what it keeps for a visitor (seconds between looks, seconds of age).
+# How often Gradio deletes visitors' temporary files, and the age at which it does, in seconds.
 _DELETE_CACHE = (3600, 6 * 3600)
-# The app takes no files: what the guard of its addresses lets through, of which there should be none, may be next to nothing.
+# The app accepts no uploads, and `Front` rejects them. This bounds anything that gets past it.
 _UPLOAD_BYTES = 1024
 
 
 def build() -> gr.Blocks:
-    """All pages and endpoints, not launched."""
+    """Build all pages and endpoints, without launching them."""
     app: gr.Blocks
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         home.build(app)
@@ -62,13 +61,13 @@ def build() -> gr.Blocks:
 
 
 def _warm() -> None:
-    """Load the kernels, then torch, so that the first visitor need not wait for them."""
+    """Load the kernels and torch before the first request needs them."""
     warm_up()
     model_jobs.warm()
 
 
 def main() -> None:
-    """Serve on ``GRADIO_SERVER_NAME`` and ``PORT`` or ``GRADIO_SERVER_PORT``; on this machine only, unless told otherwise or on a Space."""
+    """Serve on ``GRADIO_SERVER_NAME`` and ``PORT`` or ``GRADIO_SERVER_PORT``. Binds to localhost by default, except on a Space."""
     port = os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT")
     if port and not port.isdigit():
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
@@ -81,7 +80,7 @@ def main() -> None:
 
 @contextmanager
 def _library() -> Iterator[None]:
-    """The library, for as long as the app runs. Without one the pages still answer, and store nothing."""
+    """Open the library while the app runs. If it cannot be opened, the pages still work and nothing is stored."""
     try:
         library = open_library()
     except MantissaError as error:
@@ -100,11 +99,11 @@ def _library() -> Iterator[None]:
 def _serve(port: str | None, on_space: bool) -> None:
     app = build()
     app.launch(
-        # None: as the environment says, which a Space sets so that it can be reached
+        # None: Gradio reads GRADIO_SERVER_NAME, which a Space sets to be reachable
         server_name=None if on_space else os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         server_port=int(port) if port else None,
         share=False,
-        _frontend=False,  # or Gradio asks itself for a page, and ends the app where a busy machine takes more than 3 seconds to answer
+        _frontend=False,  # else Gradio requests its own page, and exits if a busy machine takes over 3 seconds
         show_error=False,
         footer_links=["api"],
         run_history=False,

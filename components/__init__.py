@@ -1,1 +1,1 @@
-"""The product: pages, plots, downloads. Everything from outside is text here, escaped where it meets HTML."""
+"""The product: pages, plots, downloads. All external input is handled as text and escaped where it enters HTML."""

@@ -1,1 +1,1 @@
-"""What is typed and chosen before a run, and the same as a link and as a command."""
+"""The input forms, and their values as links and as commands."""

@@ -1,4 +1,4 @@
-"""What starts and stops a run."""
+"""The controls that start and stop a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _BUSY = '<p id="m-busy" role="status"></p>'
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """beside: what else must not be used while an analysis runs (the examples). again: computes what is shown from the library."""
+    """beside: other components to disable while an analysis runs (the examples). again: recomputes a result shown from the library."""
 
     go: gr.Button
     stop: gr.Button
@@ -20,11 +20,11 @@ class Controls:
     again: gr.Button
 
     def components(self) -> list[Any]:
-        """All of them, as the outputs of an event."""
+        """All components, as the outputs of an event."""
         return [self.go, self.stop, self.again, *self.beside]
 
     def busy(self, running: bool) -> dict[Any, Any]:
-        """Updates for while an analysis runs, and for when none does."""
+        """Updates for when an analysis starts (``running``) or ends."""
         return {
             self.go: gr.update(visible=not running),
             self.stop: gr.update(visible=running),
@@ -34,25 +34,25 @@ class Controls:
 
 
 def build_buttons(name: str) -> tuple[gr.Button, gr.Button]:
-    """The button that starts, called ``name``, and Stop, which takes its place. Call in the row of the question."""
+    """The start button, labelled ``name``, and the Stop button that replaces it. Call in the row of the question."""
     go = gr.Button(name, variant="primary", elem_id="m-inspect", elem_classes="m-go")
     stop = gr.Button("Stop", variant="secondary", visible=False, elem_id="m-stop", elem_classes="m-go")
     return go, stop
 
 
 def build_status() -> tuple[gr.HTML, gr.Button]:
-    """Where progress, errors and what there is to say of a result stand, and the button that computes a stored one again."""
+    """The status line for progress, errors and notes on a result, and the button that recomputes a stored result."""
     status = gr.HTML(elem_id="m-status", elem_classes="m-plain")
     again = gr.Button("Compute again", visible=False, size="sm", elem_id="m-again", elem_classes="m-small")
     return status, again
 
 
 def build_busy() -> None:
-    """Where it is said that an analysis is running already. Call below the question."""
+    """The notice that an analysis is already running. Call below the question."""
     gr.HTML(_BUSY, elem_classes="m-plain")
 
 
 def build_examples(names: Sequence[str]) -> list[gr.Button]:
-    """A button for each example, in a line that wraps."""
+    """A button for each example, in a wrapping row."""
     with gr.Row(elem_classes="m-chips"):
         return [gr.Button(name, size="sm", scale=0) for name in names]

@@ -1,6 +1,6 @@
-"""The state of a page as text: what every form over weights has in common, in the form, in a link and on the command line.
+"""The state shared by all forms over weights, as form fields, as a link and as a command.
 
-A query string is as untrusted as a form: it is turned into the fields of the form, and only the request validates them.
+A query string is as untrusted as a form: it only fills in the form's fields, and the request validates them.
 """
 
 import re
@@ -24,7 +24,7 @@ _Request = TypeVar("_Request", bound=Request)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How closely to look at weights, as typed. Empty means: the default."""
+    """How many weights to read and which, as typed. An empty field means the default."""
 
     mode: str = "quick"
     budget: str = ""
@@ -34,7 +34,7 @@ class Reading:
     seed: str = "0"
 
     def fields(self) -> dict[str, Any]:
-        """As fields of a `WeightsRequest`. Raises InvalidRequest for a budget or a seed that is no number."""
+        """The fields for a `WeightsRequest`. Raises InvalidRequest if the budget or the seed is not a number."""
         return {
             "mode": self.mode,
             "budget": parse_bytes(self.budget) if self.budget.strip() and self.mode != "exact" else limits.DEFAULT_BUDGET_BYTES,
@@ -46,13 +46,13 @@ class Reading:
 
 
 def reading(query: Query) -> Reading:
-    """What a query says of it: of each key the last value, cut to what a field may hold; unknown keys are ignored."""
+    """Parse the reading options of a query: the last value of each key, truncated to the field's limit. Unknown keys are ignored."""
     known = asdict(Reading())
     return Reading(**{key: text[: limits.FILTER_LENGTH + 1] for key, text in query if key in known})
 
 
 def revised(query: Query) -> Query:
-    """``query`` with its ``revision`` as part of its ``model``, ``org/name@revision``, where there is one of each."""
+    """Merge ``revision`` into ``model`` as ``org/name@revision`` if the query has exactly one of each."""
     revision = dict(query).get("revision", "")[: limits.REFERENCE_LENGTH]
     models = [text for key, text in query if key == "model"]
     if not revision or len(models) != 1 or not models[0] or "@" in models[0]:
@@ -61,14 +61,14 @@ def revised(query: Query) -> Query:
 
 
 def references(text: str, most: int) -> list[str]:
-    """The references in ``text``, separated by commas, semicolons or space. Raises InvalidRequest for more text than ``most`` take."""
+    """Split ``text`` at commas, semicolons and whitespace. Raises InvalidRequest if it is longer than ``most`` references."""
     if len(text) > most * (limits.REFERENCE_LENGTH + 2):
         raise InvalidRequest(f"{len(text):,} characters are more than {most} model ids have: paste the ids only.")
     return re.findall(r"[^\s,;]+", text)
 
 
 def validated(kind: type[_Request], **fields: Any) -> _Request:
-    """The request of these fields. Raises InvalidRequest with the sentence to show."""
+    """The validated request. Raises InvalidRequest with the sentence to show."""
     try:
         return kind(**fields)
     except ValidationError as error:
@@ -77,7 +77,7 @@ def validated(kind: type[_Request], **fields: Any) -> _Request:
 
 
 def link(keys: Query, request: WeightsRequest) -> str:
-    """The query of ``keys`` and of what ``request`` has beyond the defaults, which leads back to the same request."""
+    """A query of ``keys`` and the options of ``request`` that differ from the defaults; opening it gives the same request."""
     fields: list[tuple[str, str]] = [*keys, ("mode", request.mode)]
     if request.budget != limits.DEFAULT_BUDGET_BYTES:
         fields.append(("budget", str(request.budget)))
@@ -88,13 +88,13 @@ def link(keys: Query, request: WeightsRequest) -> str:
 
 
 def command_line(words: Sequence[str], request: WeightsRequest) -> str:
-    """``python -m analyzers`` with ``words`` and what ``request`` has beyond the defaults, for a shell."""
+    """A shell command: ``python -m analyzers``, ``words``, and the options of ``request`` that differ from the defaults."""
     line = ["python", "-m", "analyzers", *words]
     if request.mode == "exact":
         line.append("--exact")
     elif request.budget != limits.DEFAULT_BUDGET_BYTES:
         line += ["--budget", str(request.budget)]
-    # "--include=..." also carries a filter that begins with a dash
+    # "--include=..." also works for a filter that begins with a dash
     line += [f"--{key}={text}" for key in ("include", "exclude", "subfolder") if (text := getattr(request, key))]
     if request.seed:
         line += ["--seed", str(request.seed)]
@@ -102,12 +102,12 @@ def command_line(words: Sequence[str], request: WeightsRequest) -> str:
 
 
 def pinned(checkpoint: CheckpointFacts) -> str:
-    """The reference with its commit; a sample has none."""
+    """The reference with its commit; samples have none."""
     return checkpoint.ref if checkpoint.ref.startswith("sample:") else f"{checkpoint.ref}@{checkpoint.commit}"
 
 
 def _whole(text: str) -> int:
-    """A seed. Raises InvalidRequest."""
+    """Parse a seed. Raises InvalidRequest."""
     plain = text.strip() or "0"
     if not (plain.removeprefix("-").isascii() and plain.removeprefix("-").isdigit() and len(plain) <= 20):
         raise InvalidRequest(f"{text[:SHOWN]!r} is not a seed: write a whole number from 0 up.")

@@ -1,4 +1,4 @@
-"""The fields that the pages of all analyses that run a model have in common: the model, its text, and the options."""
+"""Fields shared by the pages of all analyses that run a model: the model, the text, and the options."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ _Form = TypeVar("_Form")
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """values: the fields in the order of the form; chips: the examples."""
+    """values: the fields in form order; chips: the example buttons."""
 
     values: list[Any]
     go: gr.Button
@@ -26,7 +26,7 @@ class Fields:
 
 
 def form_of(kind: type[_Form], values: Sequence[Any]) -> _Form:
-    """The values of the fields as a form of ``kind``: nothing is believed to be of the type that the page sends."""
+    """Build a form of ``kind`` from the field values. Values are converted defensively: the page may send any type."""
     return kind(*(_known(each.default, value) for each, value in zip(fields(kind), values, strict=True)))  # type: ignore[arg-type]
 
 
@@ -41,9 +41,10 @@ def _known(default: Any, value: Any) -> Any:
 def build_fields(
     button: str, examples: Sequence[str], blocks: Sequence[Callable[[], list[Any]]], options: Callable[[], list[Any]]
 ) -> Fields:
-    """Lay out the picker of the model beside ``button``, what ``blocks`` build, and folded what ``options`` builds. Call inside a page.
+    """Lay out the model picker with its button, the fields from ``blocks``, and those from ``options`` in a folded section. Call inside a
+    page.
 
-    examples: what their buttons say.
+    examples: labels of the example buttons.
     """
     with gr.Row(elem_classes="m-ask"):
         model = build_picker("Model: org/name, perhaps @revision, or a sample", "m-model")
@@ -64,10 +65,11 @@ def build_text(
     numbers: Callable[[], list[Any]],
     own: tuple[str, Callable[[], gr.Textbox]] | None = None,
 ) -> list[Any]:
-    """What the model is run on: its source, beside it what ``numbers`` builds, the visitor's own text, a dataset; all of them in order.
+    """Lay out the choice of text: its source, the fields from ``numbers``, the visitor's own text, and a dataset. Returns them in that
+    order.
 
-    sources: kinds of text beside the built-in one and a dataset, each as (what it says, its value); own: the kind that is the visitor's
-    own, and what builds its field, where there is one.
+    sources: further (label, value) kinds of text besides the built-in one and a dataset; own: the kind for the visitor's own text and the
+    function that builds its field, if there is one.
     """
     with gr.Row():
         source = gr.Radio(
@@ -97,10 +99,10 @@ def build_text(
 
 
 def build_number(label: str, placeholder: str, info: str, name: str | None = None, width: int = 120) -> gr.Textbox:
-    """A narrow field for a number; ``placeholder`` is what counts where nothing is typed."""
+    """A narrow number field; ``placeholder`` shows the default."""
     return gr.Textbox(label=label, placeholder=placeholder, info=info, elem_id=name, min_width=width)
 
 
 def build_attention(info: str) -> gr.Radio:
-    """Which implementation of attention runs."""
+    """The choice of attention implementation."""
     return gr.Radio(["sdpa", "eager"], value="sdpa", label="Attention", info=info)

@@ -1,4 +1,4 @@
-"""The options that every form over weights has: how much is read, and of which tensors."""
+"""The options shared by all forms over weights: how much is read, and from which tensors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,9 @@ from components.forms.links import Reading
 
 @contextmanager
 def options() -> Iterator[list[Any]]:
-    """A folded section with the fields of a `Reading`, in its order; what is built inside stands below them. Use inside a page."""
+    """A folded section with the fields of a `Reading`, in order. Components built inside the context are placed below them. Use inside a
+    page.
+    """
     with gr.Accordion("Options", open=False, elem_classes="m-options", elem_id="m-options"):
         with gr.Row():
             mode = gr.Radio([("Quick: a sample", "quick"), ("Exact: every byte", "exact")], value="quick", label="Mode")
@@ -26,10 +28,10 @@ def options() -> Iterator[list[Any]]:
 
 
 def reading_of(values: Sequence[Any]) -> Reading:
-    """The values of those fields."""
+    """Build a `Reading` from the values of those fields."""
     return Reading(*map(typed, values))
 
 
 def typed(value: Any) -> str:
-    """The value of a field as text; an empty one is null to the page."""
+    """The value of a field as text; the page sends null for an empty field."""
     return "" if value is None else str(value)

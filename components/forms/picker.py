@@ -1,4 +1,4 @@
-"""The checkpoint picker: the built-in samples always, and what a search of the Hub finds."""
+"""The checkpoint picker: the built-in samples and search results from the Hub."""
 
 import re
 import threading
@@ -16,12 +16,12 @@ from analyzers.language_models.samples import SAMPLES
 
 _SHORTEST = 2
 _REST_SECONDS = 30.0
-# Choices repeat what is typed: beyond a few models there are none.
+# Choices repeat the typed text, so there are none for texts longer than a few references.
 _LONGEST = 1_000
 UNREACHABLE = "The Hub cannot be reached, so there are no suggestions from it. The samples work without it."
 
 
-# Shown until something is typed. They also keep the list at one length: Gradio's dropdown fails on a list that becomes shorter while open.
+# Shown until the visitor types. They also keep the list at a constant length: Gradio's dropdown fails if its list shrinks while open.
 WELL_KNOWN = (
     "google-t5/t5-small",
     "EleutherAI/pythia-1b",
@@ -35,9 +35,9 @@ WELL_KNOWN = (
 
 
 def choices(found: list[str] | None = None, before: str = "") -> list[str]:
-    """What the Hub found, then the samples, then well-known models: always of the same length, without repeats.
+    """Search results, then samples, then well-known models: constant length, no duplicates.
 
-    before: what stands before the model being typed; each choice continues it.
+    before: the text before the reference being typed; each choice is appended to it.
     """
     samples = [f"sample:{name}" for name in SAMPLES]
     listed = dict.fromkeys([*(found or ())[: len(WELL_KNOWN)], *samples, *WELL_KNOWN])
@@ -45,9 +45,9 @@ def choices(found: list[str] | None = None, before: str = "") -> list[str]:
 
 
 class Suggestions:
-    """Searches the Hub while somebody types, without letting slow answers pile up.
+    """Search the Hub as the visitor types, without piling up slow requests.
 
-    At most ``SEARCHES`` run at once, and after a failure none is tried for half a minute. Safe to use from several threads.
+    At most ``SEARCHES`` run at once. After a failure, searching pauses for half a minute. Thread-safe.
     """
 
     def __init__(self, search: Callable[[str, int], list[str]] | None = None) -> None:
@@ -56,7 +56,7 @@ class Suggestions:
         self._silent_until = 0.0
 
     def find(self, text: str) -> tuple[list[str], str] | None:
-        """The choices for the last model in ``text`` and a note (empty when all is well); None: leave things as they are."""
+        """The choices for the last model in ``text`` and a note (empty if the search succeeded); None: leave the picker unchanged."""
         if len(text) > _LONGEST:
             return choices(), ""
         typed = re.fullmatch(r"(.*[\s,;])?([^\s,;]*)", text.strip(), re.DOTALL)
@@ -79,7 +79,7 @@ class Suggestions:
 
 
 def build_picker(label: str, name: str) -> gr.Dropdown:
-    """A picker with the element id ``name``. Call inside a page."""
+    """A picker with element id ``name``. Call inside a page."""
     return gr.Dropdown(
         choices(),
         value=None,
@@ -94,10 +94,10 @@ def build_picker(label: str, name: str) -> gr.Dropdown:
 
 
 def wire_search(pickers: Sequence[gr.Dropdown]) -> None:
-    """Search the Hub while somebody types in one of ``pickers``. Call where the note is to stand that the Hub cannot be reached."""
+    """Search the Hub as the visitor types in one of ``pickers``. Call where the note that the Hub cannot be reached should appear."""
     suggestions = Suggestions()
     offline = gr.HTML(elem_classes="m-plain")
-    # the text is read when the search starts: what a key stroke reports is outdated once it has waited for the search before it
+    # read the text when the search starts: the value in a queued keystroke event is stale by then
     typed = gr.Textbox(visible=False)
 
     def search(text: str | None) -> tuple[Any, Any]:

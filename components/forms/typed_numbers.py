@@ -1,11 +1,11 @@
-"""Numbers as typed into a field."""
+"""Parse numbers typed into a field."""
 
 from analyzers.errors import InvalidRequest
 from components.forms.links import SHOWN
 
 
 def whole(name: str, text: str) -> int:
-    """A whole number for the field ``name``. Raises InvalidRequest."""
+    """Parse an integer for the field ``name``. Raises InvalidRequest."""
     try:
         return int(text) if len(text) <= 20 and text.isascii() else _refuse(name, text, "whole ")
     except ValueError:
@@ -13,7 +13,7 @@ def whole(name: str, text: str) -> int:
 
 
 def fraction(name: str, text: str) -> float:
-    """A number, or a share in percent, for the field ``name``. Raises InvalidRequest."""
+    """Parse a number or a percentage for the field ``name``. Raises InvalidRequest."""
     plain = text.removesuffix("%").strip()
     try:
         value = float(plain)

@@ -1,1 +1,1 @@
-"""The library on its page: lists, the labels of one model, the form for a new one, and files to take along."""
+"""The library page: lists, the labels of one model, the form for a new label, and downloads."""

@@ -1,4 +1,4 @@
-"""Searching the library on its page: a list, what narrows and orders it, and its pages. All of it happens on the server."""
+"""Browsing the library: a list with filters, ordering and pages. All filtering happens on the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from components.site.identity import our_library
 
 PER_PAGE = 25
 ANY = ""
-# What a visitor may narrow a list by, by the name that the library has for it: a label, and what "any" is called.
+# The filters of a list, keyed by the library's field name: label, and the name of "any".
 _CHOSEN = {
     "precision": "Labelled as",
     "storage": "Stored as",
@@ -27,7 +27,7 @@ _CHOSEN = {
     "analyzer": "Analysis",
 }
 _DISPUTED = "Labels disagree"
-# Opens what is clicked here; with a modifier key, as any link.
+# Opens the clicked model on this page; a click with a modifier key works as for any link.
 CLICKS = (
     "element.addEventListener('click', (event) => {"
     " const named = event.target.closest('a[data-model]');"
@@ -40,7 +40,7 @@ CLICKS = (
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """The list with its controls. at: the number of its page."""
+    """The list with its controls. at: the current page number."""
 
     kind: gr.Radio
     text: gr.Textbox
@@ -56,19 +56,19 @@ class Browse:
     on: gr.Button
 
     def asked(self) -> list[Any]:
-        """What says which rows are wanted, as the inputs of an event."""
+        """The query fields, as the inputs of an event."""
         return [self.kind, self.text, *self.chosen, self.contributor, self.disputed, self.order]
 
     def shown(self) -> list[Any]:
-        """What an answer fills, as the outputs of an event."""
+        """The components an answer fills, as the outputs of an event."""
         return [self.at, self.table, self.extent, self.back, self.on]
 
     def first(self, *asked: Any) -> list[Any]:
-        """The first page of what is asked for."""
+        """The first page of matching rows."""
         return self.page(1, *asked)
 
     def page(self, number: int, *asked: Any) -> list[Any]:
-        """Page ``number`` of it. Never raises: what goes wrong stands where the list would."""
+        """Page ``number`` of the matching rows. Never raises: errors are shown in place of the list."""
         try:
             kind, query = query_of(number, *asked)
             ours = our_library()
@@ -87,7 +87,7 @@ class Browse:
         ]
 
     def choices(self) -> list[Any]:
-        """Updates of the filters: what occurs in the library."""
+        """Updates that fill the filters with the values in the library."""
         ours = archive.library()
         try:
             there = ours.choices() if ours is not None else {}
@@ -96,8 +96,8 @@ class Browse:
         return [gr.update(choices=[("any", ANY), *there.get(name, ())]) for name in _CHOSEN]
 
     def wire(self) -> None:
-        """Every control shows the list anew, from its first page. What can be chosen is asked for when it is wanted, not while the page
-        loads.
+        """Reload the list from its first page whenever a control changes. The filters' choices load when the filters are expanded, not with
+        the page.
         """
         quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
         self.filters.expand(self.choices, None, list(self.chosen), **quiet)
@@ -113,17 +113,17 @@ class Browse:
 
 
 def orders(kind: Any) -> dict[str, tuple[str, bool]]:
-    """The orders of a list; of the first for what is none."""
+    """The orders of a list; those of the models list if ``kind`` is unknown."""
     return KINDS[kind if kind in KINDS else MODELS].orders
 
 
 def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]:
-    """Which list, and what of it, the values of the fields ask for. Raises InvalidRequest."""
+    """The list and the query described by the field values. Raises InvalidRequest."""
     *chosen, contributor, disputed, order = rest
     named = typed(kind)
     if named not in KINDS:
         raise InvalidRequest(f"There is no list of that name: choose {', '.join(KINDS)}.")
-    # an order of the list before may still stand there
+    # the field may still hold an order of the previous list
     sort, descending = KINDS[named].orders.get(typed(order)) or next(iter(KINDS[named].orders.values()))
     fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
     fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
@@ -131,7 +131,7 @@ def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]
 
 
 def build_browse() -> Browse:
-    """Lay it out. Call inside a page."""
+    """Lay out the list. Call inside a page."""
     with gr.Row(elem_classes="m-ask"):
         text = gr.Textbox(
             label="Search models, contributors and evidence", placeholder="llama", elem_id="m-search", elem_classes="m-picker"

@@ -1,4 +1,4 @@
-"""Adding a label and doubting one, on the page: what is checked before the library is asked, and what is said of it afterwards."""
+"""Adding and flagging labels: validation before the library is called, and the messages shown afterwards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _ABOUT = (
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """The form for a label."""
+    """The form for adding a label."""
 
     who: gr.HTML
     model: gr.Dropdown
@@ -36,13 +36,13 @@ class Adding:
     said: gr.HTML
 
     def fields(self) -> list[Any]:
-        """What is typed, as the inputs of an event."""
+        """The form values, as the inputs of an event."""
         return [self.model, self.precision, self.evidence, self.quote]
 
 
 @dataclass(frozen=True, slots=True)
 class Flagging:
-    """The form for a doubt. label: the id of the label it is about."""
+    """The form for flagging a label. label: the id of the flagged label."""
 
     box: gr.Column
     about: gr.HTML
@@ -55,7 +55,7 @@ class Flagging:
 
 
 def build_adding() -> Adding:
-    """Lay it out. Call inside a page."""
+    """Lay out the form. Call inside a page."""
     with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
         gr.HTML(f'<div class="m-head"><h2>Add a label</h2></div><p class="m-caption">{_ABOUT}</p>', elem_classes="m-plain")
         who = gr.HTML(elem_classes="m-plain", elem_id="m-who")
@@ -75,7 +75,7 @@ def build_adding() -> Adding:
 
 
 def build_flagging() -> Flagging:
-    """Lay it out, hidden. Call below the labels of a model."""
+    """Lay out the form, hidden. Call below the labels of a model."""
     with gr.Column(visible=False, elem_id="m-flagging", elem_classes="m-fields m-box m-form") as box:
         about = gr.HTML(elem_classes="m-plain")
         with gr.Row():
@@ -89,7 +89,7 @@ def build_flagging() -> Flagging:
 
 
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
-    """Under which name a contribution of this visitor would stand, in HTML."""
+    """The name under which this visitor's contributions appear, in HTML."""
     try:
         known = identity(profile, request)
     except InvalidRequest as error:
@@ -103,19 +103,19 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
 
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:
-    """Store a label of a model that the Hub says is public, under its canonical id. Raises MantissaError."""
+    """Store a label for a model that is public on the Hub, under its canonical id. Raises MantissaError."""
     ours = our_library()
     if not precision:
         raise InvalidRequest(f"Choose what the model was trained in: {', '.join(PRECISIONS)}.")
     if not evidence.strip() and not quote.strip():
         raise InvalidRequest("A label needs evidence: a link to where it is said, or a quote with its source.")
     named = labelled(model)
-    ours.check_label(named, precision, evidence, who, quote=quote)  # before the Hub is asked
+    ours.check_label(named, precision, evidence, who, quote=quote)  # before the request to the Hub
     return ours.add_label(canonical(named), precision, evidence, who, quote=quote)
 
 
 def labelled(model: str) -> str:
-    """The id of a model that may be labelled, as typed. Raises InvalidRequest."""
+    """The typed model id, checked to be one that can be labelled. Raises InvalidRequest."""
     named = model_id(model)
     if named.startswith("sample:"):
         raise InvalidRequest("Labels are of models on the Hub: what the built-in samples were trained in is known.")
@@ -123,7 +123,7 @@ def labelled(model: str) -> str:
 
 
 def canonical(model: str) -> str:
-    """The id by which the Hub knows a public model. Raises InvalidRequest, AccessDenied, CheckpointNotFound, HubError."""
+    """The Hub's canonical id of a public model. Raises InvalidRequest, AccessDenied, CheckpointNotFound, HubError."""
     repository = open_hub(model, None, Access())
     repository.close()
     if not repository.public:
@@ -132,7 +132,7 @@ def canonical(model: str) -> str:
 
 
 def thanks(saved: Saved[Any]) -> str:
-    """What is said of a contribution that is stored: where it is by now, in HTML."""
+    """The confirmation of a stored contribution and its status, in HTML."""
     at = f" (commit {html(saved.commit[:7])})" if saved.commit else ""
     what = "Your label is" if isinstance(saved.item, Label) else "Your doubt is"
     note = f" {html(saved.note, 300)}" if saved.note else ""

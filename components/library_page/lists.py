@@ -1,4 +1,4 @@
-"""The three lists of the library as tables in HTML: models, labels, results. Whatever comes from a contributor is escaped here."""
+"""The three lists of the library as HTML tables: models, labels, results. All contributed text is escaped here."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "und
 
 
 class Kind(NamedTuple):
-    """A list. titles: of its columns; orders: what a visitor may sort by -> the library's name for it, and whether that begins with the
-    largest; read: a page of it; cells: of a row, HTML. filters: which of the fields of the page narrow it.
+    """A list. titles: column titles; orders: sort option -> the library's name for it, and whether it is descending; read: reads one page;
+    cells: the HTML cells of a row.
     """
 
     titles: Sequence[str]
@@ -107,16 +107,16 @@ KINDS = {
 
 
 def listed(kind: str, page: Any) -> str:
-    """A page of a list as a table; a sentence where nothing is in it."""
+    """A page of a list as a table, or a sentence if it is empty."""
     parts = KINDS[kind]
     if not page.rows:
         return str(PIECES.nothing(kind))
-    # A narrow screen leaves out the cells with nothing in them.
+    # On a narrow screen, cells with these values are hidden.
     return str(PIECES.table(parts.titles, [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0")))
 
 
 def extent(page: Any, per_page: int) -> str:
-    """Which rows of how many these are, as a sentence."""
+    """The range of rows shown and the total, as a sentence."""
     if not page.total:
         return "Nothing found."
     first = (page.page - 1) * per_page + 1
@@ -128,7 +128,7 @@ def _through(text: str) -> str:
 
 
 def _named(model: str) -> str:
-    """The model; a click shows its labels. A sample has none."""
+    """The model's name; clicking it shows its labels. Samples have none."""
     address = f"./{addresses.passport(model)}" if model.startswith("sample:") else addresses.labels_of(model)
     return str(PIECES.model_link(model, address))
 

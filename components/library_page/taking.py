@@ -1,4 +1,4 @@
-"""Taking the library along: its files, and how to read them."""
+"""Downloading the library: its files, and how to read them."""
 
 import gradio as gr
 
@@ -10,24 +10,24 @@ from components.text.markup import notes
 from components.text.plain_text import html
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
-# The address of the file is that of this page, behind whatever prefix a proxy adds.
+# The file's address is derived from the page's, so that it includes any proxy prefix.
 PANDAS = """() => `import pandas as pd
 labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).href}")
 labels[labels.current].groupby("precision").model.nunique()`"""
 
 
 def build_taking() -> gr.Textbox:
-    """Lay it out; returns where the lines for pandas stand, which the browser fills. Call inside a page."""
+    """Lay out the downloads; returns the field for the pandas snippet, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(_links(), elem_classes="m-plain")
-        # of fixed height: one that fits its text would have the whole page laid out while it loads
+        # fixed height: a field that fits its text forces a full layout while the page loads
         return gr.Textbox(
             label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"
         )
 
 
 def counted() -> str:
-    """How much there is, and how it stands with the dataset on the Hub, in HTML."""
+    """The size of the library, and its synchronization with the dataset on the Hub, in HTML."""
     ours = archive.library()
     if ours is None:
         return '<p class="m-status m-error" role="alert">The library cannot be opened here: the log of the app says why.</p>'

@@ -1,1 +1,1 @@
-"""How every page looks: theme, style sheets, the bar at the top."""
+"""The look of every page: theme, style sheets, navigation bar."""

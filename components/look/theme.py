@@ -1,4 +1,4 @@
-"""How the product looks: its colours, for light and dark, and the Gradio theme and style sheets made of them."""
+"""The theme: colours for light and dark mode, and the Gradio theme and style sheets built from them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,29 +47,29 @@ DARK = {
 
 
 def result_css() -> str:
-    """The rules for results and plots, colours not included."""
+    """The rules for results and plots, without colours."""
     return (STYLES / "result.css").read_text(encoding="utf-8")
 
 
 def page_css() -> str:
-    """Everything the Gradio page needs; dark colours apply under Gradio's ``.dark``."""
+    """All CSS for the Gradio pages; dark colours apply under Gradio's ``.dark``."""
     colours = f":root {{ {_variables(LIGHT)} }}\n.dark {{ {_variables(DARK)} }}\n"
     return colours + result_css() + (STYLES / "page.css").read_text(encoding="utf-8")
 
 
 def page_head() -> str:
-    """What the Gradio page needs in its head: the script for keys, focus and pasting."""
+    """The contents of the Gradio page's head: the script for keys, focus and pasting."""
     return f"<script>{(STYLES / 'page.js').read_text(encoding='utf-8')}</script>"
 
 
 def document_css() -> str:
-    """Everything a page outside Gradio needs; dark colours apply where the visitor prefers them."""
+    """All CSS for a page outside Gradio; dark colours follow the visitor's system preference."""
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
     return f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n{dark}" + result_css()
 
 
 def gradio_theme() -> "gr.themes.Base":
-    """Gradio's widgets in our colours. System fonts only: nothing is requested from elsewhere."""
+    """Gradio's widgets in the product's colours. System fonts only, so that nothing is requested from other servers."""
     import gradio as gr
 
     theme = gr.themes.Base(

@@ -1,1 +1,1 @@
-"""One module per page; each has `build`, which lays it out inside the Blocks or route it is called in."""
+"""One module per page; each has `build`, which lays out the page inside the current Blocks or route."""

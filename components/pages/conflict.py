@@ -1,4 +1,4 @@
-"""The conflict page: a model and a text, and how the samples pull at its neurons."""
+"""The conflict page: a model and a text, and how the gradients of the samples conflict in its neurons."""
 
 import gradio as gr
 
@@ -8,7 +8,7 @@ from components.conflict.meter import LayerMeter
 from components.conflict.result import RESULT
 from components.running.model_page import ModelPage
 
-# What each example's button says, and what it asks for. The last is `analyzers.gradient_conflict.published.SETTING`, as typed.
+# Label of each example button, and its form. The last is `analyzers.gradient_conflict.published.SETTING`, as typed.
 EXAMPLES = {
     "tiny-bf16": Form("sample:tiny-bf16"),
     "tiny-bf16, top-k in all layers": Form("sample:tiny-bf16", ffn="topk", topk_layers="all"),

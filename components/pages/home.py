@@ -20,7 +20,7 @@ from components.running.runs import failed
 from components.running.wiring import QUIET, wire_address, wire_links, wire_runs
 
 _THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
-# What each example's button says, and what it asks for.
+# Label of each example button, and its input.
 EXAMPLES = {
     name: name
     for name in (
@@ -34,7 +34,7 @@ EXAMPLES = {
 _TITLE = """<header class="m-title"><h1>What precision was this model trained in?</h1>
 <p>Paste a Hub model id, or several. Mantissa reads a sample of its bytes (64 MB, a few seconds, whatever its size) and reports what they
 prove and what they suggest.</p></header>"""
-# Opened with a key, the result is also where the next key goes.
+# A result opened with the keyboard also receives the focus.
 _SHOW_RESULT = (
     "() => setTimeout(() => { document.querySelector('#m-result')?.scrollIntoView({block: 'start'}); "
     "document.querySelector('#m-result [role=tab]')?.focus({preventScroll: true}) }, 100)"
@@ -61,7 +61,7 @@ def build(page: gr.Blocks) -> None:
     examples = [(chip, [asked]) for chip, asked in zip(chips, EXAMPLES.values(), strict=True)]
     halted = wire_runs(runs, fields, lambda model, *reading: Form(typed(model), reading_of(reading)), examples, [model])
     halted.then(runs.files, batch, runs.outputs(), queue=False, **QUIET)
-    # always_last: a row asked for while another opens would be dropped otherwise
+    # always_last: else a row requested while another opens would be dropped
     row = several.table.click(runs.open, batch, runs.outputs(), trigger_mode="always_last", queue=False, **QUIET)
     row.success(None, js=_SHOW_RESULT, **QUIET)
     wire_links([result.share, several.share])
@@ -69,7 +69,7 @@ def build(page: gr.Blocks) -> None:
 
 
 def _prefill(query: Query) -> list[Any]:
-    """The fields and the status; what cannot be asked for leaves the options as they are."""
+    """The fields and the status; an invalid query leaves the options unchanged."""
     asked = form(query)
     if not asked.model:
         return [gr.skip()] * (2 + len(astuple(asked.reading)))

@@ -1,4 +1,4 @@
-"""The library page: what is known about models, who says so, and a form for what is missing."""
+"""The library page: what is known about models, who contributed it, and a form for new labels."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def build(page: gr.Blocks) -> None:
         model = request.query_params.get("model", "")
         text = request.query_params.get("q", "")
         start = (browse.kind.value, text, *[""] * len(browse.chosen), "", False, browse.order.value)
-        # What the address does not ask for stays as it is: the visitor may have begun already.
+        # Fields the address does not set stay unchanged: the visitor may have started typing.
         asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
         return [counted(), text or gr.skip(), *browse.first(*start), who_you_are(profile, request), *asked]
 
@@ -92,7 +92,7 @@ def build(page: gr.Blocks) -> None:
 
 
 def _labels_of(model: str) -> str:
-    """The labels of a model, nothing for none; an error stands where they would."""
+    """The labels of a model, empty if no model is given; errors are shown in their place."""
     ours = archive.library()
     if not model.strip() or ours is None:
         return ""

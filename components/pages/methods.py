@@ -1,4 +1,4 @@
-"""The methods page: what every answer means, how it is computed, where it comes from, and every limit."""
+"""The methods page: the meaning of every answer, its computation, its source, and all limits."""
 
 import gradio as gr
 
@@ -68,7 +68,7 @@ def build(page: gr.Blocks) -> None:
 
 
 def _opened() -> tuple[str, gr.Timer]:
-    """What the library's labels make of the classifier; if there are new ones it is fitted, and looked at again until that is done."""
+    """The classifier fitted with the library's labels; if there are new ones, a fit starts and the timer polls until it is done."""
     ours = archive.library()
     if ours is not None:
         ours.refit_soon()
@@ -86,7 +86,7 @@ def _looked() -> tuple[str, gr.Timer]:
 
 
 def methods_html() -> tuple[str, str]:
-    """The whole text of the page: what stands above the reliability plot, and what stands below it."""
+    """The text of the page: above and below the reliability plot."""
     above, below = passport.methods()
     rest = (below, sparsity.methods(), conflict.methods(), precision.methods(), signals.methods(), _limits(), _SOURCES)
     return f'<div class="m-prose">{_CONTENTS}{above}</div>', f'<div class="m-prose">{"".join(rest)}</div>'

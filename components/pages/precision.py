@@ -1,4 +1,4 @@
-"""The precision page: how rounding error grows through the layers of a model, for each way of running it."""
+"""The precision page: how rounding error grows through the layers of a model, for each precision variant."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from components.running.model_page import ModelPage
 
 _SHORT: dict[str, Any] = {"sequences": "2", "sequence_length": "128"}
 _FP16 = ("bf16", "fp16", "fp16_autocast", "fp16_max_precision")
-# Label of each example's button, and its form.
+# Label of each example button, and its form.
 EXAMPLES = {
     "tiny-bf16": Form("sample:tiny-bf16", **_SHORT),
     "tiny-overflow, fp16": Form("sample:tiny-overflow", _FP16, **_SHORT),

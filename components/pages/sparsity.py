@@ -1,4 +1,4 @@
-"""The sparsity page: two checkpoints or a trajectory, and what share of the weights changed."""
+"""The sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
 
 from dataclasses import astuple
 from typing import Any
@@ -18,7 +18,7 @@ from components.sparsity.form import Form, form
 from components.sparsity.pickers import MOST, Pickers, build_pickers
 from components.sparsity.result import RESULT
 
-# What each example's button says: base and tuned checkpoints.
+# Label of each example button: base and tuned checkpoints.
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "tiny-bf16 → tiny-tuned": ("sample:tiny-bf16", ("sample:tiny-tuned",)),
     "trajectory: tiny-bf16 → tiny-step-1 to 4": ("sample:tiny-bf16", tuple(f"sample:tiny-step-{step}" for step in range(1, 5))),
@@ -61,7 +61,7 @@ def _form(base: Any, *values: Any) -> Form:
 
 
 def _prefill(pickers: Pickers, query: Query) -> list[Any]:
-    """The fields and the status; what cannot be asked for leaves the options as they are."""
+    """The fields and the status; an invalid query leaves the options unchanged."""
     asked = form(query)
     known = [*astuple(asked.reading), asked.eta, asked.spectral]
     if not asked.base and not asked.tuned:

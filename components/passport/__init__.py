@@ -1,1 +1,1 @@
-"""The precision passport: what the page shows of dtype detection."""
+"""The precision passport: dtype detection on the page."""

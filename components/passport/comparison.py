@@ -1,4 +1,4 @@
-"""Several models in one table, one row each: what is stored, proven, inferred, and how large the weights are."""
+"""Several models in one table, one row each: storage dtype, proven and inferred facts, and weight magnitudes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from components.text import numbers
 from components.text.render import render
 
 _HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
-# From here on columns hold numbers.
+# The first numeric column.
 _NUMERIC = 6
 
 
 def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "waiting", anchors: bool = False) -> str:
-    """The table of the models ``asked`` for, of which the first have ``outcomes``; the others say ``rest``.
+    """A table of the models in ``asked``. The first rows have ``outcomes``; the others show ``rest``.
 
     A model's name links to its report: to its permalink, or with ``anchors`` to ``#report-1``, ``#report-2``... on the same page, by row.
     """
@@ -32,7 +32,7 @@ def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "w
 
 
 def _row(report: DtypeReport, address: str) -> dict[str, Any]:
-    """address: where the model's name links to."""
+    """address: the target of the link on the model's name."""
     extremes = report.extremes
     magnitudes = (extremes.abs_min, extremes.abs_max, extremes.norm_min, extremes.norm_max)
     cells = [*answers(report), *map(numbers.magnitude, magnitudes), numbers.parameters(report.checkpoint.parameters)]

@@ -18,9 +18,9 @@ _AMONG = "Among models of known training precision"
 
 
 def document(outcomes: Sequence[Outcome]) -> standalone.Page:
-    """A page with the passport, the tables and the plots of each model that has a report; of several, their table first.
+    """A page with the passport, tables and plots of each model with a report; for several models, preceded by their comparison table.
 
-    Rows are numbered as ``outcomes`` are, those that failed included.
+    Rows are numbered as in ``outcomes``, including failed ones.
     """
     found = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
     names = [shown(report.checkpoint.ref, 60) for _, report in found]

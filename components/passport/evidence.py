@@ -1,4 +1,4 @@
-"""What stands behind the tiles, in HTML tables: the questions put to the bits, magnitudes, shares, notes."""
+"""The evidence below the tiles, in HTML tables: bit-pattern tests, magnitudes, shares, notes."""
 
 from analyzers.dtype_detection import DtypeReport
 from components.passport.representable import representable
@@ -10,7 +10,7 @@ _BUFFERS_SHOWN = 20
 
 
 def evidence(report: DtypeReport) -> str:
-    """Every question put to the bits with its answer, then what the values look like, then the notes."""
+    """Every bit-pattern test with its result, then magnitudes, then notes."""
     pair = f'<div class="m-pair"><div>{_magnitudes(report)}</div><div>{representable(report)}</div></div>'
     return f'<div class="m-card">{_questions(report)}{_parts(report)}{pair}{_notes(report)}</div>'
 

@@ -10,7 +10,7 @@ from components.results.downloads import Files, file_name, tables_zip, write_fil
 
 
 def write_several(folder: Path, outcomes: Sequence[Outcome]) -> Files:
-    """Write them into ``folder``; the JSON is a list, ``{"model", "error"}`` where one failed. Raises OSError when the disk refuses."""
+    """Write the files into ``folder``. The JSON is a list, with ``{"model", "error"}`` for failures. Raises OSError if writing fails."""
     wholes = [None if outcome.report is None else outcome.whole() for outcome in outcomes]
     pairs = list(zip(outcomes, wholes, strict=True))
     each = [

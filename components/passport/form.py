@@ -1,4 +1,4 @@
-"""The form of the passport page, as typed, as a link, and as a command."""
+"""The passport form: as typed, as a link, and as a command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +24,12 @@ class Form:
         return validated(DtypeRequest, model=self.model.strip(), **self.reading.fields())
 
     def requests(self) -> list[DtypeRequest]:
-        """A request for each model named in ``model``, all with the same options. Raises InvalidRequest."""
+        """One request per model in ``model``, all with the same options. Raises InvalidRequest."""
         return [replace(self, model=model).request() for model in models(self.model) or [""]]
 
 
 def models(text: str) -> list[str]:
-    """The model ids in ``text``, each once. Raises InvalidRequest for too many."""
+    """The model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
     found = list(dict.fromkeys(references(text, limits.MODELS)))
     if len(found) > limits.MODELS:
         raise InvalidRequest(f"One run takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
@@ -37,15 +37,15 @@ def models(text: str) -> list[str]:
 
 
 def form(query: Query) -> Form:
-    """The form that the keys and values of a query describe: each ``model`` adds one; ``revision`` belongs to a single one."""
+    """The form described by a query: each ``model`` adds one; ``revision`` applies to a single model only."""
     asked = [text for key, text in revised(query) if key == "model"]
-    # one character more than is allowed, so that too much is refused and not cut
+    # one character over the limit, so that too many are rejected rather than truncated
     model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
     return Form(model, reading(query))
 
 
 def permalink(report: DtypeReport) -> str:
-    """The query that shows this report again, pinned to its commit: ``?model=...&revision=...&mode=...``."""
+    """The query that reproduces this report, pinned to its commit: ``?model=...&revision=...&mode=...``."""
     checkpoint = report.checkpoint
     keys = [("model", checkpoint.ref)]
     if not checkpoint.ref.startswith("sample:"):
@@ -54,20 +54,20 @@ def permalink(report: DtypeReport) -> str:
 
 
 def permalink_of_several(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
-    """The query that shows these models again, ``?model=...&model=...``, pinned to their commits where these are known."""
+    """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
     return link([("model", _pinned(outcome)) for outcome in outcomes], request)
 
 
 def command(report: DtypeReport) -> str:
-    """The line that makes the same analysis in a shell."""
+    """The shell command for the same analysis."""
     return command_line(["dtype", pinned(report.checkpoint)], report.request)
 
 
 def command_of_several(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
-    """The line that makes the same table in a shell."""
+    """The shell command for the same comparison."""
     return command_line(["dtype", *map(_pinned, outcomes)], request)
 
 
 def _pinned(outcome: Outcome) -> str:
-    """The model with its commit, where it has one; as asked for where it could not be read."""
+    """The model with its commit if it has one; as requested if it could not be read."""
     return outcome.model if outcome.report is None else pinned(outcome.report.checkpoint)

@@ -1,4 +1,4 @@
-"""The methods page, what concerns the passport: every answer, how it is computed, and how good it is."""
+"""The passport section of the methods page: every answer, its computation, and its accuracy."""
 
 import json
 from html import escape
@@ -89,13 +89,13 @@ _WITH_LIBRARY = '<h2 id="library-fit">With the library\'s current labels</h2>'
 
 
 def methods() -> tuple[str, str]:
-    """The text in HTML: what stands above the reliability plot, and what stands below it."""
+    """The HTML above and below the reliability plot."""
     above = (_QUESTIONS, _LINEAGE, _tests(), _AFTER_TESTS, _EXTREMES, _coverage(), _training(fitted()))
     return "".join(above), _judged(fitted())
 
 
 def with_library(found: "Fitting | None", labels: int) -> str:
-    """How good the classifier is with the labels of the library, in HTML. found: None where there is no library; labels: current ones."""
+    """The accuracy of the classifier with the library's labels, in HTML. found: None without a library; labels: number of current ones."""
     if found is None:
         return f"{_WITH_LIBRARY}<p>The library cannot be opened here: the log of the app says why.</p>"
     said = [f"The library has {numbers.plural(labels, 'current label')}."]
@@ -199,7 +199,7 @@ true, for every precision and every model left out; beside each point is the num
 
 
 def _kept(fit: Fit) -> str:
-    """Which precisions magnitudes do not tell, and why."""
+    """The precisions that cannot be inferred from magnitudes, and why."""
     said = []
     for name, rate in fit.classifier.rates.items():
         if name not in fit.classifier.intercepts:
@@ -238,7 +238,7 @@ def _confusion(fit: Fit) -> str:
 
 
 def _judged(fit: Fit) -> str:
-    """Every labelled model with its family and what was said of it without that family."""
+    """Every labelled model with its family and its prediction with that family held out."""
     rows = [
         (
             row.model,

@@ -1,4 +1,4 @@
-"""What became of each of several models: a report or the sentence that says why there is none."""
+"""The outcome of each of several models: a report or an error message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from analyzers.dtype_detection import DtypeReport
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One model of several, as asked for.
+    """One of several requested models.
 
-    report: without its tensor rows, so that many can be held for a visitor; None where it failed, and ``error`` says why.
-    file: the whole report as JSON.
+    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set. file: the full
+    report as JSON.
     """
 
     model: str
@@ -21,20 +21,20 @@ class Outcome:
     file: Path | None = None
 
     def whole(self) -> DtypeReport:
-        """The report with everything in it. Raises OSError when its file is no longer there."""
+        """The full report. Raises OSError if its file no longer exists."""
         if self.file is None:
             raise FileNotFoundError
         return DtypeReport.model_validate_json(self.file.read_text(encoding="utf-8"))
 
 
 def kept(model: str, report: DtypeReport, file: Path) -> Outcome:
-    """The outcome of a report, whose whole is written to ``file``. Raises OSError when the disk refuses."""
+    """The outcome for a report; the full report is written to ``file``. Raises OSError if writing fails."""
     file.write_text(report.model_dump_json(), encoding="utf-8")
     light = report.model_copy(update={"tensors": (), "buffers": ()})
-    light.keep_full_rows(tuple)  # or the copy would hold what makes them
+    light.keep_full_rows(tuple)  # else the copy would keep the closure that produces the full rows alive
     return Outcome(model, light, file=file)
 
 
 def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:
-    """The reports there are, in order."""
+    """The available reports, in order."""
     return [outcome.report for outcome in outcomes if outcome.report is not None]

@@ -1,4 +1,4 @@
-"""Representability: which formats hold how many of the weights exactly, as bars with their shares and intervals."""
+"""Representability: the fraction of weights each format represents exactly, as bars with shares and intervals."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _PREFIX = "representable."
 
 
 def representable(report: DtypeReport) -> str:
-    """A row per format: the share of the finite nonzero values it holds exactly; then, for a sample, what else was estimated."""
+    """A row per format: the fraction of finite nonzero values it represents exactly; for a sample, also the other estimates."""
     known = {_PREFIX + key: share for key, share in report.representable.model_dump().items()}
     formats = []
     for key, share in known.items():

@@ -1,4 +1,4 @@
-"""The result on the page: the passport and the tabs with its evidence."""
+"""The passport result on the page: the passport and the tabs with its evidence."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The runs of the passport page: one model or several are read, and of several each is shown as it is finished."""
+"""Runs of the passport page: one model, or several that are shown as they finish."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from components.site.archive import STORED
 
 
 class PassportRuns(Runs):
-    """`Runs` that also fill ``several`` and the session's ``batch``."""
+    """`Runs` that also update ``several`` and the session's ``batch``."""
 
     def __init__(self, controls: Controls, status: gr.HTML, result: Result, several: Several, batch: gr.State) -> None:
         super().__init__(controls, status, result)
@@ -30,18 +30,18 @@ class PassportRuns(Runs):
         return [self._batch]
 
     def outputs(self) -> list[Any]:
-        """Everything a run may fill."""
+        """All components a run may update."""
         return [*super().outputs(), self._batch, *self._several.components()]
 
     def run(self, form: Form, again: bool = False) -> Iterator[Updates]:
-        """Read what ``form`` names. Never raises: what goes wrong is said where the result would stand."""
+        """Analyze the models named in ``form``. Never raises: errors are shown in place of the result."""
         yield from self.guarded(lambda: self._work(form.requests(), again))
 
     def _work(self, requests: list[DtypeRequest], again: bool) -> Iterator[Updates]:
         return self.one(requests[0], again) if len(requests) == 1 else self._several_models(Batch.of(requests))
 
     def cleared(self, said: str) -> Updates:
-        """Updates that leave nothing on the page but what is said."""
+        """Updates that clear the page except for the message ``said``."""
         return {**super().cleared(said), self._batch: None, **self._several.hide()}
 
     def _several_models(self, batch: Batch) -> Iterator[Updates]:
@@ -69,21 +69,21 @@ class PassportRuns(Runs):
         yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}
 
     def stopped(self, batch: Batch | None = None) -> Updates:
-        """What stands there after Stop: of several models those that were finished stay."""
+        """The page after Stop: of several models, the finished ones remain."""
         if batch is None or not batch.outcomes:
             return {**super().stopped(), **self._several.hide()}
         said = status(f"Stopped. {batch.summary()}")
         return {self.status: said, **self._several.rows(batch, "not read: stopped"), **self.controls.busy(False)}
 
     def files(self, batch: Batch | None) -> Updates:
-        """After Stop: the figure and the downloads of the models that were finished."""
+        """After Stop: the figure and the downloads of the finished models."""
         try:
             return self._several.end(batch) if batch is not None and batch.outcomes else {self.status: gr.skip()}
         except Exception as error:
             return {self.status: failed(sentence(error))}
 
     def open(self, batch: Batch | None, event: gr.EventData) -> Updates:
-        """A row of the table was clicked: its whole result, below the table."""
+        """Show the full result of the clicked table row below the table."""
         outcome = opened(batch, event)
         if outcome is None:
             return {self.status: gr.skip()}

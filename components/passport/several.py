@@ -1,4 +1,4 @@
-"""Several models on the page: their table, which fills while they are read, their place among labelled models, and the downloads."""
+"""Several models on the page: a table that fills as models are read, a figure of them among labelled models, and the downloads."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from components.text.markup import caption
 
 _ABOUT = "Numbered stars are these models, by their rows above; each point is a model whose training precision is known. "
 _NOWHERE = "None of these models could be read, so none has a place here. "
-# A click on a row's name opens it here; with a modifier key, as any link.
+# Clicking a row's name opens it on this page; a click with a modifier key works as for any link.
 _OPEN = (
     "element.addEventListener('click', (event) => {"
     " const link = event.target.closest('a[data-row]');"
@@ -29,7 +29,7 @@ _OPEN = (
 
 @dataclass(slots=True)
 class Batch:
-    """A run over several models: what was asked for, and what is known so far. Its whole reports lie in ``folder``."""
+    """A run over several models: the requests and the outcomes so far. The full reports are in ``folder``."""
 
     requests: list[DtypeRequest]
     folder: Path
@@ -37,21 +37,21 @@ class Batch:
 
     @classmethod
     def of(cls, requests: list[DtypeRequest]) -> "Batch":
-        """A run that has not begun. Raises OSError when the disk refuses."""
+        """A batch that has not started. Raises OSError if its folder cannot be created."""
         return cls(requests, downloads.folder())
 
     def add(self, report: DtypeReport) -> None:
-        """The next model's report. Raises OSError when the disk refuses."""
+        """Add the next model's report. Raises OSError if writing fails."""
         downloads.used(self.folder)
         number = len(self.outcomes)
         self.outcomes.append(kept(self.requests[number].model, report, self.folder / f"{number}.json"))
 
     def fail(self, error: str) -> None:
-        """The next model has no report, and ``error`` says why."""
+        """Record that the next model failed with ``error``."""
         self.outcomes.append(Outcome(self.requests[len(self.outcomes)].model, error=error))
 
     def summary(self) -> str:
-        """How many of how many have a report, as a sentence."""
+        """How many of the models were read, as a sentence."""
         read, failed = len(reports_of(self.outcomes)), sum(outcome.report is None for outcome in self.outcomes)
         said = f"{numbers.count(read)} of {numbers.plural(len(self.requests), 'model')} read"
         return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
@@ -59,7 +59,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """The parts of the page that a batch fills."""
+    """The components a batch fills."""
 
     card: gr.Column
     table: gr.HTML
@@ -69,24 +69,24 @@ class Several:
     share: Share
 
     def components(self) -> list[Any]:
-        """All of them, as the outputs of an event."""
+        """All components, as the outputs of an event."""
         return [self.card, self.table, self.tabs, self.about, self.among, *self.share.components()]
 
     def hide(self) -> dict[Any, Any]:
-        """Updates that take them off the page."""
+        """Updates that hide them."""
         return {self.card: gr.update(visible=False)}
 
     def rows(self, batch: Batch, rest: str = "waiting") -> dict[Any, Any]:
-        """Updates that show the table as it is now; models not read yet say ``rest``."""
+        """Updates with the current table; models not read yet show ``rest``."""
         asked = [request.model for request in batch.requests]
         return {self.card: gr.update(visible=True), self.table: comparison(asked, batch.outcomes, rest)}
 
     def begin(self, batch: Batch) -> dict[Any, Any]:
-        """Updates for a run that has just begun: every row waits."""
+        """Updates for the start of a run: every row is waiting."""
         return {**self.rows(batch), self.tabs: gr.update(visible=False)}
 
     def end(self, batch: Batch) -> dict[Any, Any]:
-        """Updates for a run that is over or was stopped, with its files. Raises OSError when these cannot be written or read."""
+        """Updates for a finished or stopped run, with its files. Raises OSError if the files cannot be written or read."""
         done = batch.outcomes
         places = [(row, outcome.report) for row, outcome in enumerate(done, 1) if outcome.report is not None]
         downloads.used(batch.folder)
@@ -102,7 +102,7 @@ class Several:
 
 
 def opened(batch: Batch | None, event: gr.EventData) -> Outcome | None:
-    """The outcome that a click in the table asks for; None for a click that asks for nothing there is."""
+    """The outcome of the clicked table row; None if the row has no report."""
     row = event._data.get("row") if isinstance(event._data, dict) else None
     if batch is None or not isinstance(row, int) or not 0 <= row < len(batch.outcomes):
         return None
@@ -110,7 +110,7 @@ def opened(batch: Batch | None, event: gr.EventData) -> Outcome | None:
 
 
 def build_several() -> Several:
-    """Lay them out, hidden until there is a batch. Call inside a page."""
+    """Lay out the components, hidden until there is a batch. Call inside a page."""
     with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as card:
         table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
         with gr.Column(visible=False, elem_classes="m-flush") as under, gr.Tabs():

@@ -1,4 +1,4 @@
-"""The table of tensors under a passport."""
+"""The table of tensors below a passport."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ _COLUMNS = (
 
 
 def about_tensors(report: DtypeReport) -> str:
-    """A sentence above the table, in HTML."""
+    """The caption of the table, in HTML."""
     if report.tensors_aggregated:
         what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
     else:

@@ -1,7 +1,7 @@
-"""The passport: one report as the head and the four tiles that answer at a glance, in HTML.
+"""The passport: one report as a header and four summary tiles, in HTML.
 
-Each tile has one short answer, one tag for how we know it, and a sentence or two with the numbers. Whatever comes
-from a checkpoint or from a label is escaped here.
+Each tile has a short answer, a tag for its kind of evidence, and a sentence or two with the numbers. All text from checkpoints and labels
+is escaped here.
 """
 
 from analyzers.dtype_detection import DtypeReport
@@ -17,13 +17,13 @@ _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
-    """The head and the four tiles of one report. links: with those that hold on the pages of the app only."""
+    """The header and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
     return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions)
 
 
 def summary(report: DtypeReport) -> str:
-    """The four answers as one sentence of plain text (not HTML), for a status line or a screen reader."""
+    """The four answers as one plain-text sentence (not HTML), for a status line or a screen reader."""
     stored, passed, trained, risk = answers(report)
     return f"{report.checkpoint.ref}: stored as {stored}; passed through: {passed}; trained in: {trained}; in fp16: {risk}."
 
@@ -34,7 +34,7 @@ def answers(report: DtypeReport) -> tuple[str, str, str, str]:
 
 
 def format_name(dtype: str) -> str:
-    """A storage dtype of safetensors by the name the field uses: ``F32`` is fp32. Plain text."""
+    """The common name of a safetensors dtype: ``F32`` is fp32. Plain text."""
     return FORMATS.get(dtype, dtype)
 
 

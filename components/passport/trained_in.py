@@ -1,4 +1,4 @@
-"""The third tile of the passport, "Trained in": what the library's labels say, which beats inference, or else what the weights suggest."""
+"""The third tile of the passport, "Trained in": the consensus of the library's labels if there is one, else the inference."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _DISPUTED = "Labels disagree"
 
 
 def trained_in(report: DtypeReport, links: bool = True) -> str:
-    """The tile. links: with a link to the library, which holds on the pages of the app only."""
+    """The tile. links: include a link to the library, which works only on the app's pages."""
     found = archive.consensus(report.checkpoint.ref)
     answer, kind, text = _answer(report, found)
     if found is None or not found.labels:
@@ -38,7 +38,7 @@ def training_answer(report: DtypeReport) -> str:
 
 
 def _answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
-    """The answer, the style of its tag, and the tag."""
+    """The answer, the style of its tag, and the tag's text."""
     if found is None or not found.labels:
         return _inferred(report)
     if found.precision is None:
@@ -48,13 +48,13 @@ def _answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str
 
 
 def _inferred(report: DtypeReport) -> tuple[str, str, str]:
-    """The same as the report has it."""
+    """The same, from the report's inference alone."""
     training = report.training
     if training.basis == "label":
         return training.verdict, "label", "label"
     if training.verdict == "undecided" or not training.probabilities:
         return "Cannot tell", "undecided", "not decided"
-    # Magnitudes decide on 29 labelled models, and what they were surest of was wrong: no more than "perhaps".
+    # Magnitudes rest on 29 labelled models, and the most confident predictions were wrong: never say more than "perhaps".
     likely = training.basis == "lineage" and max(training.probabilities.values()) >= _LIKELY
     return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
 

@@ -1,1 +1,1 @@
-"""From a report to Plotly figures, one module per analyzer. Colours of text and grid come from the style sheet."""
+"""Plotly figures of reports, one module per analyzer. The style sheet sets the colours of text and grid."""

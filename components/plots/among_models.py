@@ -1,4 +1,4 @@
-"""Where models stand among those whose training precision is known: largest magnitude against largest tensor norm."""
+"""Models among those with known training precision: largest magnitude against largest tensor norm."""
 
 import math
 from collections import Counter
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
 _PRECISIONS = ("fp16", "bf16", "fp32")
-# Points nearer than this, in decades, share one mark.
+# Points closer than this, in decades, share one label.
 _APART = 0.25
-# What a threshold's label takes of a narrow figure: of its width (the one at the left, the one at the bottom) and of its height.
+# Size of a threshold's label on a narrow screen, as shares of the figure's width (left label, bottom label) and height.
 _LABEL_WIDTHS, _LABEL_HEIGHT = {"y": 0.38, "x": 0.64}, 0.07
-# A mark's text beside an edge begins or ends at the mark, for centred it would lie on the axis; as a share of the width.
+# Within this share of the width from an edge, labels are left- or right-aligned, since a centred one would overlap the axis.
 _EDGE = 0.2
 
 
 def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
     """The labelled models as points, coloured and shaped by precision, with ``reports`` highlighted and the rule's thresholds drawn.
 
-    One report is named; several are marked by the numbers of their ``rows`` in the table beside, which are 1, 2, ... unless given.
-    Reports with no finite nonzero weight have no place.
+    A single report is named; several are numbered by their ``rows`` in the comparison table, by default 1, 2, ... Reports without a finite
+    nonzero weight are not drawn.
     """
     from plotly.graph_objects import Figure
 
@@ -55,7 +55,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
 
 
 def place(report: DtypeReport) -> str:
-    """Where ``report`` stands among the labelled models, in plain sentences."""
+    """The position of ``report`` among the labelled models, in plain sentences."""
     extremes = report.extremes
     if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
         return "No finite nonzero weight was read, so this model has no place among the labelled ones."
@@ -81,7 +81,7 @@ def _has_a_place(report: DtypeReport) -> bool:
 
 
 def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
-    """Between two points of the figure, in decades."""
+    """Distance between two points of the figure, in decades."""
     return math.hypot(math.log10((report.extremes.abs_max or 1) / abs_max), math.log10((report.extremes.norm_max or 1) / norm_max))
 
 
@@ -124,13 +124,13 @@ def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[
 
 
 def _side(report: DtypeReport, span: tuple[float, float]) -> str:
-    """To which side of its mark a text goes, so that it stays within the figure."""
+    """The side of its mark on which a text stays within the figure."""
     share = (math.log10(report.extremes.norm_max or 1) - span[0]) / (span[1] - span[0])
     return "right" if share < _EDGE else "left" if share > 1 - _EDGE else "center"
 
 
 def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
-    """The number at each point; points that would lie on one another share the text of the first, and the others have none."""
+    """The number at each point; overlapping points are labelled once, at the first of them."""
     together: list[list[int]] = []
     for index, (_, report) in enumerate(placed):
         for group in together:
@@ -147,7 +147,7 @@ def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
 
 
 def _hover(trained: str, first: int) -> str:
-    """Name, precision, and the two magnitudes, which stand in customdata from index ``first``."""
+    """Hover text: name, precision, and the two magnitudes, in customdata from index ``first``."""
     sizes = f"largest %{{customdata[{first}]}}<br>norm %{{customdata[{first + 1}]}}"
     return f"%{{customdata[0]}}<br>{trained}<br>{sizes}<extra></extra>"
 
@@ -164,9 +164,9 @@ def _limit(
     points: Sequence[tuple[float, float]],
     spans: Mapping[str, tuple[float, float]],
 ) -> None:
-    """A threshold across the figure, and its name at one of its ends: the one where it covers the fewest points, on a narrow screen too.
+    """Draw a threshold across the figure, labelled at the end where the label covers the fewest points, also on a narrow screen.
 
-    points: all that are drawn; spans: of the axes; both in decades.
+    points: all points drawn; spans: of the axes; both in decades.
     """
     across = {"xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value}
     up = {"yref": "paper", "y0": 0, "y1": 1, "x0": value, "x1": value}
@@ -174,7 +174,7 @@ def _limit(
     (left, right), (bottom, top) = spans["x"], spans["y"]
     wide, high = _LABEL_WIDTHS[axis] * (right - left), _LABEL_HEIGHT * (top - bottom)
     at = math.log10(value)
-    # of each place its corner or the middle of its edge, and what stands there
+    # candidate positions: a corner or the middle of an edge, with the label's anchors
     if axis == "y":
         places = [(x, at, side, edge) for x, side in ((left, "left"), (right, "right")) for edge in ("bottom", "top")]
     else:

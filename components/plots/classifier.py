@@ -1,4 +1,4 @@
-"""The reliability of the classifier: what it predicted of families it had not seen, against what came true."""
+"""The reliability of the classifier: predicted probabilities for held-out families against observed frequencies."""
 
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def reliability(evaluation: "Evaluation") -> "Figure":
-    """Mean predicted probability against the share that came true, a point per bin; on the diagonal they agree.
+    """Mean predicted probability against observed frequency, a point per bin; a calibrated classifier is on the diagonal.
 
-    The area of a point is proportional to the predictions in it, and their number stands beside it.
+    A point's area is proportional to the number of predictions in its bin, which is written next to it.
     """
     from plotly.graph_objects import Figure, Scatter
 

@@ -1,4 +1,4 @@
-"""The figures of dtype detection: how large the weights are, and where each format ends."""
+"""The figures of dtype detection: weight magnitudes, and the limits of each format."""
 
 import math
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ _OUTSIDE = "no layer"
 
 
 class Mark(NamedTuple):
-    """A limit of a format: where it stands on an axis of log2, and its name."""
+    """A limit of a format: its position on a log2 axis, and its name."""
 
     log2: float
     name: str
 
 
 def marks(report: DtypeReport) -> tuple[Mark, ...]:
-    """The limits drawn in the spectrum, from small to large."""
+    """The limits drawn in the spectrum, in ascending order."""
     named = [
         Mark(math.log2(BF16.smallest_normal), f"bf16 smallest normal {numbers.power(-126)}"),
         Mark(math.log2(FP16.smallest_subnormal), f"fp16 smallest subnormal {numbers.power(-24)}"),
@@ -41,7 +41,7 @@ def marks(report: DtypeReport) -> tuple[Mark, ...]:
 
 
 def why_empty(report: DtypeReport) -> str:
-    """A sentence that says why the figures of ``report`` would be empty; empty when they are not."""
+    """The reason why the figures of ``report`` would be empty, as a sentence; empty if they are not."""
     if report.exponents:
         return ""
     counts = report.counts
@@ -53,7 +53,7 @@ def why_empty(report: DtypeReport) -> str:
 
 
 def spectrum(report: DtypeReport) -> "Figure":
-    """How many of the values read have which exponent, with the limits of fp16, fp8 and bf16 where they are near."""
+    """Histogram of the exponents of the values read, with the limits of fp16, fp8 and bf16 if they are near."""
     from plotly.graph_objects import Bar, Figure
 
     total = sum(item.count for item in report.exponents)
@@ -71,8 +71,8 @@ def spectrum(report: DtypeReport) -> "Figure":
     low, high = _range(report)
     drawn = marks(report)
     figure = Figure([bars], layout(400))
-    # One line of text per mark, stacked above the bars, so that no two names collide on a narrow screen: from the outside in,
-    # for the names point inwards and a mark ends at its name.
+    # One line of text per mark, stacked above the bars so that names do not collide on a narrow screen. Outermost first, because names
+    # point inwards and a mark ends at its name.
     left = [mark for mark in drawn if mark.log2 < low + 0.5 * (high - low)]
     for line, mark in enumerate([*left, *reversed(drawn[len(left) :])]):
         threshold(figure, mark.log2, 1 - 0.42 * line / len(drawn), mark.name, right=mark in left)
@@ -87,16 +87,16 @@ def spectrum(report: DtypeReport) -> "Figure":
 
 
 def layers(report: DtypeReport) -> "Figure":
-    """The largest magnitude in each layer, one trace per role, with fp16's largest value."""
+    """The largest magnitude in each layer, one trace per role, with the largest fp16 value."""
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure(layout=layout(420))
     highest = max((row.layer for row in report.layers if row.layer is not None), default=0)
-    # far enough from layer 0 that their names do not meet, however many layers there are
+    # far enough from layer 0 that the labels do not overlap, for any number of layers
     outside = -max(1, math.ceil((highest + 1) / 6))
     for index, (role, rows) in enumerate(_by_role(report)):
         style = index % len(COLOURS)
-        # what stands not in a layer is no neighbour of layer 0: no line leads from one to the other
+        # tensors outside the layers are not adjacent to layer 0: the gap prevents a connecting line
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         figure.add_trace(
             Scatter(
@@ -141,7 +141,7 @@ def layers(report: DtypeReport) -> "Figure":
 
 
 def _range(report: DtypeReport) -> tuple[float, float]:
-    """The exponents drawn: those that occur, and always fp16's own range, so that what is missing shows too."""
+    """The exponent range drawn: all that occur, and always the fp16 range, so that unused exponents show too."""
     exponents = [item.exponent for item in report.exponents]
     return min(-26, min(exponents, default=0) - 1), max(18, max(exponents, default=0) + 2)
 

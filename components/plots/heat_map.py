@@ -1,4 +1,4 @@
-"""What heat maps have in common: the colour bar above, square cells of whole pixels, and a sentence where all cells have one value."""
+"""Shared by heat maps: the colour bar above, square cells of whole pixels, and a sentence if all cells have the same value."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Heatmap
 
 COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
-# Pixels of the longer side that a square of cells has at most, while a cell has at least `_SMALLEST`.
+# Maximum side of a square of cells in pixels, unless cells would be smaller than `_SMALLEST`.
 _SIDE = 360
 _LARGEST, _SMALLEST = 90, 2
-# Above the cells the colour bar with its numbers, below them the numbers and the title of the axis.
+# Margins for the colour bar with its numbers above the cells, and the axis labels and title below.
 _MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
 
 
 def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
-    """The one value that all cells have, as far as ``digits`` significant digits tell; None where there are several, or none."""
+    """The value shared by all cells, to ``digits`` significant digits; None if values differ or there are none."""
     known = [value for value in values if value is not None]
     return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
 
 
 def say_only(figure: "Figure", words: str) -> None:
-    """Say ``words`` (plain text of ours) in place of the colour bar: one value has no scale."""
+    """Show ``words`` (trusted plain text) instead of the colour bar: a single value has no scale."""
     figure.update_traces(showscale=False)
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
     figure.add_annotation(text=words, showarrow=False, **place)
@@ -31,7 +31,7 @@ def say_only(figure: "Figure", words: str) -> None:
 
 
 def square(cells: "Heatmap", count: int) -> "Figure":
-    """A figure of ``count`` x ``count`` square cells, each of whole pixels; on a screen too narrow for them all become smaller alike."""
+    """A figure of ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
     from plotly.graph_objects import Figure
 
     side = count * max(_SMALLEST, min(_LARGEST, _SIDE // max(1, count)))

@@ -1,4 +1,4 @@
-"""Rows of named things, and in each a mark for every measure of it, on an axis of powers of ten."""
+"""Rows of named items with a mark per measure, on a logarithmic axis."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ROW = 24
-# Beside the axis there is room for so many characters on a narrow screen.
+# Characters that fit next to the axis on a narrow screen.
 _NAME = 26
 
 
@@ -21,9 +21,9 @@ def mark_rows(
     said: Callable[[float], str],
     short: Callable[[str], str] = str,
 ) -> "Figure":
-    """found: name of a mark -> row -> value of at least 0; names: the rows. What is 0 stands at the left edge, nothing for what is missing.
+    """found: name of a mark -> row -> value >= 0; names: the rows. Zeros are drawn at the left edge; missing values are not drawn.
 
-    title: of the axis; said: a value as hovering tells it; short: what a row is called beside the axis.
+    title: of the axis; said: formats a value for the hover text; short: formats a row's name for the axis.
     """
     from plotly.graph_objects import Figure, Scatter
 

@@ -1,4 +1,4 @@
-"""What all figures share: their layout, colours and markers. Colours of text, grid and limits come from the style sheet."""
+"""Shared by all figures: layout, colours and markers. The style sheet sets the colours of text, grid and limits."""
 
 from typing import TYPE_CHECKING
 
@@ -7,17 +7,17 @@ from components.text import numbers, plain_text
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-# Each has at least 3:1 against the light and the dark card, and traces differ by marker and dash as well as by colour.
+# Each has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
 LIMIT = {"color": "#b42318", "dash": "dash", "width": 1.2}
-# The style sheet gives annotations the card's colour as their ground, so that no line crosses a label; this makes Plotly draw it.
+# The style sheet fills annotations with the card's colour so that no line crosses a label; Plotly draws the background only if one is set.
 GROUND = "rgba(0,0,0,0.01)"
 
 
 def layout(height: int) -> dict[str, object]:
-    """The layout of a figure ``height`` pixels high that neither zooms nor drags."""
+    """The layout of a figure ``height`` pixels high, without zooming or dragging."""
     return {
         "height": height,
         "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
@@ -43,16 +43,18 @@ def layout(height: int) -> dict[str, object]:
 
 
 def log_axis(low: float, high: float) -> dict[str, object]:
-    """Settings of a logarithmic axis from 10^low to 10^high; Plotly chooses the ticks, as many as have room on a narrow screen.
+    """Settings of a logarithmic axis from 10^low to 10^high; Plotly chooses as many ticks as fit on a narrow screen.
 
-    Over one to three decades its own choice is nine ticks to each: "D2" asks for 1, 2 and 5.
+    Over one to three decades Plotly would label nine ticks per decade: "D2" limits them to 1, 2 and 5.
     """
     ticks = {"dtick": "D2"} if 0.7 < high - low < 3 else {"nticks": 7}
     return {"type": "log", "range": [low, high], "exponentformat": "power", **ticks}
 
 
 def threshold(figure: "Figure", x: float, height: float, name: str, right: bool) -> None:
-    """A vertical line at ``x`` to the share ``height`` of the figure, its name (plain text of ours) at the top, right or left of it."""
+    """A vertical line at ``x`` up to the share ``height`` of the figure, with its name (trusted plain text) at the top, on the right or
+    left.
+    """
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
     figure.add_annotation(
         x=x,
@@ -70,10 +72,10 @@ def threshold(figure: "Figure", x: float, height: float, name: str, right: bool)
 
 
 def text(words: str) -> str:
-    """Text from outside for a figure: Plotly reads a small HTML in its texts, in which quotes are not escaped."""
+    """Escape external text for a figure: Plotly parses a subset of HTML in its texts, in which quotes are not escaped."""
     return plain_text.html(words, 60).replace("&quot;", '"').replace("&#x27;", "'")
 
 
 def exactly(share: float | None) -> str:
-    """A share as hovering tells it: in percent, with six digits."""
+    """A share for a hover text: in percent, with six digits."""
     return numbers.NOTHING if share is None else f"{100 * share:.6g}%"

@@ -1,1 +1,1 @@
-"""What a run leaves: tables, tabs, files to take along, and a page that stands alone."""
+"""Output of a run: tables, tabs, downloads, and a self-contained page."""

@@ -1,4 +1,4 @@
-"""Tables on the page that are sorted and searched by their exact values, and read in few digits."""
+"""Tables on the page, sorted and searched by exact values and displayed with few digits."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -8,13 +8,13 @@ from components.text.markup import table
 if TYPE_CHECKING:
     import gradio as gr
 
-# Of one row the values to sort by, and the texts to read in their place.
+# A row's values for sorting, and the texts displayed in their place.
 Line = tuple[list[Any], list[str]]
 _Report = TypeVar("_Report")
 
 
 class Column(NamedTuple):
-    """A heading, its width in pixels, and whether what stands below are numbers."""
+    """A heading, its width in pixels, and whether the column is numeric."""
 
     name: str
     width: int
@@ -22,9 +22,9 @@ class Column(NamedTuple):
 
 
 class DataTable(Generic[_Report]):
-    """A table of a report. What matters most stands first: at 1280 pixels about 1,100 of its width are in sight.
+    """A table of a report, most important columns first: about 1,100 pixels are visible on a 1280-pixel screen.
 
-    label: what a screen reader calls it; name: its element id; lines: the rows of a report.
+    label: for screen readers; name: element id; lines: the rows of a report.
     """
 
     def __init__(self, label: str, name: str, columns: Sequence[Column], lines: Callable[[_Report], Iterable[Line]]) -> None:
@@ -37,7 +37,7 @@ class DataTable(Generic[_Report]):
 
     def build(self) -> "gr.Dataframe":
         """An empty table. Call inside a page."""
-        import gradio as gr  # here, for the command line has the lines alone
+        import gradio as gr  # imported late: the command line uses only the rows
 
         numeric = ", ".join(f'[data-heading="{i}"]' for i in sorted(self._numeric))
         style = f"<style>#{self._name} th:is({numeric}) .header-content {{ justify-content: flex-end; }}</style>"
@@ -57,15 +57,15 @@ class DataTable(Generic[_Report]):
         )
 
     def value(self, report: _Report) -> dict[str, Any]:
-        """The value of the table on the page."""
+        """The table's value on the page."""
         return self._value(list(self._lines(report)))
 
     def nothing(self) -> dict[str, Any]:
-        """Its value without a row."""
+        """The value of an empty table."""
         return self._value([])
 
     def html(self, report: _Report) -> str:
-        """The same rows in HTML, as they are read."""
+        """The same rows as HTML, as displayed."""
         return table(self._headings, (read for _, read in self._lines(report)), self._numeric)
 
     def _value(self, lines: Sequence[Line]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Reports as files a visitor can take along: JSON, a zip of CSV tables, and the self-contained page.
+"""Reports as downloads: JSON, a zip of CSV tables, and the self-contained page.
 
-The files lie in Gradio's own temporary folder, from which it serves them, in one folder per run. Only the ``DOWNLOADS``
-folders used last are kept, so that visitors cannot fill the disk.
+The files are in Gradio's temporary folder, from which it serves them, one folder per run. Only the ``DOWNLOADS`` most recently used folders
+are kept, so that visitors cannot fill the disk.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Files(NamedTuple):
 
 
 class Downloads:
-    """The folders of the latest runs below ``root``. Safe to use from several threads. Raises OSError when the disk refuses."""
+    """The folders of the latest runs below ``root``. Thread-safe. Raises OSError if writing fails."""
 
     def __init__(self, root: Path, keep: int = limits.DOWNLOADS) -> None:
         self._root = root
@@ -43,7 +43,7 @@ class Downloads:
         self._lock = threading.Lock()
 
     def folder(self) -> Path:
-        """A new folder; the one unused for longest goes when there are too many."""
+        """Create a folder; the least recently used one is deleted if there are too many."""
         self._root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="mantissa-", dir=self._root))
         with self._lock:
@@ -56,14 +56,14 @@ class Downloads:
         return folder
 
     def used(self, folder: Path) -> None:
-        """Count ``folder`` as the one used last. No effect on a folder that is gone."""
+        """Mark ``folder`` as most recently used. No effect if it was deleted."""
         with self._lock:
             if folder in self._folders:
                 del self._folders[folder]
                 self._folders[folder] = None
 
     def write(self, report: Report) -> Files:
-        """Write the files of one report, into a folder of their own; of a stored one that was shown before they are there."""
+        """Write the files of a report into a new folder; reuse the files if the same report was written before."""
         name, text = file_name([*report.subject().values()], report.analyzer), report.model_dump_json(indent=2)
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._lock:
@@ -79,7 +79,7 @@ class Downloads:
 
 
 def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) -> Files:
-    """Write JSON, zip and page under ``name`` into ``folder``. Raises OSError when the disk refuses."""
+    """Write JSON, zip and page under ``name`` into ``folder``. Raises OSError if writing fails."""
     files = Files(str(folder / f"{name}.json"), str(folder / f"{name}-tables.zip"), str(folder / f"{name}.html"))
     Path(files.json).write_text(text + "\n", encoding="utf-8")
     Path(files.csv).write_bytes(tables)
@@ -88,16 +88,16 @@ def write_files(folder: Path, name: str, text: str, tables: bytes, page: str) ->
 
 
 def file_name(refs: Sequence[str], analyzer: str) -> str:
-    """A file name made of references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
+    """A file name from references and analyzer: letters, digits, dots, dashes; never hidden, at most 80 characters of references."""
     longest = (_NAME_LENGTH - len(_BETWEEN) * (len(refs) - 1)) // len(refs)
     plain = (re.sub(r"[^A-Za-z0-9._-]+", "-", ref).strip(".-_")[:longest].strip(".-_") for ref in refs)
     return f"{_BETWEEN.join(filter(None, plain)) or 'report'}-{analyzer}"
 
 
 def tables_zip(reports: Sequence[Report], failed: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Every table of the reports as CSV, in one zip; no cell of text can be taken for a formula.
+    """All tables of the reports as CSV in one zip; no text cell can be interpreted as a formula.
 
-    Several reports share each table, with what each is about in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
+    Reports share each table, with their subjects in its first columns; ``failed`` (model, error) becomes ``errors.csv``.
     """
     import pandas
 

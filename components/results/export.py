@@ -9,7 +9,7 @@ from components.results.standalone import Page
 
 
 def write_html(reports: Sequence[Report], path: str | Path) -> None:
-    """Write one page with the tables and the plots of each report to ``path``. Raises OSError where the file cannot be written."""
+    """Write one page with the tables and plots of each report to ``path``. Raises OSError if writing fails."""
     Path(path).write_text(document(reports), encoding="utf-8")
 
 
@@ -19,9 +19,9 @@ def document(reports: Sequence[Report]) -> str:
 
 
 def page_of(reports: Sequence[Report]) -> Page:
-    """The same as its parts.
+    """The same page as its parts.
 
-    Of the analyzers only the one asked for is imported: a command without a model need not wait for torch and transformers.
+    Imports only the analyzer it needs, so that commands without a model do not wait for torch and transformers.
     """
     each: Any = reports
     analyzer = reports[0].analyzer if reports else ""

@@ -1,6 +1,6 @@
-"""The result of an analysis on its page: a headline, and under it tabs of sentences, figures and tables that its report fills.
+"""The result on an analysis page: a headline, and tabs of sentences, figures and tables filled from its report.
 
-A page says what there is (`Layout`), once and in the order in which it stands; what of it there is to show, the report says.
+A page declares its `Layout` once, in display order; the report determines which parts are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _FIRST = "first"
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[_Report]):
-    """One thing in a tab. build: lays it out; content: what of a report fills it, None for what never changes; empty: where its tab is
+    """One item in a tab. build: lays it out; content: its value for a report, None if it never changes; empty: its value when the tab is
     hidden.
     """
 
@@ -31,7 +31,7 @@ class Part(Generic[_Report]):
 
 @dataclass(frozen=True, slots=True)
 class Tab(Generic[_Report]):
-    """A tab. when: which reports have something for it; None: all."""
+    """A tab. when: whether a report has content for it; None: always shown."""
 
     name: str
     parts: Sequence[Part[_Report]]
@@ -40,8 +40,8 @@ class Tab(Generic[_Report]):
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[_Report]):
-    """What a result consists of, each made from a report: headline (HTML), summary (one line of plain text), permalink and command, and
-    the tabs, the last of which, Share, all have.
+    """The parts of a result, each computed from a report: headline (HTML), summary (one line of plain text), permalink and command; and its
+    tabs. A Share tab is always appended.
     """
 
     headline: Callable[[_Report], str]
@@ -52,7 +52,7 @@ class Layout(Generic[_Report]):
 
 
 def said(words: str | Callable[[_Report], str], legend: Callable[[_Report], str] | None = None) -> Part[_Report]:
-    """A sentence above a figure: plain text, or what makes it from a report; and below it a legend (HTML)."""
+    """A sentence above a figure: plain text, or a function of the report; optionally followed by a legend (HTML)."""
     if isinstance(words, str) and legend is None:
         return Part(lambda: _html(caption(words)), None)
 
@@ -73,15 +73,15 @@ def plot(label: str, draw: Callable[[_Report], Any]) -> Part[_Report]:
 
 
 def rows(table: DataTable[_Report]) -> Part[_Report]:
-    """A table that is sorted and searched."""
+    """A table with sorting and search."""
     return Part(table.build, table.value, table.nothing())
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[_Report]):
-    """A result that is laid out. `build_result` makes it.
+    """A laid-out result, made by `build_result`.
 
-    filled: of each tab itself and the components of its parts. tabs: None where every report has something for all of them.
+    filled: each tab with its component and the components of its parts. tabs: None if every tab is always shown.
     """
 
     layout: Layout[_Report]
@@ -92,14 +92,14 @@ class Result(Generic[_Report]):
     share: Share
 
     def components(self) -> list[Any]:
-        """All that a report changes, as the outputs of an event."""
+        """All components a report changes, as the outputs of an event."""
         inside: list[Any] = [] if self.tabs is None else [self.tabs]
         for tab, shown, parts in self.filled:
             inside += [*([shown] if tab.when else []), *(each for part, each in parts if part.content)]
         return [self.card, self.headline, *inside, *self.share.components()]
 
     def hide(self) -> dict[Any, Any]:
-        """Updates that take the result off the page."""
+        """Updates that hide the result."""
         return {self.card: gr.update(visible=False)}
 
     def summary(self, report: _Report) -> str:
@@ -110,7 +110,7 @@ class Result(Generic[_Report]):
         """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
         updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report)}
         if self.tabs is not None:
-            # the tab that was open may be one that this report has nothing for
+            # the open tab may be hidden for this report
             updates[self.tabs] = gr.update(selected=_FIRST)
         for tab, shown, parts in self.filled:
             there = tab.when is None or tab.when(report)
@@ -127,7 +127,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
         headline = _html()
         with gr.Tabs() as tabs:
             for number, tab in enumerate(layout.tabs):
-                # Gradio hides and shows only tabs that were hidden at first
+                # Gradio can toggle only tabs that are initially hidden
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, part.build()) for part in tab.parts]))
             with gr.Tab("Share"):

@@ -1,4 +1,4 @@
-"""What a visitor takes along: a link, the command line, and the files. The same under one model and under several."""
+"""Sharing a result: a link, the command line, and the files. Used for one model and for several."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,12 @@ class Share:
     embed: Embed | None = None
 
     def components(self) -> list[Any]:
-        """All of them, as the outputs of an event."""
+        """All components, as the outputs of an event."""
         own = [self.link, self.command, self.json, self.csv, self.html]
         return own + (self.embed.components() if self.embed is not None else [])
 
     def show(self, link: str, command: str, files: Files, report: Report | None = None) -> dict[Any, Any]:
-        """Updates that fill them. report: what is embedded; None where these are for several."""
+        """Updates that fill the components. report: the report to embed; None for several."""
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
             self.link: link,
@@ -44,7 +44,9 @@ class Share:
 
 
 def build_share(prefix: str, embeds: bool = True) -> Share:
-    """Lay them out, with element ids that begin with ``prefix``. embeds: with the code that embeds one result. Call inside a tab."""
+    """Lay out the components, with element ids that begin with ``prefix``. embeds: include the embedding code of a result. Call inside a
+    tab.
+    """
     with gr.Column(elem_classes="m-share"):
         link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
         line = gr.Textbox(label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command")

@@ -1,4 +1,4 @@
-"""Reports as a page: complete in itself, so that nothing is requested from elsewhere and it opens without a server; or served by one."""
+"""Reports as a page: self-contained, so that it opens offline without a server, or served by one."""
 
 import json
 from collections.abc import Sequence
@@ -12,44 +12,44 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _PARTS = macros("results/templates/parts.html")
-# "<" cannot end a script element or open a comment once it is written as an escape, and JSON reads it back the same.
+# Escaping "<" prevents ending the script element or opening a comment; JSON parses it back unchanged.
 _SAFE_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class Page(NamedTuple):
-    """heading, and what it is about: plain text; body: HTML with `figure` in it."""
+    """heading, about: plain text; body: HTML containing each `figure`."""
 
     heading: str
     about: str
     body: str
 
     def alone(self) -> str:
-        """The page as one file (about 5 MB: the plots' script is in it)."""
+        """The page as one file (about 5 MB, including Plotly's script)."""
         from plotly.offline import get_plotlyjs
 
         return self._whole(self.titled(), script=get_plotlyjs())
 
     def served(self, plots: str, head: str, body: str) -> str:
-        """The page without the plots' script, which is at the address ``plots``. head: more HTML for the head; body: all of the page."""
+        """The page with Plotly's script loaded from ``plots``. head: more HTML for the head; body: the whole page."""
         return self._whole(body, plots=plots, head=head, source=" 'self'")
 
     def titled(self) -> str:
-        """The body below its heading."""
+        """The body with its heading."""
         return str(_PARTS.titled(self.heading, self.body))
 
     def _whole(self, body: str, script: str = "", plots: str = "", head: str = "", source: str = "") -> str:
-        """script: what draws the plots; plots: its address instead; source: from where else scripts may come."""
+        """script: Plotly's code; plots: its address instead; source: another allowed script source."""
         named = {"heading": self.heading, "about": self.about, "css": document_css()}
         return render("results/templates/page.html", body=body, script=script, plots=plots, head=head, source=source, **named)
 
 
 def report_page(heading: str, names: Sequence[str], articles: Sequence[str]) -> Page:
-    """The page of several reports, each an `article`; its title names the first of them."""
+    """A page of several reports, each an `article`; its title names the first."""
     return Page(heading, ", ".join(names[:3]) + (" ..." if len(names) > 3 else ""), "".join(articles))
 
 
 def article(row: int, parts: Sequence[str]) -> str:
-    """The cards of one report (HTML), which a link to ``#report-ROW`` finds."""
+    """The cards of one report (HTML), the target of a link to ``#report-ROW``."""
     return str(_PARTS.article(row, parts))
 
 
@@ -59,7 +59,7 @@ def card(content: str) -> str:
 
 
 def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str = "") -> str:
-    """A figure in a card of its own, with a sentence and a legend (HTML) above it. name: an id that is unique on the page."""
+    """A figure in its own card, below a sentence and a legend (HTML). name: an id that is unique on the page."""
     from plotly.utils import PlotlyJSONEncoder
 
     data = json.dumps(drawn.to_plotly_json(), cls=PlotlyJSONEncoder, allow_nan=False).translate(_SAFE_IN_SCRIPT)

@@ -30,7 +30,7 @@ _open: "list[Library]" = []
 
 
 def use(library: "Library | None") -> None:
-    """From now on find and store results in this library; None: in none."""
+    """Find and store results in this library from now on; None: disable both."""
     _open[:] = [] if library is None else [library]
 
 

@@ -1,1 +1,1 @@
-"""What the page shows of update sparsity."""
+"""Update sparsity on the page."""

@@ -1,4 +1,4 @@
-"""What the figures show, in a sentence each."""
+"""One-sentence captions of the figures."""
 
 from analyzers.update_sparsity.report import SparsityReport
 from components.text import numbers

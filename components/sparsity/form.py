@@ -1,4 +1,4 @@
-"""The form of the sparsity page, as typed, as a link, and as a command."""
+"""The sparsity form: as typed, as a link, and as a command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
 from components.forms.links import SHOWN, Query, Reading, command_line, link, pinned, reading, references, validated
 
-# What a link may bring: one reference more than is allowed, so that too many are refused and not cut.
+# One character over the limit, so that too long references are rejected rather than truncated.
 _LONGEST = limits.REFERENCE_LENGTH + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of the form, as typed. Each text of ``tuned`` may name several checkpoints, and none."""
+    """The fields of the form, as typed. Each text of ``tuned`` may name any number of checkpoints."""
 
     base: str = ""
     tuned: Sequence[str] = ()
@@ -33,7 +33,7 @@ class Form:
 
 
 def form(query: Query) -> Form:
-    """The form that the keys and values of a query describe: each ``tuned`` adds a checkpoint, of others the last counts."""
+    """The form described by a query: each ``tuned`` adds a checkpoint; of other keys the last value counts."""
     last = dict(query)
     tuned = [text[:_LONGEST] for key, text in query if key == "tuned" and text.strip()]
     return Form(
@@ -46,7 +46,7 @@ def form(query: Query) -> Form:
 
 
 def permalink(report: SparsityReport) -> str:
-    """The query that shows this report again, pinned to the commits: ``?base=...&tuned=...&tuned=...&mode=...``."""
+    """The query that reproduces this report, pinned to the commits: ``?base=...&tuned=...&tuned=...&mode=...``."""
     keys = [("base", pinned(report.base)), *(("tuned", pinned(each)) for each in report.tuned)]
     if report.eta != DEFAULT_ETA:
         keys.append(("eta", repr(report.eta)))
@@ -56,7 +56,7 @@ def permalink(report: SparsityReport) -> str:
 
 
 def command(report: SparsityReport) -> str:
-    """The line that makes the same analysis in a shell."""
+    """The shell command for the same analysis."""
     words = ["sparsity", pinned(report.base), *map(pinned, report.tuned)]
     if report.eta != DEFAULT_ETA:
         words += ["--eta", repr(report.eta)]

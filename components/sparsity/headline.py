@@ -1,4 +1,4 @@
-"""The headline: one number with what it means, and under it the four tiles. In HTML; whatever comes from a checkpoint is escaped here."""
+"""The headline: the main number with its meaning, and four tiles. In HTML; all text from checkpoints is escaped here."""
 
 from analyzers.update_sparsity.report import SparsityReport
 from components.sparsity.names import base_name, read_whole, tuned_names

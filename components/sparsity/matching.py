@@ -1,4 +1,4 @@
-"""What of the two checkpoints is not, or not simply, compared, in HTML: nothing is left out without being named."""
+"""Tensors excluded from the comparison or compared indirectly, in HTML: every exclusion is listed."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import html
 
-# Rows of a table on the page; the downloads have all that the report has.
+# Maximum rows of a table on the page; the downloads are complete.
 _LISTED = 200
 _ABOUT = {
     "missing": "Only in the base, not compared",
@@ -21,7 +21,7 @@ _ABOUT = {
 
 
 def matching(report: SparsityReport) -> str:
-    """One table for each kind there is, after a sentence with the totals."""
+    """One table per kind, after a sentence with the totals."""
     found = report.unmatched
     tables: dict[str, tuple[tuple[str, ...], Sequence[tuple[str, ...]]]] = {
         "missing": _named(found.missing),

@@ -1,4 +1,4 @@
-"""The methods page, what concerns sparsity: every definition, its limits and its source."""
+"""The sparsity section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
 from analyzers.update_sparsity.magnitudes import TOPS

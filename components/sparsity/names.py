@@ -1,4 +1,4 @@
-"""What checkpoints are called on the page, as asked for, so that revisions are told apart; and whether they were read whole."""
+"""Names of the checkpoints as requested, so that revisions are distinguishable; and whether they were read completely."""
 
 from analyzers.update_sparsity.report import SparsityReport
 from components.text.plain_text import shown
@@ -17,7 +17,7 @@ def tuned_names(report: SparsityReport) -> list[str]:
 
 
 def read_whole(report: SparsityReport) -> bool:
-    """Whether every value that has a counterpart was read, as quick mode does with small checkpoints: then nothing is estimated."""
+    """Whether every matched value was read, as quick mode does with small checkpoints: then nothing is estimated."""
     return report.values_compared == report.total_parameters
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints are compared: a base, and one tuned checkpoint or the several of a trajectory."""
+"""The choice of checkpoints: a base, and one tuned checkpoint or the several of a trajectory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from components.forms.options import typed
 from components.forms.picker import build_picker, wire_search
 from components.running.wiring import QUIET
 
-# Pickers for tuned checkpoints. The last takes what is beyond them, for every one of them takes several.
+# Pickers for tuned checkpoints. Each accepts several references, so the last takes the rest.
 MOST = min(12, limits.TRAJECTORY)
 _FOCUS = "() => setTimeout(() => [...document.querySelectorAll('.m-picker input')].filter(e => e.offsetParent).at(-1)?.focus(), 100)"
 _FOCUS_ADD = "() => setTimeout(() => document.querySelector('#m-add')?.focus(), 100)"
@@ -28,11 +28,11 @@ class Pickers:
     shown: gr.State
 
     def components(self) -> list[Any]:
-        """All of them, as the outputs of an event."""
+        """All components, as the outputs of an event."""
         return [self.base, *self.tuned, *self.rows, self.add, self.shown]
 
     def fill(self, base: str | None, tuned: Sequence[str | None]) -> list[Any]:
-        """Updates of `components` that put these in, as many pickers as there are references and at least one."""
+        """Updates of `components` with these references, showing one picker per reference and at least one."""
         first, rest = list(tuned[:MOST]), [name for name in tuned[MOST:] if name]
         if rest:
             first[-1] = ", ".join([typed(first[-1]), *rest])
@@ -43,7 +43,7 @@ class Pickers:
 
 
 def build_pickers(beside: Any) -> Pickers:
-    """Lay them out, and call ``beside`` in their first row. Call inside a page."""
+    """Lay out the pickers, and call ``beside`` in their first row. Call inside a page."""
     with gr.Row(elem_classes="m-ask m-pair-ask"):
         base = build_picker("Base checkpoint", "m-base")
         swap = gr.Button("Swap", variant="secondary", size="sm", elem_id="m-swap", elem_classes="m-small")

@@ -1,4 +1,4 @@
-"""The result on the sparsity page: the headline, and under it the tabs that say where, how much, and beside what."""
+"""The result on the sparsity page: the headline, and tabs with location, size and comparison of the changes."""
 
 from analyzers.update_sparsity.published import placed
 from analyzers.update_sparsity.report import SparsityReport

@@ -14,7 +14,7 @@ _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 
 
 def roles(report: SparsityReport) -> str:
-    """Two rows for each role: its sparsity, and how that of its tensors varies, in bf16 and by the probe."""
+    """Two rows per role: its sparsity and the spread over its tensors, in bf16 and by the probe."""
     rows = []
     for role, row in report.roles.items():
         facts = numbers.share(row.relative_norm), numbers.count(row.tensors), numbers.parameters(row.parameters)
@@ -30,7 +30,7 @@ def roles(report: SparsityReport) -> str:
 
 
 def sizes(report: SparsityReport) -> str:
-    """How large updates are, over all values and over the changed ones; and how much of the update the largest hold."""
+    """Sizes of the updates, over all values and over the changed ones; and the share of the update held by the largest."""
     absolute, relative = report.magnitudes.absolute, report.magnitudes.relative
     rows = [
         _distribution("Absolute, all", absolute, numbers.magnitude),
@@ -44,7 +44,7 @@ def sizes(report: SparsityReport) -> str:
 
 
 def trajectory(report: SparsityReport) -> str:
-    """A row for each tuned checkpoint, numbered as in the figures; nothing where there is one."""
+    """A row per tuned checkpoint, numbered as in the figures; empty if there is only one."""
     rows = [
         (
             f"{number}. {name}" + (f" @ {commit(facts)}" if commit(facts) else ""),
@@ -68,7 +68,7 @@ def trajectory(report: SparsityReport) -> str:
 
 
 def among_published(report: SparsityReport) -> str:
-    """The published fine-tunes with this pair among them, sparsest last, and where they are from."""
+    """This pair among the published fine-tunes, sparsest last, with their sources."""
     rows = [(row.sparsity, row.finetuned, row.base, row.algorithm, row.data) for row in published()]
     here = (report.sparsity or 0.0, short(report.request.tuned[-1]), short(report.request.base), "this pair", "")
     rows = sorted([*rows, *([here] if report.sparsity is not None else [])], key=lambda row: row[0])

@@ -28,7 +28,7 @@ _COLUMNS = (
 
 
 def about_tensors(report: SparsityReport) -> str:
-    """A sentence above the table, in HTML."""
+    """The caption of the table, in HTML."""
     if report.tensors_aggregated:
         what = "Too many tensors to list: one row for each layer and role."
     else:

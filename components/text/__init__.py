@@ -1,4 +1,4 @@
-"""Numbers, words and pieces of HTML as people read them. All that comes from outside is escaped here."""
+"""Numbers, words and HTML fragments for display. All external text is escaped here."""
 
 from analyzers import formatting as numbers
 

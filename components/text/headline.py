@@ -1,4 +1,4 @@
-"""Pieces of the headline, the first card of a result, in HTML: its head, the number with what it means, tiles. All of it escapes."""
+"""Parts of the headline card, in HTML: header, main number with its meaning, tiles. All of them escape."""
 
 from analyzers.base import CheckpointFacts, Interval
 from analyzers.language_models.samples import SAMPLES
@@ -20,17 +20,17 @@ def card(name: str, *parts: str) -> str:
 
 
 def model_head(name: str, checkpoint: CheckpointFacts, facts: str) -> str:
-    """The model with the beginning of its commit, and a line of facts beside it."""
+    """The model with its abbreviated commit, and a line of facts."""
     return head(f"{html(name)}{short(checkpoint)}", facts)
 
 
 def short(checkpoint: CheckpointFacts) -> str:
-    """The beginning of the commit, small; nothing for a sample."""
+    """The abbreviated commit in small type; empty for a sample."""
     return str(_PIECES.short(commit(checkpoint)))
 
 
 def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
-    """What a built-in sample is, for the truth about it is known; nothing for other models. shows: also of what it is an example."""
+    """The description of a built-in sample, whose true precision is known; empty for other models. shows: include what it demonstrates."""
     sample = SAMPLES.get(ref.removeprefix("sample:")) if ref.startswith("sample:") else None
     if sample is None:
         return ""
@@ -39,13 +39,13 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
 
 
 def number(title: str, value: str, interval: Interval | None, means: str) -> str:
-    """The one number, its 95% interval of shares where it has one, and what it means, a sentence of the analyzer."""
+    """The main number, its 95% interval of shares if it has one, and its meaning in one sentence."""
     between = "" if interval is None else numbers.between(interval)
     return str(_PIECES.number(title, value, between, means))
 
 
 def reading(title: str, statement: str) -> str:
-    """What was found, in plain words: the sentences of an analyzer, each in a line of its own."""
+    """The findings in plain words: the analyzer's sentences, one per line."""
     return str(_PIECES.reading(title, statement.removesuffix(".").split(". ")))
 
 
@@ -55,7 +55,7 @@ def tiles(*each: str) -> str:
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:
-    """A tile. how: the tag for how we know; body: plain text."""
+    """A tile. how: the tag for the kind of evidence; body: plain text."""
     return tile(question, value, how, str(_PIECES.paragraph(body)))
 
 

@@ -1,4 +1,4 @@
-"""What the lines and marks of a figure stand for, above it in HTML: unlike Plotly's own legend it wraps on any screen."""
+"""The legend of a figure, above it in HTML: unlike Plotly's own it wraps on any screen."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -22,7 +22,7 @@ _DASHES = {"solid": "none", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2", "
 
 
 def legend(names: Iterable[str], lines: bool = True, styles: Iterable[int] | None = None) -> str:
-    """Each name beside how it is drawn. lines: whether lines join the marks; styles: numbers of `marked`, by default in order."""
+    """Each name with its line and marker. lines: whether lines join the markers; styles: indices for `marked`, by default in order."""
     numbered = zip(count() if styles is None else styles, names, strict=False)
     return str(macros("text/templates/pieces.html").legend([_row(name, marked(index), lines) for index, name in numbered]))
 

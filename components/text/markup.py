@@ -1,4 +1,4 @@
-"""Pieces of HTML that the results of every analyzer are made of: heads, tiles, tags, tables, captions, notes. All of it escapes."""
+"""HTML fragments shared by the results of all analyzers: headers, tiles, tags, tables, captions, notes. All of them escape."""
 
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
@@ -10,17 +10,17 @@ _LONGEST_CELL = 1_000
 
 
 def head(title: str, facts: str) -> str:
-    """The head of a card. title: HTML; facts: a line of plain text beside it."""
+    """The header of a card. title: HTML; facts: a line of plain text."""
     return str(_PIECES.head(title, facts))
 
 
 def tile(question: str, answer: str, badge: str, body: str) -> str:
-    """One question with its short answer (plain text), the tag for how we know, and the sentences below (HTML)."""
+    """A question with its short answer (plain text), the tag for the kind of evidence, and the sentences below (HTML)."""
     return str(_PIECES.tile(question, answer, badge, body))
 
 
 def tag(kind: str, text: str) -> str:
-    """A tag that says how we know; ``kind`` is its style."""
+    """A tag for the kind of evidence; ``kind`` is its style."""
     return str(_PIECES.tag(kind, text))
 
 
@@ -32,15 +32,15 @@ def table(
     marked: frozenset[int] = frozenset(),
     stacked: bool = False,
 ) -> str:
-    """A table of plain text; the columns in ``numeric`` are right-aligned, the rows in ``marked`` stand out. Names are not shortened.
+    """A table of plain text; ``numeric`` columns are right-aligned, ``marked`` rows are highlighted. Names are not truncated.
 
-    On a narrow screen it scrolls inside itself; a ``stacked`` one writes the cells of a row below each other, each with its title.
+    On a narrow screen the table scrolls; a ``stacked`` one lists the cells of a row vertically, each with its title.
     """
     return str(_PIECES.table(titles, rows, numeric, caption, marked, stacked))
 
 
 def cited(text: str, named: str = "Source: ") -> str:
-    """Where something is said: a link where ``text`` is an address, which shows its host; else the text itself. named: begins it."""
+    """A source: a link that shows its host if ``text`` is an address, else the text itself. named: the prefix."""
     try:
         host = urlsplit(text).scheme in ("http", "https") and urlsplit(text).hostname
     except ValueError:
@@ -54,5 +54,5 @@ def caption(text: str) -> str:
 
 
 def notes(said: Iterable[str]) -> str:
-    """What else there is to say, each note once; nothing where there are none."""
+    """Notes without duplicates; empty if there are none."""
     return str(_PIECES.notes(list(dict.fromkeys(said))))

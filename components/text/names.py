@@ -1,4 +1,4 @@
-"""What models, commits and texts are called in the result of any analyzer; plain text."""
+"""Display names of models, commits and texts, shared by all analyzers; plain text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,23 +10,23 @@ _COMMIT = 12
 
 
 def model_name(report: Any) -> str:
-    """The model of a report about one, as asked for, with its revision."""
+    """The model of a single-model report, as requested, with its revision."""
     return shown(report.request.model)
 
 
 def commit(checkpoint: CheckpointFacts) -> str:
-    """The beginning of the commit; nothing for a sample, which has none."""
+    """The abbreviated commit; empty for a sample, which has none."""
     return "" if checkpoint.ref.startswith("sample:") else shown(checkpoint.commit[:7])
 
 
 def tensor_name(row: Any) -> str:
-    """A row of a table of tensors, which may stand for several."""
+    """The name of a row in a table of tensors, which may cover several."""
     name = shown(row.name)
     return name if row.tensors == 1 else f"{name} ({row.tensors:,} tensors)"
 
 
 def source_name(source: str, ours: Mapping[str, str], pinned: str | None = None) -> str:
-    """Where a text is from: what ``ours`` calls it, or else the dataset; with the beginning of its commit where ``pinned`` is given."""
+    """The source of a text: its name in ``ours``, or the dataset; with its abbreviated commit if ``pinned`` is given."""
     if source in ours:
         return ours[source]
     return shown(source) + (f" at {shown(pinned[:_COMMIT])}" if pinned else "")

@@ -1,6 +1,6 @@
-"""HTML and SVG from templates, which lie in a folder ``templates`` next to the code that uses them. Everything is escaped by default.
+"""HTML and SVG from templates, which are in a ``templates`` folder next to the code that uses them. Escaped by default.
 
-A value that is HTML already, made by another template, goes through the filter ``safe``: it is the only way around the escaping.
+A value that is already HTML, made by another template, uses the filter ``safe``, the only way to bypass escaping.
 """
 
 from functools import cache
@@ -34,10 +34,10 @@ def _environment() -> Environment:
 
 
 def _shown(text: str, longest: int = plain_text.LONGEST) -> str:
-    """`plain_text.shown`, to be escaped even where the text claims to be HTML."""
+    """`plain_text.shown`, still escaped even if the text is marked as HTML."""
     return plain_text.shown(str(text), longest)
 
 
 def _prose(text: str) -> str:
-    """A sentence of an analyzer: its numbers in one notation, at any length a sentence may have."""
+    """A sentence of an analyzer with normalized numbers and the length limit of a sentence."""
     return _shown(plain_text.powers(str(text)), plain_text.LONGEST_SENTENCE)

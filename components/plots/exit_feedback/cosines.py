@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analyzers.exit_feedback.report import Alignment, ExitReport
 
 _ROW = 44
-# Of a row, the height of its ridge, and the distance of the percentiles below its base.
+# Height of a ridge, and distance of the percentiles below its base, as shares of a row.
 _RIDGE, _BELOW = 0.72, 0.13
 # Characters that fit next to the axis on a narrow screen.
 _NAME = 20

@@ -1,4 +1,4 @@
-"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and beside the published run."""
+"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and compared with the published run."""
 
 from components.plots.gradient_conflict.curves import batches, deciles
 from components.plots.gradient_conflict.layers import published, rates, similarity

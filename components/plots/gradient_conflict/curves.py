@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def batches(report: "ConflictReport") -> "Figure":
-    """Conflict between mean gradients by batch size, of units and of the whole gradient; single samples have size 1."""
+    """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -40,7 +40,7 @@ def batches(report: "ConflictReport") -> "Figure":
 
 
 def deciles(report: "ConflictReport") -> "Figure":
-    """The conflict rate of each tenth of the neurons, the least active first."""
+    """The conflict rate of each decile of the neurons by activity, least active first."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(320))

@@ -1,4 +1,4 @@
-"""Layer by layer: conflict rates and gradient-norm similarities, and the published ones."""
+"""Conflict rates and gradient-norm similarities by layer, and the published ones."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def rates(report: "ConflictReport") -> "Figure":
-    """The conflict rate of each layer with its 95% interval; of top-k and of the original."""
+    """The conflict rate of each layer with its 95% interval, for top-k and the original."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(340))
@@ -38,7 +38,7 @@ def rates(report: "ConflictReport") -> "Figure":
 
 
 def similarity(report: "ConflictReport") -> "Figure":
-    """The gradient-norm similarity by layer, of top-k and of the original."""
+    """The gradient-norm similarity by layer, for top-k and the original."""
     from plotly.graph_objects import Figure
 
     figure = Figure(layout=layout(280))
@@ -56,7 +56,7 @@ def similarity(report: "ConflictReport") -> "Figure":
 
 
 def published(report: "ConflictReport") -> "Figure":
-    """The published conflict rates, and those of this run where it has the published setting."""
+    """The published conflict rates, and those of this run if it has the published setting."""
     from plotly.graph_objects import Figure
 
     from analyzers.gradient_conflict.published import comparable
@@ -82,6 +82,6 @@ def _sizes(interval: "Interval | None") -> str:
 
 
 def _ticks(report: "ConflictReport") -> dict[str, Any]:
-    """Whole layers, about eight of them labelled."""
+    """Integer layer ticks, about eight of them labelled."""
     last = max((row.layer for row in report.layers), default=0)
     return {"tick0": 0, "dtick": max(1, -(-last // 8)), "range": [-0.4, last + 0.4]}

@@ -1,4 +1,4 @@
-"""Shared by the curves of gradient conflict: a line for each kind of FFN, with intervals, and a legend."""
+"""Shared by the curves of gradient conflict: a line per kind of FFN, with intervals, and a legend."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ def line(
     hover: str = "",
     scale: float = 100.0,
 ) -> "Scatter":
-    """A line of shares, drawn in percent unless ``scale`` is 1, in style ``index``. details: of each point, the customdata of ``hover``."""
+    """A line of shares, in percent unless ``scale`` is 1, in style ``index``. details: customdata of each point for ``hover``."""
     from plotly.graph_objects import Scatter
 
     style: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def legend(figure: "Figure") -> None:
     if len(figure.data) > 1:
         below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
         figure.update_layout(showlegend=True, legend=below | {"itemclick": False, "itemdoubleclick": False})
-        more = 28 if len(figure.data) < 3 else 22 * len(figure.data)  # on a narrow screen each has a line of its own
+        more = 28 if len(figure.data) < 3 else 22 * len(figure.data)  # on a narrow screen each entry takes its own line
         figure.update_layout(height=figure.layout.height + more, margin_b=figure.layout.margin.b + more)
 
 

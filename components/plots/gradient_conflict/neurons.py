@@ -1,4 +1,4 @@
-"""One neuron at a time: the cosines between all samples' gradients of it, chosen from a menu."""
+"""Cosines between all samples' gradients of one neuron, chosen from a menu."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ _MENU = 48
 
 
 def neurons(report: "ConflictReport") -> "Figure":
-    """(S, S) cosines of the first of the most and least conflicted neurons, one shown at a time."""
+    """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
     kept = report.neurons
     if kept is None or not kept.cosines:
         raise ValueError("the report has no cosines of neurons")

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from analyzers.gradient_conflict.report import ConflictReport
 
-# From conflict over 0, which is transparent, to agreement. Most cosines are small: colours change fastest there.
+# From conflict to agreement, transparent at 0. Most cosines are small, so colours change fastest near 0.
 DIVERGING = (
     (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
     (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
 )  # fmt: skip
 # Characters of a label that fit next to an axis on a narrow screen.
 _LINE = 40
-# Up to so many samples cells are large enough for a gap between them.
+# Up to this many samples, cells are large enough for gaps between them.
 _APART = 32
 
 
@@ -35,7 +35,7 @@ def cosines(report: "ConflictReport") -> "Figure":
 
 
 def samples_heat_map(cosines: Sequence[Sequence[float | None]], names: Sequence[str]) -> "Figure":
-    """(S, S) cosines between samples called ``names``; the diagonal is empty."""
+    """(S, S) cosines between samples named ``names``; the diagonal is empty."""
     from plotly.graph_objects import Heatmap
 
     values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(cosines)]
@@ -63,7 +63,7 @@ def samples_heat_map(cosines: Sequence[Sequence[float | None]], names: Sequence[
 
 
 def dominance(report: "ConflictReport") -> "Figure":
-    """A bar for each sample: its share of the sum of |g|^2; a line at equal shares."""
+    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
     from plotly.graph_objects import Bar, Figure
 
     rows, names = report.dominance.samples, named(report)
@@ -92,7 +92,7 @@ def dominance(report: "ConflictReport") -> "Figure":
 
 
 def named(report: "ConflictReport") -> list[str]:
-    """Of each sample its number and the beginning of its text in two lines, for a figure; all different."""
+    """For each sample its number and the beginning of its text in two lines; all distinct."""
     names = []
     for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
         cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # log2 of the largest finite value of each format.
 FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
-# The axis is broken between fp16's limit and bf16's: parts of the height below and above the break.
+# The axis is broken between the limits of fp16 and bf16: shares of the height below and above the break.
 _BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
 # Name of each line, and its field in the report.
 SIDES = {"values": "forward", "gradients": "backward", "weights": "weights"}

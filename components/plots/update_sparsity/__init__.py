@@ -1,4 +1,4 @@
-"""The figures of update sparsity: where the changes are, how large, how they came about, and compared with published ones."""
+"""The figures of update sparsity: location, size and origin of the changes, and comparison with published fine-tunes."""
 
 from components.plots.update_sparsity.amounts import relative, ulps
 from components.plots.update_sparsity.beside import beside

@@ -1,4 +1,4 @@
-"""How large the updates are: steps of bf16, and shares of the values' size."""
+"""Sizes of the updates: in bf16 ULPs, and relative to the values."""
 
 import math
 from typing import TYPE_CHECKING
@@ -10,16 +10,16 @@ from components.text import numbers
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
 
-# Neighbouring bf16 values are this far apart, at least and at most.
+# log2 of the smallest and the largest relative spacing of bf16 values.
 THRESHOLDS = (-8, -7)
-# As many names of bars as have room on a narrow screen.
+# Bar labels that fit on a narrow screen.
 _NAMED = 6
-# Where the relative updates end that are drawn, in binades: nothing is larger than twice its size.
+# Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 
 
 def ulps(report: SparsityReport) -> "Figure":
-    """How many pairs lie how many steps of bf16 apart, on a logarithmic axis: most lie none apart."""
+    """Histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
     from plotly.graph_objects import Bar, Figure
 
     total = sum(each.count for each in report.ulp_histogram) or 1
@@ -47,7 +47,7 @@ def ulps(report: SparsityReport) -> "Figure":
 
 
 def relative(report: SparsityReport) -> "Figure":
-    """How many values moved by which share of their size: those that changed in bf16 and those that did not, stacked."""
+    """Histogram of relative updates, stacked: values that changed in bf16 and values that did not."""
     from plotly.graph_objects import Figure
 
     found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
@@ -91,12 +91,12 @@ def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str
 
 
 def _width(each: Bin) -> float:
-    """In binades. Bars are as high as their bins are full for their width: bins of equal width in numbers are not equal in binades."""
+    """The width in binades. Bar heights are densities: bins of equal linear width have different widths in binades."""
     return math.log2(each.high / each.low)
 
 
 def _threshold(figure: "Figure", exponent: int, height: float, right: bool) -> None:
-    """One of the two distances between neighbours in bf16, with its name beside it, above the line of the other."""
+    """Draw one of the two bf16 spacings, with its name next to it, above the line of the other."""
     least = exponent == THRESHOLDS[0]
     threshold(figure, exponent, height, f"{'smallest' if least else 'largest'} relative bf16 ULP, {numbers.power(exponent)}", right)
 

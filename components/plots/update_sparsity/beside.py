@@ -14,7 +14,7 @@ _HERE = "this pair"
 
 
 def beside(report: SparsityReport) -> "Figure":
-    """A point for each published fine-tune, in a line for each algorithm, and this pair across all of them."""
+    """A point per published fine-tune, a line per algorithm, and this pair across all of them."""
     from plotly.graph_objects import Figure, Scatter
 
     rows = published()

@@ -1,4 +1,4 @@
-"""Where the changes are: sparsity by layer and role."""
+"""Location of the changes: sparsity by layer and role."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _OUTSIDE = "no layer"
 _ROW = 38
-# As many columns as have room for their numbers on a wide screen.
+# Columns whose numbers fit on a wide screen.
 _LABELLED = 16
-# Fewer percentage points than this between the least and the most sparse cell are not stretched over all colours.
+# Minimum range of the colour scale, so that tiny differences are not stretched over all colours.
 _NARROWEST = 0.02
 
 
 def heat_map(report: SparsityReport) -> "Figure":
-    """A cell for each layer and role: the sparsity of its tensors. What stands not in a layer has a column of its own, on the left."""
+    """A cell per layer and role: the sparsity of its tensors. Tensors outside the layers have their own column on the left."""
     from plotly.graph_objects import Figure, Heatmap
 
     names = [*report.roles][::-1]
@@ -31,7 +31,7 @@ def heat_map(report: SparsityReport) -> "Figure":
     shares = [[None if row is None else row.roles.get(role) for row in columns] for role in names]
     known = [share for line in shares for share in line if share is not None]
     only = only_value(known)
-    # one value has the colour that it has of all shares
+    # a single value is coloured on the full scale of shares
     low, high = _range(known) if only is None else (0.0, 1.0)
     cells = Heatmap(
         x=edges,
@@ -62,7 +62,7 @@ def heat_map(report: SparsityReport) -> "Figure":
 
 
 def roles(report: SparsityReport) -> "Figure":
-    """A bar for each role, and a line from its least to its most sparse tensor."""
+    """A bar per role, and a line from its least to its most sparse tensor."""
     from plotly.graph_objects import Bar, Figure
 
     known = [(role, row, row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
@@ -96,10 +96,10 @@ def roles(report: SparsityReport) -> "Figure":
 
 
 def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float]]":
-    """What stands not in a layer, a gap, and the layers; and the edges of all these columns, one more than there are."""
+    """The columns: tensors outside the layers, a gap, and the layers; and the column edges, one more than columns."""
     inside = [row for row in report.layers if row.layer is not None]
     outside = [row for row in report.layers if row.layer is None]
-    # wide enough for its name, however many layers there are
+    # wide enough for its label, for any number of layers
     width, gap = max(1.0, len(inside) / 5), max(0.15, len(inside) / 24)
     columns: list[LayerRow | None] = [*outside, *([None] if outside and inside else []), *inside]
     edges = [-gap - width - 0.5, -gap - 0.5] if outside else []
@@ -111,7 +111,7 @@ def _place(row: "LayerRow | None") -> str:
 
 
 def _range(shares: list[float]) -> tuple[float, float]:
-    """The ends of the colour scale: those of the shares, at least `_NARROWEST` apart and within 0 and 1."""
+    """The ends of the colour scale: the range of the shares, at least `_NARROWEST` wide and within [0, 1]."""
     low, high = min(shares, default=0.0), max(shares, default=1.0)
     if high - low < _NARROWEST:
         high = min(1.0, (low + high + _NARROWEST) / 2)

@@ -1,4 +1,4 @@
-"""Several checkpoints: how far each is from the base and from the one before, and whether they changed the same weights."""
+"""Several checkpoints: distance to the base and to the previous one, and the overlap of changed weights."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ _LABELLED = 10
 
 
 def steps(report: SparsityReport) -> "Figure":
-    """Sparsity against the base and against the checkpoint before, by checkpoint; roles are shown when their name is clicked."""
+    """Sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows it."""
     from plotly.graph_objects import Figure
 
     rows = report.trajectory
@@ -34,9 +34,9 @@ def steps(report: SparsityReport) -> "Figure":
 
 
 def overlap(report: SparsityReport) -> "Figure":
-    """Which share of the weights that either of two checkpoints changed both changed.
+    """The weights changed by both of two checkpoints as a share of those changed by either.
 
-    Below the diagonal what was found, above it what it would be if the two had nothing to do with each other.
+    Below the diagonal the measured overlap, above it the overlap expected if the changes were independent.
     """
     from plotly.graph_objects import Heatmap
 

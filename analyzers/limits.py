@@ -196,11 +196,16 @@ EXIT_CODES_BYTES = _limit(
     "EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the heads that exit feedback measures together; the others follow."
 )
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
-JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
+JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once; half of them at most for one visitor.")
 MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
 QUEUE = _limit(
-    "QUEUE", 32, "calls", "Analyses that may wait, those that run a model apart from those that do not; others are told to come back."
+    "QUEUE",
+    32,
+    "calls",
+    "Analyses that may wait, those that run a model apart from those that do not, a quarter of them for one visitor; others are refused.",
 )
+READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the page ends when nobody has read its progress for so long.")
+BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
 REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "What one request may bring to the app: all of it is read into memory.")
 SESSIONS = _limit(
     "SESSIONS",

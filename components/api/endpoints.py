@@ -22,7 +22,8 @@ from components.forms.links import Reading
 from components.passport import form as passport
 from components.precision import form as rounding
 from components.precision.names import DEFAULT
-from components.running.jobs import MODELS, READING, job, sentence
+from components.running.jobs import job, sentence
+from components.running.queue_limits import MODELS, READING
 from components.sparsity import form as pair
 
 ONE = (
@@ -270,7 +271,7 @@ def add_endpoints() -> None:
             json_over_mcp(function),
             api_name=function.__name__,
             api_description=description,
-            concurrency_limit=kind.limit,
+            concurrency_limit=None,  # the job itself waits for its turn
             concurrency_id=kind.name,
             api_visibility="public",
         )

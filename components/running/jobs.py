@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 from analyzers import dtype_detection, limits, update_sparsity
 from analyzers.base import Progress, Report, Request, WeightsRequest
@@ -11,6 +11,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import model_jobs
 from components.running.log import log_unexpected
+from components.running.queue_limits import LOOKUPS, MODELS, READING, JobQueue, caller
 from components.site import archive
 from components.text import numbers
 
@@ -23,47 +24,56 @@ ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 
 
-class Kind(NamedTuple):
-    """A kind of job. name: Gradio's concurrency id; limit: how many run at once."""
-
-    name: str
-    limit: int
-
-
-READING = Kind("analysis", limits.JOBS)
-MODELS = Kind("model", limits.MODEL_JOBS)
-
-
 def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
     """Analyze ``request`` with no token and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
-    when it was made. A computed report is stored.
+    when it was made. A computed report is stored. The job waits for a slot in the queue of its kind; a stored report that needs no question
+    to the Hub does not.
 
     Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
-    running a model for more than ``WEB_MODEL_WORK``, and after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default now), and
-    whatever the analyzer raises.
+    running a model for more than ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with
+    a slot), where nobody reads the results, and whatever the analyzer raises.
     """
+    who = caller.get()
+    if not again:
+        found = archive.find(request, ask=False)
+        if found is None and not archive.names_commits(request):
+            slot = yield from LOOKUPS.slot(who)
+            try:
+                found = archive.find(request)
+            finally:
+                slot.release()
+        if found is not None:
+            report, made = found
+            yield Progress(done=1, total=1, unit=archive.STORED, note=made)
+            yield report
+            return
+    slot = yield from _queue(request).slot(who)
     started = time.monotonic() if started is None else started
-    if not again and (found := archive.find(request)) is not None:
-        report, made = found
-        yield Progress(done=1, total=1, unit=archive.STORED, note=made)
-        yield report
-        return
     work = _work(request)
     try:
         for item in work:
             if isinstance(item, Report):
                 archive.keep(item)
-            if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
-                raise LimitExceeded(
-                    f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
-                    f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
-                )
+            else:
+                slot.check()
+                if time.monotonic() - started > limits.JOB_SECONDS:
+                    raise LimitExceeded(
+                        f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
+                        f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
+                    )
             yield item
     finally:
         if isinstance(work, Generator):
             work.close()
+        slot.release()
+
+
+def _queue(request: Request) -> JobQueue:
+    if not isinstance(request, WeightsRequest):
+        return MODELS
+    return LOOKUPS if archive.is_sample(request) else READING
 
 
 def _work(request: Request) -> Any:

@@ -13,8 +13,8 @@ from components.forms.model_fields import Fields, form_of
 from components.forms.model_form import ModelForm, values
 from components.look.navigation import build_navigation
 from components.results.result_tabs import Layout, build_result
-from components.running.jobs import MODELS
 from components.running.progress import Meter
+from components.running.queue_limits import MODELS
 from components.running.runs import Runs, failed
 from components.running.wiring import wire_address, wire_links, wire_runs
 

@@ -77,6 +77,17 @@ def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
     return None
 
 
+def names_commits(request: Request) -> bool:
+    """Whether ``request`` names samples and commits only, so that `find` need not ask the Hub."""
+    references = [parse_reference(name, local=False) for name in _names(request)]
+    return all(each.kind == "sample" or _COMMIT.fullmatch(each.revision or "") for each in references)
+
+
+def is_sample(request: Request) -> bool:
+    """Whether all checkpoints of ``request`` are built-in samples."""
+    return all(parse_reference(name, local=False).kind == "sample" for name in _names(request))
+
+
 def keep(report: Report) -> None:
     """Store ``report`` if everything in it is public. Never raises: the visitor gets the report, stored or not."""
     ours = library()

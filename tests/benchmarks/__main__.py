@@ -16,6 +16,7 @@ from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .library import library
+from .load import load
 from .local_exact import local_exact
 from .pairs import pair_counting
 from .pickled import pickled
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "precision": precision,
     "exit": exit_heads,
     "library": library,
+    "load": load,
     "scan": scan_quick,
     "scan-exact": scan_exact,
 }

@@ -50,6 +50,10 @@ REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's 
 HEADER_BYTES = _limit(
     "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
 )
+HEADER_PROCESS_BYTES = _limit(
+    "HEADER_PROCESS_BYTES", 100_000_000, "bytes", "A longer header is parsed in a process of its own; the app sets 1,000,000."
+)
+HEADER_PROCESS_MEMORY = _limit("HEADER_PROCESS_MEMORY", 800_000_000, "bytes", "Memory of the process that parses a long header.")
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are taken apart one by one; real ones have under 100.")
 GGUF_STRINGS = _limit(
     "GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header are passed over one by one; a vocabulary has under 600,000."

@@ -29,7 +29,7 @@ _one = threading.Lock()
 def parse_apart(raw: bytes | bytearray, file_size: int, path: str = "the file") -> Header:
     """`parse_header`, in a process of its own for a header of more than HEADER_PROCESS_BYTES. Raises what it raises."""
     if len(raw) <= limits.HEADER_PROCESS_BYTES:
-        return parse_header(raw, file_size, path)
+        return parse_header(bytes(raw), file_size, path)
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"OPENBLAS_NUM_THREADS": "1"}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("MANTISSA_") and "TOKEN" not in name}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))

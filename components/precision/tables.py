@@ -2,12 +2,12 @@
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers import limits
 from components.precision.text import KINDS, short_layer, within_layer
-from components.results.data_table import Column, DataTable, Line
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import shown
@@ -153,61 +153,63 @@ def _bits(bits: float | None) -> str:
     return numbers.NOTHING if bits is None else f"{bits:.1f}"
 
 
-_COLUMNS = (
-    Column("Variant", 158, False),
-    Column("Tensor", 310, False),
-    Column("Kind", 150, False),
-    Column("Layer", 70, True),
-    Column("Shape", 118, False),
-    Column("Error", 92, True),
-    Column("Range", 172, True),
-    Column("Max error", 102, True),
-    Column("Not finite", 96, True),
-    Column("Max |x - ref|", 116, True),
-    Column("Bias", 96, True),
-    Column("Slope", 92, True),
-    Column("Correlation", 108, True),
-    Column("Residual", 96, True),
-    Column("rms", 92, True),
-    Column("rms of reference", 132, True),
-    Column("Elements", 106, True),
-)
-
-
 def left_out(report: "PrecisionReport") -> int:
     """The number of rows left out: a page shows at most `limits.REPORT_TENSORS`."""
     return max(0, sum(len(variant.tensors) for variant in report.variants.values()) - limits.REPORT_TENSORS)
 
 
-def _tensor_lines(report: "PrecisionReport") -> Iterator[Line]:
-    """All rows by variant, in the order computed."""
-    rows = [(name, row) for name, variant in report.variants.items() for row in variant.tensors]
+class _Row(NamedTuple):
+    """A tensor in a variant, of a model with so many layers."""
+
+    variant: str
+    tensor: "TensorError"
+    layers: int
+
+
+def _rows(report: "PrecisionReport") -> list[_Row]:
+    """All rows by variant, in the order computed; those with the largest errors if they are too many."""
+    rows = [_Row(name, row, report.reference.layers) for name, variant in report.variants.items() for row in variant.tensors]
     if left_out(report):
-        largest = heapq.nlargest(limits.REPORT_TENSORS, range(len(rows)), key=lambda index: _size(rows[index][1]))
+        largest = heapq.nlargest(limits.REPORT_TENSORS, range(len(rows)), key=lambda index: _size(rows[index].tensor))
         rows = [rows[index] for index in sorted(largest)]
-    return (_tensor_line(name, row, report.reference.layers) for name, row in rows)
+    return rows
 
 
 def _size(row: "TensorError") -> float:
     return math.inf if row.rms_rel is None else row.rms_rel
 
 
-def _tensor_line(variant: str, row: "TensorError", layers: int) -> Line:
-    kind, measures = KINDS[row.kind], (row.max, row.bias, row.slope, row.correlation, row.residual, row.rms, row.ref_rms)
-    spread = numbers.NOTHING if row.low is None or row.high is None else f"{numbers.share(row.low)} to {numbers.share(row.high)}"
-    exactly = [f"{value:.7g}" if value is not None else numbers.NOTHING for value in (row.slope, row.correlation)]
-    shape = numbers.NOTHING if row.shape is None else "x".join(map(str, row.shape))
-    layer = numbers.NOTHING if row.layer is None else short_layer(row.layer, layers)
-    name = shown(row.name)
-    return (
-        [variant, name, kind, row.layer, shape, row.rms_rel, row.low, row.max_rel, row.nonfinite, *measures, row.elements],
-        [
-            *(variant, name, kind, layer, shape, numbers.share(row.rms_rel), spread, numbers.share(row.max_rel)),
-            numbers.count(row.nonfinite),
-            *(numbers.magnitude(row.max), numbers.magnitude(row.bias), *exactly),
-            *(*map(numbers.magnitude, (row.residual, row.rms, row.ref_rms)), numbers.count(row.elements)),
-        ],
-    )
+def _range(row: _Row) -> str:
+    low, high = row.tensor.low, row.tensor.high
+    return numbers.NOTHING if low is None or high is None else f"{numbers.share(low)} to {numbers.share(high)}"
 
 
-TENSORS = DataTable("Tensors", "m-tensors", _COLUMNS, _tensor_lines)
+def _measure(name: str, width: int, field: str, show: Callable[[Any], str] = numbers.magnitude) -> Column:
+    return Column(name, width, lambda row: getattr(row.tensor, field), show)
+
+
+_exactly = optional(lambda value: f"{value:.7g}")
+_COLUMNS = (
+    Column("Variant", 158, "variant"),
+    Column("Tensor", 310, lambda row: shown(row.tensor.name)),
+    Column("Kind", 150, lambda row: KINDS[row.tensor.kind]),
+    Column("Layer", 70, lambda row: row.tensor.layer, str, read=lambda row: _layer(row)),
+    Column("Shape", 118, lambda row: numbers.NOTHING if row.tensor.shape is None else "x".join(map(str, row.tensor.shape))),
+    _measure("Error", 92, "rms_rel", numbers.share),
+    Column("Range", 172, lambda row: row.tensor.low, numbers.share, read=_range),
+    _measure("Max error", 102, "max_rel", numbers.share),
+    _measure("Not finite", 96, "nonfinite", numbers.count),
+    _measure("Max |x - ref|", 116, "max"),
+    _measure("Bias", 96, "bias"),
+    _measure("Slope", 92, "slope", _exactly),
+    _measure("Correlation", 108, "correlation", _exactly),
+    _measure("Residual", 96, "residual"),
+    _measure("rms", 92, "rms"),
+    _measure("rms of reference", 132, "ref_rms"),
+    _measure("Elements", 106, "elements", numbers.count),
+)
+TENSORS: "DataTable[PrecisionReport]" = DataTable("Tensors", "m-tensors", _COLUMNS, _rows)
+
+
+def _layer(row: _Row) -> str:
+    return numbers.NOTHING if row.tensor.layer is None else short_layer(row.tensor.layer, row.layers)

@@ -1,14 +1,13 @@
 """The tables under the figures, in HTML, and the sortable table of the sweep."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.exit_feedback.signals import EXACT, NULL
-from components.exit.names import cosine, mean, settings, spread
-from components.results.data_table import Column, DataTable, Line
+from components.exit.text import cosine, mean, settings, spread
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
-from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.exit_feedback.report import ExitReport
@@ -130,56 +129,23 @@ def _split(share: float | None) -> tuple[str, str]:
     return numbers.share(along), f"> {100 * _NEARLY:g}%" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
 
 
-def _number(write: Callable[[float], str]) -> Callable[[float | None], str]:
-    return lambda value: numbers.NOTHING if value is None else write(value)
-
-
-_three = _number(lambda value: f"{value:.3f}")
-_times = _number(lambda value: f"{value:.2f}")
-_error = _number(lambda value: f"{value:.2g}")
-_milliseconds = _number(lambda value: f"{1e3 * value:.3g} ms")
-
-
+_three = optional(lambda value: f"{value:.3f}")
+_times = optional(lambda value: f"{value:.2f}")
+_error = optional(lambda value: f"{value:.2g}")
+_milliseconds = optional(lambda value: f"{1e3 * value:.3g} ms")
 _COLUMNS = (
-    Column("Signal", 150, False),
-    Column("Setting", 88, False),
-    Column("Value", 78, True),
-    Column("Seed", 70, True),
-    Column("Mean cosine", 112, True),
-    Column("80% of tokens", 146, True),
-    Column("Total cosine", 118, True),
-    Column("Norm ratio", 100, True),
-    Column("Best scale", 100, True),
-    Column("Kind", 84, False),
+    Column("Signal", 150, "method"),
+    Column("Setting", 88, "parameter"),
+    Column("Value", 78, "value", numbers.count),
+    Column("Seed", 70, "seed", str),
+    Column("Mean cosine", 112, lambda row: None if row.cosine is None else row.cosine.mean, cosine),
+    Column("80% of tokens", 146, lambda row: None if row.cosine is None else row.cosine.p10, cosine, read=lambda row: spread(row.cosine)),
+    Column("Total cosine", 118, "total_cosine", cosine),
+    Column("Norm ratio", 100, "norm_ratio", numbers.magnitude),
+    Column("Best scale", 100, "best_scale", numbers.magnitude),
+    Column("Kind", 84, lambda row: "ceiling" if row.ceiling else "null" if row.null else "signal"),
 )
-
-
-def _lines(report: "ExitReport") -> Iterator[Line]:
-    """Rows of settings first, then those of seeds."""
-    for row in sorted(report.sweep, key=lambda row: row.parameter == "seed"):
-        name, kind = shown(row.method), "ceiling" if row.ceiling else "null" if row.null else "signal"
-        exact = (
-            None if row.cosine is None else row.cosine.mean,
-            None if row.cosine is None else row.cosine.p10,
-            row.total_cosine,
-            row.norm_ratio,
-            row.best_scale,
-        )
-        yield (
-            [name, row.parameter, row.value, row.seed, *exact, kind],
-            [
-                *(
-                    name,
-                    row.parameter,
-                    numbers.count(row.value),
-                    str(row.seed),
-                    mean(row.cosine),
-                    spread(row.cosine),
-                    cosine(row.total_cosine),
-                ),
-                *(numbers.magnitude(row.norm_ratio), numbers.magnitude(row.best_scale), kind),
-            ],
-        )
-
-
-SWEEP = DataTable("Sweep", "m-sweep-table", _COLUMNS, _lines)
+# Rows of settings first, then those of seeds.
+SWEEP: "DataTable[ExitReport]" = DataTable(
+    "Sweep", "m-sweep-table", _COLUMNS, lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed")
+)

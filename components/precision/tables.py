@@ -1,15 +1,19 @@
-"""The tables under the figures, in HTML: summary, headroom, kinds of parameters, log-probabilities."""
+"""The tables of precision variants: summary, headroom, kinds of parameters, log-probabilities, and all compared tensors."""
 
+import heapq
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from components.precision.names import short_layer, within_layer
+from analyzers import limits
+from components.precision.text import KINDS, short_layer, within_layer
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
-    from analyzers.precision_variants.report import Overflow, PrecisionReport, Variant
+    from analyzers.precision_variants.report import Overflow, PrecisionReport, TensorError, Variant
 
 _FORWARD = {
     "Embeddings": "embeddings",
@@ -147,3 +151,65 @@ def _place(overflow: "Overflow | None", layers: int) -> str:
 
 def _bits(bits: float | None) -> str:
     return numbers.NOTHING if bits is None else f"{bits:.1f}"
+
+
+def left_out(report: "PrecisionReport") -> int:
+    """The number of rows left out: a page shows at most `limits.REPORT_TENSORS`."""
+    return max(0, sum(len(variant.tensors) for variant in report.variants.values()) - limits.REPORT_TENSORS)
+
+
+class _Row(NamedTuple):
+    """A tensor in a variant, of a model with so many layers."""
+
+    variant: str
+    tensor: "TensorError"
+    layers: int
+
+
+def _rows(report: "PrecisionReport") -> list[_Row]:
+    """All rows by variant, in the order computed; those with the largest errors if they are too many."""
+    rows = [_Row(name, row, report.reference.layers) for name, variant in report.variants.items() for row in variant.tensors]
+    if left_out(report):
+        largest = heapq.nlargest(limits.REPORT_TENSORS, range(len(rows)), key=lambda index: _size(rows[index].tensor))
+        rows = [rows[index] for index in sorted(largest)]
+    return rows
+
+
+def _size(row: "TensorError") -> float:
+    return math.inf if row.rms_rel is None else row.rms_rel
+
+
+def _range(row: _Row) -> str:
+    low, high = row.tensor.low, row.tensor.high
+    return numbers.NOTHING if low is None or high is None else f"{numbers.share(low)} to {numbers.share(high)}"
+
+
+def _measure(name: str, width: int, field: str, show: Callable[[Any], str] = numbers.magnitude) -> Column:
+    return Column(name, width, lambda row: getattr(row.tensor, field), show)
+
+
+_exactly = optional(lambda value: f"{value:.7g}")
+_COLUMNS = (
+    Column("Variant", 158, "variant"),
+    Column("Tensor", 310, lambda row: shown(row.tensor.name)),
+    Column("Kind", 150, lambda row: KINDS[row.tensor.kind]),
+    Column("Layer", 70, lambda row: row.tensor.layer, str, read=lambda row: _layer(row)),
+    Column("Shape", 118, lambda row: numbers.NOTHING if row.tensor.shape is None else "x".join(map(str, row.tensor.shape))),
+    _measure("Error", 92, "rms_rel", numbers.share),
+    Column("Range", 172, lambda row: row.tensor.low, numbers.share, read=_range),
+    _measure("Max error", 102, "max_rel", numbers.share),
+    _measure("Not finite", 96, "nonfinite", numbers.count),
+    _measure("Max |x - ref|", 116, "max"),
+    _measure("Bias", 96, "bias"),
+    _measure("Slope", 92, "slope", _exactly),
+    _measure("Correlation", 108, "correlation", _exactly),
+    _measure("Residual", 96, "residual"),
+    _measure("rms", 92, "rms"),
+    _measure("rms of reference", 132, "ref_rms"),
+    _measure("Elements", 106, "elements", numbers.count),
+)
+TENSORS: "DataTable[PrecisionReport]" = DataTable("Tensors", "m-tensors", _COLUMNS, _rows)
+
+
+def _layer(row: _Row) -> str:
+    return numbers.NOTHING if row.tensor.layer is None else short_layer(row.tensor.layer, row.layers)

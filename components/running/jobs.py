@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
-from analyzers import dtype_detection, limits, update_sparsity
+from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request, WeightsRequest
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
@@ -16,12 +16,12 @@ from components.site import archive
 from components.text import numbers
 
 OUR_FAULT = "Something went wrong on our side, not because of what you typed. Try again, or try another model."
-# The analyzer of each request that reads weights only; `model_jobs` has those that run a model.
-ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
-    dtype_detection.DtypeRequest: dtype_detection.analyze,
-    update_sparsity.SparsityRequest: update_sparsity.analyze,
-}
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
+
+
+def kind_of(analyzer: str) -> JobQueue:
+    """The queue of an analyzer's jobs."""
+    return MODELS if ANALYZERS[analyzer].runs_model else READING
 
 
 def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
@@ -29,40 +29,41 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
     when it was made. A computed report is stored. The job waits for a slot in the queue of its kind; a stored report that needs no question
-    to the Hub does not.
+    to the Hub does not. The revisions of repositories are resolved once, before both.
 
     Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
     running a model for more than ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with
     a slot), where nobody reads the results, and whatever the analyzer raises.
     """
     who = caller.get()
-    if not again:
-        found = archive.find(request, ask=False)
-        if found is None and not archive.names_commits(request):
-            slot = yield from LOOKUPS.slot(who)
-            try:
-                found = archive.find(request)
-            finally:
-                slot.release()
-        if found is not None:
-            report, made = found
-            yield Progress(done=1, total=1, unit=archive.STORED, note=made)
-            yield report
-            return
+    pinned = archive.resolve(request, ask=False)
+    if not archive.names_commits(request):
+        slot = yield from LOOKUPS.slot(who)
+        try:
+            pinned = archive.resolve(request)
+        finally:
+            slot.release()
+    if not again and (found := archive.find_pinned(pinned)) is not None:
+        report, made = found
+        yield Progress(done=1, total=1, unit=archive.STORED, note=made)
+        yield report
+        return
     slot = yield from _queue(request).slot(who)
     started = time.monotonic() if started is None else started
-    work = _work(request)
+    work = _work(pinned.request)
     try:
         for item in work:
             if isinstance(item, Report):
+                item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
                 archive.keep(item)
             else:
                 slot.check()
-                if time.monotonic() - started > limits.JOB_SECONDS:
-                    raise LimitExceeded(
-                        f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
-                        f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
-                    )
+            if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
+                less = analyzer_of(request).component("form").COST.less
+                raise LimitExceeded(
+                    f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
+                    f"(MANTISSA_JOB_SECONDS): use {less} or the command line."
+                )
             yield item
     finally:
         if isinstance(work, Generator):
@@ -71,22 +72,15 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
 
 
 def _queue(request: Request) -> JobQueue:
-    if not isinstance(request, WeightsRequest):
-        return MODELS
-    return LOOKUPS if archive.is_sample(request) else READING
+    analyzer = analyzer_of(request)
+    return LOOKUPS if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
 
 
 def _work(request: Request) -> Any:
     if not isinstance(request, WeightsRequest):
         return model_jobs.run(request)
     largest = limits.WEB_EXACT_BYTES if request.mode == "exact" else None
-    return ANALYZE[type(request)](request, access=Access(), largest=largest)
-
-
-def _less(request: Request) -> str:
-    if isinstance(request, WeightsRequest):
-        return "quick mode, a smaller budget, fewer models"
-    return model_jobs.less(request)
+    return analyzer_of(request).load().analyze(request, access=Access(), largest=largest)
 
 
 def sentence(error: Exception) -> str:

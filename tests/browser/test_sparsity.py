@@ -32,7 +32,7 @@ def _compared(page: Page, tuned: str) -> None:
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Sparsity").click()
+    page.get_by_role("link", name="Fine-tune diff").click()
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
     _picked(page, base=BASE, tuned_1=TUNED)
@@ -100,7 +100,7 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     ("query", "said"),
     [
         (f"base={BASE}", "the checkpoint it was tuned to"),
-        (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "That did not work."),
+        (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "model id"),
         (f"base={BASE}&tuned=org/gone", "Tuned"),
     ],
 )
@@ -134,3 +134,18 @@ def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage
     page.keyboard.type(TUNED)
     page.keyboard.press("Enter")
     _compared(page, TUNED)
+
+
+def test_the_list_stays_closed_when_the_focus_moves_right_after_a_key(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/sparsity")
+    expect(page.locator("#m-swap")).to_be_visible()
+    page.locator("#m-base input").press_sequentially("tiny")
+    expect(page.locator(".m-picker .options")).to_be_visible()
+    page.locator("#m-base input").evaluate(
+        """input => {
+            input.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }));
+            document.querySelector("#m-swap").focus();
+        }"""
+    )
+    page.wait_for_timeout(1_000)  # the list must not reappear: there is nothing to wait for
+    expect(page.locator(".m-picker .options")).to_have_count(0)

@@ -19,6 +19,7 @@ from components.library import Result
 from components.site import archive, badges
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports, is_file
+from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -44,6 +45,7 @@ def routes() -> list[Route]:
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
         Route("/assets/{name}", asset),
+        *operations(),
         *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
     ]
 

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import resource
+import subprocess
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -19,7 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
@@ -270,3 +271,17 @@ def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> 
             assert answer.headers.get("Content-Encoding") == ("gzip" if accepted == "gzip" and suffix != ".woff2" else None)
     for name in ("nothing.js", "..%2findex.html", "%2e%2e/index.html", "a%00b.js", "x" * 5000):
         assert client.get(f"/assets/{name}").status_code == 404
+
+
+def test_health_follows_the_library(client: TestClient) -> None:
+    assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
+    archive.use(None)
+    assert client.get("/healthz").status_code == 503
+
+
+def test_version_names_the_commit_the_analyses_and_the_library(client: TestClient) -> None:
+    said = client.get("/version").json()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    assert said["commit"] == head.stdout.strip()
+    assert said["analyses"]["dtype"] >= 1 and set(said["analyses"]) == set(ANALYZERS)
+    assert said["library"]["restored"] is True and said["library"]["dataset"] == ""

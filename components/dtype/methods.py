@@ -68,7 +68,7 @@ def with_library(found: "Fitting | None", labels: int) -> str:
         rows.append(("with the library's labels", *_judgement(found.fit), numbers.day(found.fitted)))
         if found.fit == fitted():
             said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
-    titles = ("On families left out", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
+    titles = ("On held-out families", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
     return (
         f"{_WITH_LIBRARY}<p>{html(' '.join(said), 1_000)}</p>{_card(table(titles, rows, frozenset(range(1, 6))))}"
         f'<p>To fit it yourself: take <a href="library/training.csv" download>the labels of models with known magnitudes</a>, and run '
@@ -134,7 +134,7 @@ with those of {found.models} labelled models of {found.families} families.</p>
 It tells {apart} apart. {_kept(fit)} Every family has the same weight, however many models it has, and one family is added to each
 precision. The verdict is <code>undecided</code>, with the probabilities shown, where{reach} no precision is likelier than all others
 together. In quick mode the largest weight is at least what was seen and norms are estimates, so near a border the sample may decide.</p>
-<p>How good that is on families it has not seen: each family is left out in turn, and magnitudes (two or all four) and penalty are
+<p>How good that is on families it has not seen: each family is held out in turn, and magnitudes (two or all four) and penalty are
 chosen by leaving out the others the same way. The rule of thumb (a largest weight above 100 means bf16; else a largest norm below 1000
 means fp16; else fp32) has its thresholds chosen in the same folds. As published it is right for
 {found.rule_in_sample} of {found.models} of these models, from which it was made.</p>
@@ -149,7 +149,7 @@ what new families should be expected to give. With distances from 0.6 to 2 the l
 They are families that somebody documented, no sample of the Hub: where training in fp32 is more common, the probabilities are too sure.</p>
 <p>Fitted by <code>{escape(fit.command)}</code> with {escape(", ".join(f"{name} {version}" for name, version in fit.versions.items()))};
 C is {fit.penalty:g}, of {", ".join(f"{each:g}" for each in fit.penalties)}. The plot shows how often a predicted probability came
-true, for every precision and every model left out; beside each point is the number of predictions.</p>
+true, for every precision and every held-out model; next to each point is the number of predictions.</p>
 """
 
 
@@ -179,7 +179,7 @@ def _scores(fit: Fit) -> str:
     others = [(each.name, f"{each.likeliest_correct} {of}", f"{each.log_loss.models:.3f}") for each in fit.alternatives]
     numeric = frozenset({1, 2})
     return (
-        _card(table(("On families left out", "Right", "Log-loss"), rows, numeric))
+        _card(table(("On held-out families", "Right", "Log-loss"), rows, numeric))
         + "<p>The log-loss is the mean of −ln of the probability given to the labelled precision; less is better. Other designs:</p>"
         + _card(table(("Design", "Right", "Log-loss"), others, numeric))
     )

@@ -1,7 +1,8 @@
 """Precision variants on the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
-from components.precision.text import CLIP, PRESETS
+from analyzers.precision_variants.policy import CLIP
+from components.precision.text import PRESETS
 from components.text.markup import table
 from components.text.render import render
 

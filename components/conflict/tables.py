@@ -1,20 +1,18 @@
 """The tables of gradient conflict: layers, samples, neurons, top-k and original, batches, deciles, weights, published layers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from analyzers.base import Interval
+from analyzers.gradient_conflict.report import ConflictReport, Sample
+from analyzers.gradient_conflict.summaries import ModelRow, NeuronRow, Rates, SampleDominance, WeightRates
 from components.conflict.text import excerpts, points, sides, undecided, unit_name
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
 
-if TYPE_CHECKING:
-    from analyzers.base import Interval
-    from analyzers.gradient_conflict.report import ConflictReport, Sample
-    from analyzers.gradient_conflict.summaries import ModelRow, NeuronRow, Rates, SampleDominance, WeightRates
 
-
-def differences(report: "ConflictReport") -> str:
+def differences(report: ConflictReport) -> str:
     """A row for the model and each layer; nothing without top-k."""
     if report.original is None:
         return ""
@@ -37,7 +35,7 @@ def differences(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 8)), "Conflict rate, and top-k minus original", stacked=True)
 
 
-def batches(report: "ConflictReport") -> str:
+def batches(report: ConflictReport) -> str:
     """A row for each batch size, single samples first."""
     rows = []
     for name, found in sides(report):
@@ -54,7 +52,7 @@ def batches(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 5)), stacked=True)
 
 
-def deciles(report: "ConflictReport") -> str:
+def deciles(report: ConflictReport) -> str:
     """A row for each decile, the least active neurons first."""
     rows = [
         (
@@ -72,7 +70,7 @@ def deciles(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
 
 
-def weights(report: "ConflictReport") -> str:
+def weights(report: ConflictReport) -> str:
     """A row for the model and each layer; empty where weights were not measured."""
     rows: list[tuple[str, ...]] = []
     for name, found in sides(report):
@@ -83,7 +81,7 @@ def weights(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 8)), stacked=True) if rows else ""
 
 
-def published(report: "ConflictReport") -> str:
+def published(report: ConflictReport) -> str:
     """The published layers, next to those of a run of the published setting."""
     from analyzers.gradient_conflict.published import SOURCE, comparable
     from analyzers.gradient_conflict.published import published as rows_of
@@ -106,16 +104,16 @@ def published(report: "ConflictReport") -> str:
     return f'{listed}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
 
 
-def _weights(row: "WeightRates") -> tuple[str, ...]:
+def _weights(row: WeightRates) -> tuple[str, ...]:
     shares = (numbers.share(row.conflict), numbers.share(row.agreement))
     return (numbers.parameters(row.weights), *shares, *map(numbers.magnitude, (row.snr, row.noise_floor, row.snr_p50, row.snr_p90)))
 
 
-def _of(report: "ConflictReport", name: str) -> str:
+def _of(report: ConflictReport, name: str) -> str:
     return f", {name}" if report.original is not None else ""
 
 
-def _points_between(interval: "Interval | None") -> str:
+def _points_between(interval: Interval | None) -> str:
     return numbers.NOTHING if interval is None else f"{100 * interval.low:+.2g} to {100 * interval.high:+.2g}"
 
 
@@ -133,11 +131,11 @@ class _Layer(NamedTuple):
     layer: str
     ffn: str
     block: str
-    rates: "Rates"
-    whole: "ModelRow | None" = None
+    rates: Rates
+    whole: ModelRow | None = None
 
 
-def _layers(report: "ConflictReport") -> Iterator[_Layer]:
+def _layers(report: ConflictReport) -> Iterator[_Layer]:
     """The model first, then the layers from the last one; of each all blocks together, then single blocks and pairs of them."""
     from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 
@@ -160,7 +158,7 @@ def _of_whole(field: str) -> Callable[[_Layer], Any]:
     return lambda row: None if row.whole is None else getattr(row.whole, field)
 
 
-LAYERS: "DataTable[ConflictReport]" = DataTable(
+LAYERS: DataTable[ConflictReport] = DataTable(
     "Layers and blocks",
     "m-layers-table",
     (
@@ -193,10 +191,10 @@ class _Neuron(NamedTuple):
 
     ffn: str
     among: str
-    row: "NeuronRow"
+    row: NeuronRow
 
 
-def _neurons(report: "ConflictReport") -> Iterator[_Neuron]:
+def _neurons(report: ConflictReport) -> Iterator[_Neuron]:
     for name, found in sides(report):
         ffn = name if report.original is not None else "original"
         if found.neurons is not None:
@@ -208,7 +206,7 @@ def _of_neuron(name: str, width: int, field: str, show: Callable[[Any], str]) ->
     return Column(name, width, lambda neuron: getattr(neuron.row, field), show)
 
 
-NEURONS: "DataTable[ConflictReport]" = DataTable(
+NEURONS: DataTable[ConflictReport] = DataTable(
     "Most and least conflicted neurons",
     "m-neurons-table",
     (
@@ -231,12 +229,12 @@ NEURONS: "DataTable[ConflictReport]" = DataTable(
 class _Sample(NamedTuple):
     """A sample as it was run, and what its gradient weighs."""
 
-    ran: "Sample"
-    weight: "SampleDominance"
+    ran: Sample
+    weight: SampleDominance
     text: str
 
 
-def _samples(report: "ConflictReport") -> Iterator[_Sample]:
+def _samples(report: ConflictReport) -> Iterator[_Sample]:
     return map(_Sample, report.samples, report.dominance.samples, excerpts(report, _LONGEST))
 
 
@@ -244,7 +242,7 @@ def _weight(name: str, width: int, field: str, show: Callable[[Any], str]) -> Co
     return Column(name, width, lambda sample: getattr(sample.weight, field), show)
 
 
-SAMPLES: "DataTable[ConflictReport]" = DataTable(
+SAMPLES: DataTable[ConflictReport] = DataTable(
     "Samples",
     "m-samples-table",
     (

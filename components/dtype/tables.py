@@ -30,7 +30,7 @@ def evidence(report: DtypeReport) -> str:
 
 def _questions(report: DtypeReport) -> str:
     if not report.lineage.evidence:
-        return '<p class="m-say">No question could be put to these bits: nothing in the selection is a plain float.</p>'
+        return '<p class="m-say">There is nothing to test: the selection has no plain floats.</p>'
     rows = [
         (
             powers(item.question),

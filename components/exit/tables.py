@@ -1,22 +1,19 @@
 """The tables under the figures, in HTML, and the sortable table of the sweep."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import EXACT, NULL
 from components.exit.text import cosine, mean, settings, spread
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
 
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.report import ExitReport
-
 # A share above this is shown as a bound; the rest says more.
 _NEARLY = 0.9999
 
 
-def signals(report: "ExitReport") -> str:
+def signals(report: ExitReport) -> str:
     """A row for each, at the head and before the norm."""
     rows = []
     for name, each in report.methods.items():
@@ -38,7 +35,7 @@ def signals(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 8)))
 
 
-def seeds(report: "ExitReport") -> str:
+def seeds(report: ExitReport) -> str:
     """A row for each signal with random codes, the null last; empty where there are none."""
     seeds_of = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
     rows = [
@@ -56,7 +53,7 @@ def seeds(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)), "Draws of random codes on this frozen model") if rows else ""
 
 
-def energy(report: "ExitReport") -> str:
+def energy(report: ExitReport) -> str:
     """A row for the exact gradient and each signal: along and orthogonal to the hidden state, at the head and before the norm."""
     exact = report.exact
     found = {EXACT: (exact.parallel_energy, exact.parallel_energy_before_norm)}
@@ -66,7 +63,7 @@ def energy(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
-def loss_bins(report: "ExitReport") -> str:
+def loss_bins(report: ExitReport) -> str:
     """A row for each signal, its mean cosine in a column for each fifth of the tokens."""
     bins = next(iter(report.methods.values())).loss_bins if report.methods else ()
     rows: list[tuple[str, ...]] = [(name, *(mean(row.cosine) for row in method.loss_bins)) for name, method in report.methods.items()]
@@ -75,7 +72,7 @@ def loss_bins(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, len(titles))))
 
 
-def layers(report: "ExitReport") -> str:
+def layers(report: ExitReport) -> str:
     """A row for each layer, the last first, with the mean cosine of each signal."""
     rows = []
     for layer in sorted({row.layer for row in report.layers}, reverse=True):
@@ -87,7 +84,7 @@ def layers(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, len(titles))))
 
 
-def training(report: "ExitReport") -> str:
+def training(report: ExitReport) -> str:
     """A row for each signal: losses over all rows, the share of exact backpropagation's gain that it recovers, and the final cosine."""
     rows = []
     for row in report.training:
@@ -98,7 +95,7 @@ def training(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
-def cost(report: "ExitReport") -> str:
+def cost(report: ExitReport) -> str:
     """A row for each method and the exact gradient, whole and chunked."""
     found = {(row.method, row.form): row for row in report.cost.rows}
     rows = []
@@ -146,6 +143,6 @@ _COLUMNS = (
     Column("Kind", 84, lambda row: "ceiling" if row.ceiling else "null" if row.null else "signal"),
 )
 # Rows of settings first, then those of seeds.
-SWEEP: "DataTable[ExitReport]" = DataTable(
+SWEEP: DataTable[ExitReport] = DataTable(
     "Sweep", "m-sweep-table", _COLUMNS, lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed")
 )

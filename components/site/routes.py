@@ -1,4 +1,4 @@
-"""Routes besides Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
+"""Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
 /library/training.csv     /assets/NAME     /dtype, which is the first page

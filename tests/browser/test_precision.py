@@ -73,7 +73,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (f"model={quote('<img src=x onerror=alert(1)>')}", "model id"),
+        (f"model={quote('<img src=x onerror=alert(1)>')}", "name one."),
         (f"model={MODEL}&sequence_length=4000", "choose a shorter sequence length"),
     ],
 )

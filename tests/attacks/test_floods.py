@@ -90,7 +90,7 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
     assert max(waits) < 3, waits
 
 
-@pytest.mark.parametrize("path", ["/gradio_api/call/inspect", "/gradio_api/queue/join", "/gradio_api/run/predict", "/login"])
+@pytest.mark.parametrize("path", ["/gradio_api/call/inspect", "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"])
 def test_a_body_that_does_not_end_is_closed(app: str, path: str) -> None:
     there = urlsplit(app)
     with socket.create_connection((there.hostname, there.port), timeout=30) as half:

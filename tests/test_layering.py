@@ -1,4 +1,4 @@
-"""Who may import whom: app -> components -> analyzers, and the libraries each part may use.
+"""Who may import whom: app and mantissa -> components -> analyzers, and the libraries each part may use.
 
 The rules are data (`ANALYZER_PARTS`, `LIBRARIES`, `LIGHT`), `violations` applies them to sources, and the tests show
 both that the product keeps them and that a breach of each is found.
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 # Inside analyzers: what each shared part may import of ours. An analyzer may import all of these, and itself.
 ANALYZER_PARTS = {
     "errors": set[str](),
+    "extras": {"errors"},
     "limits": {"errors"},
     "base": {"errors", "limits"},
     "formatting": {"base", "errors"},
@@ -85,6 +86,8 @@ LIGHT = (
     "analyzers.update_sparsity",
     "analyzers.scan",
     "components.library",
+    "mantissa",
+    "mantissa.__main__",
 )
 HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 
@@ -149,10 +152,10 @@ def own_breach(found: Import) -> str | None:
         return "the name is computed where it cannot be checked"
     if (module, target) in EXCEPTIONS:
         return None if found.lazy else "allowed only inside a function"
-    layers = ("analyzers", "components", "app")
+    layers = ("analyzers", "components", "app", "mantissa")
     above = [*layers[layers.index(module.split(".")[0]) + 1 :], "tests"]
     if within(target, *above):
-        return "imports go from app to components to analyzers, never back"
+        return "imports go from mantissa and app to components to analyzers, never back"
     if not within(target, "analyzers") or not within(module, "analyzers") or module in ANALYZER_ENTRIES:
         return None
     here, there = module.split(".")[1], ".".join(target.split(".")[1:2])
@@ -203,9 +206,9 @@ def violations(sources: Mapping[str, str], packages: frozenset[str] = frozenset(
 
 
 def product() -> tuple[dict[str, str], frozenset[str]]:
-    """Module name -> source of app.py, components and analyzers, and which of the names are packages."""
+    """Module name -> source of app.py, mantissa, components and analyzers, and which of the names are packages."""
     sources, packages = {}, set()
-    for path in [ROOT / "app.py", *ROOT.glob("components/**/*.py"), *ROOT.glob("analyzers/**/*.py")]:
+    for path in [ROOT / "app.py", *(path for layer in ("mantissa", "components", "analyzers") for path in ROOT.glob(f"{layer}/**/*.py"))]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
@@ -216,7 +219,7 @@ def product() -> tuple[dict[str, str], frozenset[str]]:
 
 def test_the_product_keeps_the_layers() -> None:
     sources, packages = product()
-    assert {"app", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
+    assert {"app", "mantissa", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
     assert violations(sources, packages) == []
 
 

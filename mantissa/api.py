@@ -59,8 +59,8 @@ def sparsity(
 ) -> Any:
     """What a fine-tune changed that bf16 can see: shares, places and sizes of updates.
 
-    base, tuned: as the model of `dtype`; several tuned ones are a trajectory. options: fields of `analyzers.update_sparsity.SparsityRequest`:
-    eta (of the probe, relative), spectral, and those of `dtype`. The rest, and errors, as in `dtype`.
+    base, tuned: as the model of `dtype`; several tuned ones are a trajectory. options: fields of
+    `analyzers.update_sparsity.SparsityRequest`: eta (of the probe, relative), spectral, and those of `dtype`. The rest, and errors, as in `dtype`.
     """
     return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
 
@@ -78,8 +78,8 @@ def conflict(
 ) -> Any:
     """Whether samples pull the same neuron in opposite directions, and whether one of them dominates.
 
-    model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not changed:
-    a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
+    model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
+    changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
     options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
     answer_starts, ffn ("topk"), topk, loss, gamma, ... The rest, and errors, as in `dtype`.
     """

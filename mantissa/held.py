@@ -63,8 +63,8 @@ def _check_all_here(name: str, state: Mapping[str, Any]) -> None:
     away = [key for key, value in state.items() if value.is_meta]
     if away:
         raise InvalidRequest(
-            f"{len(away):,} of {len(state):,} tensors have no values, {quoted(away[0])} first: they are on the meta device, because the model "
-            "is only half loaded or offloaded. Load all of it first."
+            f"{len(away):,} of {len(state):,} tensors have no values, {quoted(away[0])} first: they are on the meta device, because the "
+            "model is only half loaded or offloaded. Load all of it first."
         )
 
 

@@ -67,7 +67,7 @@ def test_a_missing_library_is_asked_for_by_the_extra_that_brings_it() -> None:
 def test_an_import_that_fails_otherwise_is_no_missing_extra() -> None:
     with pytest.raises(ModuleNotFoundError, match="nowhere"), extras_explained():
         raise ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
-    with pytest.raises(ModuleNotFoundError, match="torch[.]nowhere"), extras_explained():  # torch is there: a bug, or a version too old
+    with pytest.raises(ModuleNotFoundError, match=r"torch[.]nowhere"), extras_explained():  # torch is there: a bug, or a version too old
         raise ModuleNotFoundError("No module named 'torch.nowhere'", name="torch.nowhere")
 
 

@@ -13,16 +13,14 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import gradio as gr
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.errors import MantissaError
 from analyzers.numerics.warm_up import warm_up
 from components.api import endpoints
 from components.api import library as library_api
 from components.library import open_library
 from components.look import theme
-from components.pages import conflict, home, methods, precision, sparsity
-from components.pages import exit as exit_page
-from components.pages import library as library_page
+from components.pages import library, methods
 from components.running import model_jobs
 from components.running.gradio_internals import Pages
 from components.running.log import redact_user_input
@@ -41,19 +39,15 @@ def build() -> gr.Blocks:
     """Build all pages and endpoints, without launching them."""
     app: gr.Blocks
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
-        home.build(app)
+        first, *others = ANALYZERS.values()
+        first.component("page").PAGE.build(app)
         endpoints.add_endpoints()
         library_api.add_endpoints()
-    with app.route("Sparsity", "/sparsity") as page:
-        sparsity.build(page)
-    with app.route("Conflict", "/conflict") as page:
-        conflict.build(page)
-    with app.route("Precision", "/precision") as page:
-        precision.build(page)
-    with app.route("Exit", "/exit") as page:
-        exit_page.build(page)
+    for analyzer in others:
+        with app.route(analyzer.title, f"/{analyzer.address}") as page:
+            analyzer.component("page").PAGE.build(page)
     with app.route("Library", "/library") as page:
-        library_page.build(page)
+        library.build(page)
     with app.route("Methods", "/methods") as page:
         methods.build(page)
     limit_queue(app)
@@ -82,17 +76,17 @@ def main() -> None:
 def _library() -> Iterator[None]:
     """Open the library while the app runs. If it cannot be opened, the pages still work and nothing is stored."""
     try:
-        library = open_library()
+        opened = open_library()
     except MantissaError as error:
         logging.getLogger("mantissa").warning("the library cannot be opened: %s", error)
         yield
         return
-    archive.use(library)
+    archive.use(opened)
     try:
         yield
     finally:
         archive.use(None)
-        library.close()
+        opened.close()
         exports.close()
 
 

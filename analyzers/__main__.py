@@ -18,7 +18,7 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
-_COMMANDS = ANALYZERS | {"scan": ("analyzers.scan", "dtype of thousands of models, as Parquet")}
+_SCAN = "scan", "dtype of thousands of models, as Parquet"
 
 
 def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
@@ -27,15 +27,15 @@ def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
 
     parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (package, help) in _COMMANDS.items():
-        options = commands.add_parser(name, help=help)
+    for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), _SCAN):
+        options = commands.add_parser(name, help=question)
         if name == chosen:
-            _module(package).add_options(options)
+            _module(name).add_options(options)
     return parser
 
 
-def _module(package: str) -> Any:
-    return import_module(f"analyzers.{package.removeprefix('analyzers.')}.command")
+def _module(command: str) -> Any:
+    return ANALYZERS[command].command() if command in ANALYZERS else import_module("analyzers.scan.command")
 
 
 def _is_text(word: str) -> bool:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
         chosen = next((word for word in words if not word.startswith("-")), None)
         with extras_explained():
             options = _parser(chosen, program, more).parse_args(words)
-            status: int = _module(_COMMANDS[options.command][0]).run(options)
+            status: int = _module(options.command).run(options)
         return status
     except MantissaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

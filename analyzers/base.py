@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
+from analyzers.formatting import parse_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -54,6 +55,11 @@ class WeightsRequest(Request):
     subfolder: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget_in_bytes(cls, budget: Any) -> Any:
+        return parse_bytes(budget) if isinstance(budget, str) else budget
 
     @field_validator("budget")
     @classmethod

@@ -60,7 +60,8 @@ def sparsity(
     """What a fine-tune changed that bf16 can see: shares, places and sizes of updates.
 
     base, tuned: as the model of `dtype`; several tuned ones are a trajectory. options: fields of
-    `analyzers.update_sparsity.SparsityRequest`: eta (of the probe, relative), spectral, and those of `dtype`. The rest, and errors, as in `dtype`.
+    `analyzers.update_sparsity.SparsityRequest`: eta (of the probe, relative), spectral, and those of
+    `dtype`. The rest, and errors, as in `dtype`.
     """
     return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
 
@@ -148,7 +149,7 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     if name not in ANALYZERS:
         raise InvalidRequest("This is no report: its JSON names no analyzer of Mantissa.")
     with extras_explained():
-        kind = _model(name, "Report")
+        kind = ANALYZERS[name].report_model()
     reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")
     if version != reads:
         raise InvalidRequest(
@@ -163,19 +164,6 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
         where = ".".join(map(str, first["loc"])) or "its contents"
         raise InvalidRequest(f"This {name} report does not fit this version of Mantissa ({where}): ask the question again.") from None
     return report
-
-
-def _model(analyzer: str, kind: Literal["Request", "Report"]) -> Any:
-    """The class of an analyzer's requests or reports."""
-    return getattr(_package(analyzer), f"{analyzer.title()}{kind}")
-
-
-def _package(analyzer: str) -> Any:
-    from importlib import import_module
-
-    from analyzers import ANALYZERS
-
-    return import_module(f"analyzers.{ANALYZERS[analyzer][0].removeprefix('analyzers.')}")
 
 
 def _ask(
@@ -209,16 +197,17 @@ def _explained(items: Iterator[Any]) -> Iterator[Any]:
 def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:
     from pydantic import ValidationError
 
+    from analyzers import ANALYZERS
     from analyzers.base import request_error
     from analyzers.checkpoints import Access, Repository
 
     memory: dict[str, Repository] = {}
     named = {field: _named(model, memory, tokenizer) for field, model in models.items()}
     try:
-        request = _model(analyzer, "Request")(**named, **options)
+        request = ANALYZERS[analyzer].request_model()(**named, **options)
     except ValidationError as error:
         raise request_error(error) from None
-    return iter(_package(analyzer).analyze(request, Access(token=token or None, local=True, memory=memory)))
+    return iter(ANALYZERS[analyzer].load().analyze(request, Access(token=token or None, local=True, memory=memory)))
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:

@@ -1,17 +1,18 @@
-"""The tables below the figures, in HTML: top-k against original, batches, deciles, weights, the published layers."""
+"""The tables of gradient conflict: layers, samples, neurons, top-k and original, batches, deciles, weights, published layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from components.conflict.headline import points
-from components.conflict.names import sides
+from components.conflict.text import excerpts, points, sides, undecided, unit_name
+from components.results.data_table import Column, DataTable, Line
 from components.text import numbers
 from components.text.markup import table
+from components.text.plain_text import shown
 
 if TYPE_CHECKING:
     from analyzers.base import Interval
     from analyzers.gradient_conflict.report import ConflictReport
-    from analyzers.gradient_conflict.summaries import WeightRates
+    from analyzers.gradient_conflict.summaries import ModelRow, Rates, WeightRates
 
 
 def differences(report: "ConflictReport") -> str:
@@ -121,3 +122,136 @@ def _points_between(interval: "Interval | None") -> str:
 
 def _signed(value: float | None) -> str:
     return numbers.NOTHING if value is None else f"{value:+.2g}"
+
+
+ALL = "all"
+_LAYER_COLUMNS = (
+    Column("Layer", 84, False),
+    Column("FFN", 112, False),
+    Column("Block", 104, False),
+    Column("Conflict", 92, True),
+    Column("95% interval", 150, True),
+    Column("Numerically undecided", 172, True),
+    Column("Similarity", 98, True),
+    Column("Mean cosine", 112, True),
+    Column("Whole layer", 104, True),
+    Column("Rate as published", 138, True),
+    Column("Pairs", 112, True),
+    Column("Units", 84, True),
+    Column("Without gradient", 138, True),
+)
+
+
+def _layer_lines(report: "ConflictReport") -> Iterator[Line]:
+    """The model first, then the layers from the last one; of each all blocks together, then single blocks and pairs of them."""
+    from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
+
+    for name, found in sides(report):
+        ffn = name if report.original is not None else "original"
+        rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
+        for layer, row in rows:
+            yield _layer_line(layer, ffn, ALL, row, row)
+            for block in (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS):
+                rates: Rates | None = getattr(row, block)
+                if rates is not None:
+                    yield _layer_line(layer, ffn, "+".join(COMBINED_BLOCKS.get(block, (block,))), rates, None)
+
+
+def _layer_line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> Line:
+    whole = None if row is None else row.whole.conflict_rate
+    measures = (rates.conflict_rate, rates.magnitude_similarity, rates.mean_cosine, whole, rates.conflict_rate_historic)
+    rate, similarity, cosine, of_whole, historic = measures
+    interval, counts = rates.interval, (row.neurons, row.dead) if row is not None else (None, None)
+    values = [
+        *(layer, ffn, block, rate, interval.low if interval else None, rates.undecided.low),
+        *(similarity, cosine, of_whole, historic, rates.pairs, *counts),
+    ]
+    read = [
+        *(layer, ffn, block, numbers.share(rate), numbers.between(rates.interval), undecided(rates)),
+        *(numbers.magnitude(similarity), numbers.magnitude(cosine), numbers.share(of_whole) if row is not None else numbers.NOTHING),
+        *(
+            numbers.share(historic),
+            numbers.count(rates.pairs),
+            *(numbers.NOTHING if each is None else numbers.count(each) for each in counts),
+        ),
+    ]
+    return values, read
+
+
+LAYERS = DataTable("Layers and blocks", "m-layers-table", _LAYER_COLUMNS, _layer_lines)
+
+
+_NEURON_COLUMNS = (
+    Column("Neuron", 190, False),
+    Column("Most or least", 112, False),
+    Column("Conflict", 92, True),
+    Column("Similarity", 98, True),
+    Column("Mean cosine", 112, True),
+    Column("Mean |activation|", 142, True),
+    Column("Top sample", 108, True),
+    Column("Its share", 92, True),
+    Column("Effective samples", 148, True),
+    Column("Pairs", 84, True),
+    Column("FFN", 112, False),
+)
+
+
+def _neuron_lines(report: "ConflictReport") -> Iterator[Line]:
+    for name, found in sides(report):
+        ffn = name if report.original is not None else "original"
+        if found.neurons is None:
+            continue
+        for among, rows in (("most", found.neurons.most), ("least", found.neurons.least)):
+            for row in rows:
+                which, sample = unit_name(row), row.top_sample
+                values = (row.mean_cosine, row.mean_activation)
+                yield (
+                    [
+                        *(which, among, row.conflict_rate, row.magnitude_similarity, *values),
+                        *(sample, row.top_share, row.effective_samples, row.pairs, ffn),
+                    ],
+                    [
+                        *(which, among, numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)),
+                        *(*map(numbers.magnitude, values), numbers.NOTHING if sample is None else str(sample)),
+                        *(numbers.share(row.top_share), numbers.magnitude(row.effective_samples), numbers.count(row.pairs), ffn),
+                    ],
+                )
+
+
+NEURONS = DataTable("Neurons", "m-neurons-table", _NEURON_COLUMNS, _neuron_lines)
+
+
+_LONGEST = 600
+_SAMPLE_COLUMNS = (
+    Column("Sample", 82, True),
+    Column("Text", 420, False),
+    Column("Share", 84, True),
+    Column("Cosine to the rest", 138, True),
+    Column("Mean without it", 128, True),
+    Column("Largest in units", 130, True),
+    Column("Loss", 80, True),
+    Column("Norm", 92, True),
+    Column("Tokens", 82, True),
+    Column("Answer tokens", 118, True),
+    Column("Truncated", 96, False),
+    Column("Row", 82, True),
+)
+
+
+def _sample_lines(report: "ConflictReport") -> Iterator[Line]:
+    texts = excerpts(report, _LONGEST)
+    for row, sample, text in zip(report.dominance.samples, report.samples, texts, strict=True):
+        tokens, answer = len(sample.token_ids), len(sample.token_ids) - sample.answer_start
+        cut, words = "yes" if sample.truncated else "no", shown(text, _LONGEST)
+        cosines = (row.cosine_to_rest, row.leave_one_out_cosine)
+        yield (
+            [row.sample, words, row.share, *cosines, row.neurons_led, sample.loss, row.norm, tokens, answer, cut, sample.row],
+            [
+                *(str(row.sample), words, numbers.share(row.share), *map(numbers.magnitude, cosines), numbers.share(row.neurons_led)),
+                *(numbers.magnitude(sample.loss), numbers.magnitude(row.norm), numbers.count(tokens), numbers.count(answer), cut),
+                numbers.NOTHING if sample.row is None else str(sample.row),
+            ],
+        )
+
+
+SAMPLES = DataTable("Samples", "m-samples-table", _SAMPLE_COLUMNS, _sample_lines)

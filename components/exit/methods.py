@@ -4,6 +4,14 @@ from analyzers import limits
 from analyzers.exit_feedback.signals import SIGNALS, TOPMASS_TOKENS
 from components.text.markup import table
 
+# Anchor -> the section, for the contents of the page.
+CONTENTS = {
+    "exit": "what is measured",
+    "signals": "signals",
+    "random-codes": "random codes",
+    "exit-training": "training and cost",
+    "exit-limits": "what is run",
+}
 _MEASURED = """
 <h2 id="exit">Exit feedback: what is measured</h2>
 <p>At the head of a language model are the hidden state h (width d), the logits z = W h over a vocabulary of size V, and a loss. With p

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.exit_feedback.signals import EXACT, NULL
-from components.exit.names import cosine, mean, settings, spread
+from components.exit.text import cosine, mean, settings, spread
 from components.results.data_table import Column, DataTable, Line
 from components.text import numbers
 from components.text.markup import table

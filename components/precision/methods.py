@@ -1,9 +1,17 @@
 """Precision variants on the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
-from components.precision.names import CLIP, PRESETS
+from components.precision.text import CLIP, PRESETS
 from components.text.markup import table
 
+# Anchor -> the section, for the contents of the page.
+CONTENTS = {
+    "precision": "what is compared",
+    "variants": "variants",
+    "logprobs": "log-probabilities and ratios",
+    "headroom": "headroom",
+    "precision-limits": "what is run",
+}
 _COMPARED = """
 <h2 id="precision">Precision variants: what is compared</h2>
 <p>The <b>reference</b> is the model run in fp32, forward and backward, with exact fp32 products (TF32 off). Each <b>variant</b> runs the

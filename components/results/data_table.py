@@ -28,7 +28,7 @@ class DataTable(Generic[_Report]):
     """
 
     def __init__(self, label: str, name: str, columns: Sequence[Column], lines: Callable[[_Report], Iterable[Line]]) -> None:
-        self._label = label
+        self.label = label
         self._name = name
         self._columns = columns
         self._lines = lines
@@ -47,7 +47,7 @@ class DataTable(Generic[_Report]):
             datatype=["number" if column.numeric else "str" for column in self._columns],  # "str" is escaped, which "auto" does not promise
             column_widths=[f"{column.width}px" for column in self._columns],
             interactive=False,
-            label=self._label,
+            label=self.label,
             show_label=False,
             show_search="search",
             max_height=520,

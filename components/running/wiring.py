@@ -6,14 +6,14 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from components.forms.links import Query
+from components.forms.fields import QUIET
+from components.forms.form import Form, Query
 from components.results.share import Share
-from components.running.jobs import READING, Kind
+from components.running.jobs import Kind
 from components.running.progress import Meter
-from components.running.runs import Form, Runs, Updates
+from components.running.runs import Runs, Updates
 from components.site.embed import WHOLE_CODE
 
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # After the form has been filled from the address, press the button for the visitor, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
@@ -51,7 +51,7 @@ def wire_runs(
     form: Callable[..., Form],
     examples: Sequence[tuple[gr.Button, list[Any]]],
     filled: Sequence[Any],
-    kind: Kind = READING,
+    kind: Kind,
 ) -> Any:
     """The button and the examples start a run of ``form(*values of fields)``, Stop stops it.
 
@@ -114,7 +114,7 @@ def wire_address(
         asked = _pairs(query) if query else request.query_params.multi_items()
         filled: Updates = dict(zip(outputs, prefill(asked), strict=True))
         wanted = dict(asked).get(key) and filled[runs.status] == ""
-        return {**filled, **runs.there(lambda: form(asked).request())} if wanted else filled
+        return {**filled, **runs.show_stored(form(asked))} if wanted else filled
 
     every = list(dict.fromkeys([*outputs, *runs.outputs()]))
     loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)

@@ -7,6 +7,16 @@ from analyzers.update_sparsity.report import DEFAULT_ETA
 from analyzers.update_sparsity.spectral import LEADING, MASK_SHARE
 from components.text import numbers
 
+# Anchor -> the section, for the contents of the page.
+CONTENTS = {
+    "sparsity": "changed or not",
+    "probe": "the probe",
+    "swallowed": "lost updates",
+    "amounts": "how much",
+    "matching": "what is compared",
+    "trajectory": "several checkpoints",
+    "spectral": "singular values",
+}
 _CHANGED = f"""
 <h2 id="sparsity">Update sparsity: changed or not</h2>
 <p>A weight is <b>changed</b> when its two values, each rounded to bf16 (to nearest, ties to even, straight from the stored dtype),

@@ -1,14 +1,16 @@
-"""The tables under the headline: roles, magnitudes, checkpoints of a trajectory, published fine-tunes."""
+"""The tables of update sparsity: roles, sizes, trajectory, published fine-tunes, matching, singular values, tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from analyzers.update_sparsity.published import SOURCE, published
-from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Summary
-from components.sparsity.names import read_whole, short, tuned_names
+from analyzers.update_sparsity.report import NamedTensor, RelativeSummary, SparsityReport, Spectrum, Summary, TensorRow
+from components.results.data_table import Column, DataTable, Line
+from components.sparsity.text import read_whole, short, tuned_names
 from components.text import numbers
 from components.text.markup import table
-from components.text.names import commit
-from components.text.plain_text import shown
+from components.text.names import commit, tensor_name
+from components.text.plain_text import html, shown
 
 _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 
@@ -96,3 +98,198 @@ def _below(report: SparsityReport) -> str:
 def _energy(report: SparsityReport) -> str:
     rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
     return table(("Updates of all values compared", "Share of squared update norm"), rows, frozenset({1}))
+
+
+# Maximum rows of a table on the page; the downloads are complete.
+_LISTED = 200
+_ABOUT = {
+    "missing": "Only in the base, not compared",
+    "extra": "Only in the tuned checkpoint, not compared",
+    "misshapen": "Of another shape, not compared",
+    "integers": "No plain floats, not compared",
+    "resized": "Of another number of rows: the rows both have were compared",
+    "renamed": "Compared under different names",
+    "tied": "The same as the input embedding, counted once",
+}
+
+
+def matching(report: SparsityReport) -> str:
+    """One table per kind, after a sentence with the totals."""
+    found = report.unmatched
+    tables: dict[str, tuple[tuple[str, ...], Sequence[tuple[str, ...]]]] = {
+        "missing": _named(found.missing),
+        "extra": _named(found.extra),
+        "misshapen": (
+            ("Tensor", "In the tuned checkpoint", "Shape", "Tuned shape", ""),
+            [(e.name, e.tuned_name, _shape(e.shape), _shape(e.tuned_shape), "transposed" if e.transposed else "") for e in found.misshapen],
+        ),
+        "integers": _named(found.integers),
+        "resized": (
+            ("Tensor", "In the tuned checkpoint", "Shape", "Tuned shape", "Rows compared"),
+            [(e.name, e.tuned_name, _shape(e.shape), _shape(e.tuned_shape), numbers.count(e.rows)) for e in found.resized],
+        ),
+        "renamed": (("Tensor", "In the tuned checkpoint"), [(e.name, e.tuned_name) for e in found.renamed]),
+        "tied": (("Tensor",), [(name,) for name in found.tied]),
+    }
+    parts = []
+    for kind, (titles, rows) in tables.items():
+        if rows:
+            count = found.counts.get(kind, len(rows))
+            more = f", the first {_LISTED} listed here" if count > _LISTED else ""
+            parts.append(table(titles, rows[:_LISTED], caption=f"{_ABOUT[kind]} ({numbers.plural(count, 'tensor')}{more})"))
+    return f'<p class="m-say">{html(_sentence(report), 1_000)}</p>{"".join(parts)}'
+
+
+def _sentence(report: SparsityReport) -> str:
+    found = report.unmatched
+    said = f"{numbers.count(report.total_parameters)} parameters have a counterpart and were compared."
+    for count, side in ((found.missing_parameters, "base"), (found.extra_parameters, "tuned checkpoint")):
+        if count:
+            said += f" {numbers.plural(count, 'parameter')} of the {side} {'has' if count == 1 else 'have'} none."
+    uncomparable = found.counts.get("misshapen", 0) + found.counts.get("integers", 0)
+    if uncomparable:
+        of_them = numbers.plural(uncomparable, "tensor")
+        said += f" {of_them} of another shape or of no plain floats {'was' if uncomparable == 1 else 'were'} not compared."
+    if not any(found.counts.values()):
+        said += " Every tensor has a counterpart of the same name and shape."
+    return said + (" Of several tuned checkpoints, this is said of the last." if len(report.tuned) > 1 else "")
+
+
+def _named(tensors: tuple[NamedTensor, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    return ("Tensor", "Shape", "Dtype"), [(each.name, _shape(each.shape), each.dtype) for each in tensors]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return numbers.shape(shape, "scalar")
+
+
+_MEASURES = (
+    "Stable rank",
+    "Effective rank",
+    "Spectral drift",
+    "Angle, left",
+    "Mean, left",
+    "Angle, right",
+    "Mean, right",
+    "In principal mask",
+    "In low-magnitude mask",
+)
+_SPECTRAL_COLUMNS = (
+    Column("Matrix", 318, False),
+    Column("Shape", 104, False),
+    *(Column(name, 46 + 7 * len(name), True) for name in _MEASURES),
+)
+
+
+def _spectral_lines(report: SparsityReport) -> Iterator[Line]:
+    return ((_spectral_values(row), _spectral_read(row)) for row in report.spectral)
+
+
+def _spectral_values(row: Spectrum) -> list[Any]:
+    return [
+        shown(row.name),
+        numbers.shape(row.shape),
+        row.stable_rank,
+        row.effective_rank,
+        row.nss,
+        row.largest_angle_left,
+        row.mean_angle_left,
+        row.largest_angle_right,
+        row.mean_angle_right,
+        row.principal_overlap,
+        row.low_magnitude_overlap,
+    ]
+
+
+def _spectral_read(row: Spectrum) -> list[str]:
+    return [
+        shown(row.name),
+        numbers.shape(row.shape),
+        numbers.magnitude(row.stable_rank),
+        numbers.magnitude(row.effective_rank),
+        numbers.magnitude(row.nss),
+        *map(_degrees, (row.largest_angle_left, row.mean_angle_left, row.largest_angle_right, row.mean_angle_right)),
+        numbers.share(row.principal_overlap),
+        numbers.share(row.low_magnitude_overlap),
+    ]
+
+
+def _degrees(angle: float | None) -> str:
+    return numbers.NOTHING if angle is None else f"{angle:.3g}°"
+
+
+SPECTRAL = DataTable("Singular values and subspaces", "m-spectral", _SPECTRAL_COLUMNS, _spectral_lines)
+
+
+_TENSOR_COLUMNS = (
+    Column("Name", 318, False),
+    Column("Role", 98, False),
+    Column("Sparsity", 92, True),
+    Column("By the probe", 116, True),
+    Column("Rows changed", 120, True),
+    Column("Columns changed", 140, True),
+    Column("|update| / |base|", 136, True),
+    Column("Changed", 104, True),
+    Column("Largest update", 124, True),
+    Column("Lost to rounding", 124, True),
+    Column("Dtypes", 110, False),
+    Column("Shape", 112, False),
+    Column("In the tuned checkpoint", 318, False),
+)
+
+
+def about_tensors(report: SparsityReport) -> str:
+    """Above the table of tensors."""
+    if report.tensors_aggregated:
+        what = "Too many tensors to list: one row for each layer and role."
+    else:
+        what = f"{numbers.plural(len(report.tensors), 'tensor')} compared."
+    sampled = "" if read_whole(report) else " Counts and norms are of what was read; changed rows and columns need exact mode."
+    return f"{what} Sort by the menu of a heading; type to search.{sampled}"
+
+
+def _tensor_values(row: TensorRow) -> list[Any]:
+    return [
+        tensor_name(row),
+        row.role,
+        row.sparsity,
+        row.probe_sparsity,
+        row.changed_rows,
+        row.changed_columns,
+        row.relative_norm,
+        row.num_changed,
+        row.max_update,
+        row.swallowed,
+        _dtypes(row),
+        shown(numbers.shape(row.shape), 60),
+        shown(row.tuned_name),
+    ]
+
+
+def _tensor_read(row: TensorRow) -> list[str]:
+    return [
+        tensor_name(row),
+        shown(row.role),
+        numbers.share(row.sparsity) if row.values_read else "not read",
+        numbers.share(row.probe_sparsity),
+        numbers.share(row.changed_rows),
+        numbers.share(row.changed_columns),
+        numbers.share(row.relative_norm),
+        numbers.count(row.num_changed) if row.values_read else numbers.NOTHING,
+        numbers.magnitude(row.max_update),
+        numbers.count(row.swallowed) if row.values_read else numbers.NOTHING,
+        _dtypes(row),
+        shown(numbers.shape(row.shape), 60),
+        shown(row.tuned_name) if row.tuned_name != row.name else "the same",
+    ]
+
+
+def _dtypes(row: TensorRow) -> str:
+    return shown(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}")
+
+
+def _tensor_lines(report: SparsityReport) -> Iterator[Line]:
+    return ((_tensor_values(row), _tensor_read(row)) for row in report.tensors)
+
+
+TENSORS = DataTable("Tensors", "m-tensors", _TENSOR_COLUMNS, _tensor_lines)

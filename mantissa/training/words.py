@@ -42,8 +42,8 @@ def messages(look: Look, norms: Sequence[tuple[bool, torch.dtype, Tensor]], adde
         )
     if (look.total.swallowed_share or 0) >= _SWALLOWED:
         yield (
-            f"bf16 swallows {100 * (look.total.swallowed_share or 0):.0f}% of the updates since step {look.start:,}: they exist in the stored "
-            "weights, and a copy in bf16 would not have them."
+            f"bf16 swallows {100 * (look.total.swallowed_share or 0):.0f}% of the updates since step {look.start:,}: they exist in the "
+            "stored weights, and a copy in bf16 would not have them."
         )
     if look.total.update_ratio is None:
         yield "The weights or their last update are not finite, or all 0: the ratio of their norms cannot be given."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.signals import FROZEN
-from components.exit.names import cosine, mean, spread
+from components.exit.text import cosine, mean, spread
 from components.plots.exit_feedback.lines import line
 from components.plots.style import layout
 from components.text import numbers

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.signals import EXACT
-from components.exit.names import style
+from components.exit.text import style
 from components.plots.marks import marked
 from components.plots.style import text
 

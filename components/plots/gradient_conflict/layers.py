@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from components.conflict.names import sides
+from components.conflict.text import sides
 from components.plots.gradient_conflict.lines import hover_interval, legend, line
 from components.plots.style import exactly, layout
 from components.text import numbers

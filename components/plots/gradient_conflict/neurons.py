@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from components.conflict.names import unit_name
+from components.conflict.text import unit_name
 from components.plots.gradient_conflict.samples import named, samples_heat_map
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from components.conflict.names import excerpts
+from components.conflict.text import excerpts
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
 from components.plots.style import COLOURS, LIMIT, exactly, layout, text
 from components.text import numbers

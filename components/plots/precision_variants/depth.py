@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from components.plots.marks import LogAxis, marked
 from components.plots.style import exactly, layout, text
-from components.precision.names import layer_name
+from components.precision.text import layer_name
 from components.text import numbers
 
 if TYPE_CHECKING:

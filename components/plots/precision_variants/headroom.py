@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from components.plots.marks import marked
 from components.plots.style import GROUND, LIMIT, layout, text
-from components.precision.names import layer_name, short_layer
+from components.precision.text import layer_name, short_layer
 from components.text import numbers
 
 if TYPE_CHECKING:

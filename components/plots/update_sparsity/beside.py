@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots.style import COLOURS, LIMIT, MARKERS, layout, text
-from components.sparsity.names import short
+from components.sparsity.text import short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

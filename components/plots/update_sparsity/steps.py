@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots.heat_map import COLOUR_BAR, square
 from components.plots.style import COLOURS, DASHES, MARKERS, exactly, layout, text
-from components.sparsity.names import short, tuned_names
+from components.sparsity.text import short, tuned_names
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter

@@ -21,9 +21,9 @@ ANALYZER_PARTS = {
     "errors": set[str](),
     "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"errors", "formatting", "limits"},
+    "base": {"errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
-    "tables": {"base", "errors", "limits", "terminal"},
+    "tables": {"base", "errors", "extras", "limits", "terminal"},
     "terminal": {"formatting"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
@@ -36,11 +36,13 @@ RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "nu
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
+# A report is drawn by the components that the registry names for it.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
     ("analyzers.command_line", "components.results.export"),
     ("analyzers.command_line", "components.site.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
+    ("analyzers.base", "analyzers"),
 }
 
 
@@ -67,7 +69,14 @@ LIBRARIES = {
     "spaces": Library(eagerly=("app", "components")),
     "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
     "torch": Library(
-        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants", "analyzers.exit_feedback"),
+        eagerly=(
+            "analyzers.language_models",
+            "analyzers.gradient_conflict",
+            "analyzers.precision_variants",
+            "analyzers.exit_feedback",
+            "mantissa.held",
+            "mantissa.training",
+        ),
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
@@ -76,7 +85,7 @@ LIBRARIES = {
             "analyzers.update_sparsity.spectral",
         ),
     ),
-    "transformers": Library(eagerly=("analyzers.language_models",)),
+    "transformers": Library(eagerly=("analyzers.language_models", "mantissa.training.callback")),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
 LIGHT = (

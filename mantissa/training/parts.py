@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,11 +44,11 @@ def held(name: str, parameter: nn.Parameter, in_fsdp: bool) -> Held:
         raise InvalidRequest(f'"{name}" is on the meta device: attach the monitor when the model is loaded.')
     partition = getattr(parameter, "ds_tensor", None)  # DeepSpeed, stage 3: padded to equal parts
     if partition is not None:
-        whole, rank = int(parameter.ds_numel), dist.get_rank()
+        whole, rank = int(cast(Any, parameter).ds_numel), dist.get_rank()
         mine = max(0, min(partition.numel(), whole - rank * partition.numel()))
         return Held(partition.detach().reshape(-1)[:mine], True, parameter.requires_grad)
     if hasattr(parameter, "to_local"):  # a DTensor, of fully_shard and tensor parallelism
-        sharded = any(placement.is_shard() for placement in parameter.placements)
+        sharded = any(placement.is_shard() for placement in cast(Any, parameter).placements)
         return Held(parameter.to_local().detach().reshape(-1), sharded, parameter.requires_grad)
     if in_fsdp and name.endswith("_flat_param"):
         raise InvalidRequest("FSDP has joined the parameters of this model under one name: wrap it with use_orig_params=True.")

@@ -17,6 +17,7 @@ from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .library import library
 from .local_exact import local_exact
+from .monitor import monitor
 from .pairs import pair_counting
 from .pickled import pickled
 from .precision import precision
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "monitor": monitor,
     "library": library,
     "scan": scan_quick,
     "scan-exact": scan_exact,

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import mantissa
 from analyzers import __main__ as command_line
@@ -31,13 +33,9 @@ def _app(words: list[str]) -> int:
         os.environ["PORT"] = str(port)
     try:
         with extras_explained():
-            try:
-                from mantissa.app import main as serve  # where a wheel puts app.py
-            except ModuleNotFoundError as error:
-                if error.name != "mantissa.app":
-                    raise
-                from app import main as serve  # a checkout
-        serve()
+            # A wheel puts app.py into this package.
+            app = import_module("mantissa.app") if find_spec("mantissa.app") else import_module("app")
+        app.main()
     except MantissaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

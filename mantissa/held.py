@@ -21,7 +21,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-def held(name: str, model: "nn.Module | Mapping[str, Tensor]", tokenizer: Any = None) -> MemoryRepository:
+def held(name: str, model: nn.Module | Mapping[str, Tensor], tokenizer: Any = None) -> MemoryRepository:
     """``model`` as a checkpoint, without a copy where a tensor is contiguous; it must not change while it is looked at.
 
     model: a module, also inside DistributedDataParallel, DataParallel or torch.compile, or a state dict; of tied tensors the first counts.
@@ -30,7 +30,7 @@ def held(name: str, model: "nn.Module | Mapping[str, Tensor]", tokenizer: Any = 
     UnsupportedWeights for quantized or otherwise packed weights.
     """
     module = unwrapped(model) if isinstance(model, nn.Module) else None
-    state = module.state_dict() if module is not None else model
+    state = model if not isinstance(model, nn.Module) else unwrapped(model).state_dict()
     if module is not None and getattr(module, "is_quantized", False):
         raise UnsupportedWeights(f"{name} is quantized in memory, and its original weights are gone: name the original model.")
     _check_all_here(name, state)
@@ -106,7 +106,7 @@ def _files(module: nn.Module | None, tokenizer: Any) -> dict[str, bytes]:
                 raise InvalidRequest(f"tokenizer must be one of transformers, not of the type {type(tokenizer).__name__}.")
             tokenizer.save_pretrained(folder)
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if module is not None and hasattr(config, "to_json_string"):
         stated = json.loads(config.to_json_string())
         # As save_pretrained sets them.

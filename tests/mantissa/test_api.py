@@ -45,9 +45,10 @@ def test_a_report_is_that_of_the_command_line() -> None:
     from analyzers.checkpoints import Access
     from analyzers.dtype_detection import DtypeRequest, analyze
 
-    *_, expected = analyze(DtypeRequest(model="sample:tiny-bf16", include="mlp"), Access())
+    *_, last = analyze(DtypeRequest(model="sample:tiny-bf16", include="mlp"), Access())
+    expected = cast(DtypeReport, last)
     report = mantissa.dtype("sample:tiny-bf16", include="mlp")
-    assert isinstance(report, DtypeReport) and report.id == expected.id and findings(report) == findings(cast(Report, expected))
+    assert isinstance(report, DtypeReport) and report.id == expected.id and findings(report) == findings(expected)
 
 
 def test_a_path_may_be_relative(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def blocks(page: str, language: str) -> list[str]:
 def run_blocks(given: list[str], folder: Path) -> list[int | None]:
     """Run them in one fresh process, as in a notebook; what each shows."""
     environment = os.environ | OFFLINE | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, ROOT / "tests" / "mantissa" / "cells.py"]
+    program = [sys.executable, str(ROOT / "tests" / "mantissa" / "cells.py")]
     run = subprocess.run(program, input=json.dumps(given), cwd=folder, env=environment, capture_output=True, text=True, timeout=290)
     assert run.returncode == 0, run.stderr[-3000:]
     shown: list[int | None] = json.loads(run.stdout.splitlines()[-1])

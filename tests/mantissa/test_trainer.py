@@ -52,7 +52,7 @@ def test_a_run_logs_what_sparsity_says_of_its_checkpoints(tmp_path: Path, capsys
     plain.train()
     watched.train()
     assert losses(plain) == losses(watched) and len(losses(plain)) == 6
-    assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), watched.model.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*(cast(Any, each.model).parameters() for each in (plain, watched)), strict=True))
 
     middle, end = (tmp_path / "watched" / f"checkpoint-{step}" for step in (3, 6))
     first, second = callback.looks
@@ -88,7 +88,7 @@ def test_a_second_callback_is_refused(tmp_path: Path) -> None:
 def test_two_processes_see_what_one_would(kind: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    program = [ROOT / "tests" / "mantissa" / "two_processes.py", kind, tmp_path]
+    program = [str(ROOT / "tests" / "mantissa" / "two_processes.py"), kind, str(tmp_path)]
     run = subprocess.run([*command, *program], env=environment, capture_output=True, text=True, timeout=280)
     assert run.returncode == 0, run.stderr[-2000:]
     first, second = (Look.model_validate_json((tmp_path / f"look-{rank}.json").read_text()) for rank in (0, 1))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers import ANALYZERS
 from analyzers.errors import MantissaError
-from analyzers.extras import extras_explained
 from analyzers.terminal import printable
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
         print(f"error: {printable(odd[:200])} holds bytes that are no UTF-8: rename the file, or write it otherwise.", file=sys.stderr)
         return 2
     try:
+        from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
+
         chosen = next((word for word in words if not word.startswith("-")), None)
         with extras_explained():
             options = _parser(chosen, program, more).parse_args(words)

@@ -284,7 +284,7 @@ def test_interrupted_while_it_is_loaded(tmp_path: Path) -> None:
         assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
-@pytest.mark.parametrize("module", ["dataclasses", "llvmlite.binding"])
+@pytest.mark.parametrize("module", ["argparse", "llvmlite.binding"])
 def test_interrupted_while_the_real_things_are_loaded(module: str, tmp_path: Path) -> None:
     """As each is done that the command line, the requests and the compiled loops need; some of it runs text, some callbacks."""
     folder = write(tmp_path, {"a.weight": normal(2048, 2048)})

@@ -72,6 +72,7 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
         yield found
 
     types: dict[str, tuple[Any, Any]] = {"models": (list[str] | None, None)} | parameters(analyzer)
+    del types["model"]
     named: Callable[..., Iterator[Any]] = _named(answer, name or f"{analyzer.name}_many", types)
     return named
 

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.language_models.data import pair_of
 from components.forms.form import (
     BUILTIN,
@@ -25,9 +26,6 @@ from components.forms.form import (
     queried_data,
     validated,
 )
-
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 
 ABOUT = (
     "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
@@ -83,10 +81,8 @@ class Form:
     checkpointing: bool = False
     weights: bool = True
 
-    def request(self) -> "ConflictRequest":
+    def request(self) -> ConflictRequest:
         """The validated request. Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs."""
-        from analyzers.gradient_conflict import ConflictRequest
-
         asked = {"model": one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
         return validated(ConflictRequest, **asked | parsed(self, ConflictRequest, OPTIONS))
 
@@ -105,7 +101,7 @@ def form(query: Query) -> Form:
     return Form(**known | queried_data(query))
 
 
-def permalink(report: "ConflictReport") -> str:
+def permalink(report: ConflictReport) -> str:
     """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are omitted."""
     request, options = report.request, changed(report.request, OPTIONS)
     keys = [("model", pinned(report.checkpoint))]
@@ -117,7 +113,7 @@ def permalink(report: "ConflictReport") -> str:
     return link(keys, options)
 
 
-def command(report: "ConflictReport") -> str:
+def command(report: ConflictReport) -> str:
     """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
     from analyzers.gradient_conflict import TOPK_OPTIONS
 

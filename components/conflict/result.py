@@ -1,7 +1,6 @@
 """The result of gradient conflict: the headline with its tiles, and the tabs below."""
 
-from typing import TYPE_CHECKING
-
+from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict import tables, text
 from components.conflict.form import command, permalink
 from components.conflict.tables import LAYERS, NEURONS, SAMPLES
@@ -14,11 +13,8 @@ from components.text.markup import notes, tag
 from components.text.names import model_name
 from components.text.plain_text import html
 
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport
 
-
-def headline(report: "ConflictReport") -> str:
+def headline(report: ConflictReport) -> str:
     """Head, number, tiles."""
     last = _topk(report) if report.original is not None else _batches(report)
     return card(
@@ -31,12 +27,12 @@ def headline(report: "ConflictReport") -> str:
     )
 
 
-def summary(report: "ConflictReport") -> str:
+def summary(report: ConflictReport) -> str:
     """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
     return f"{model_name(report)}: conflict rate {numbers.share(report.model.conflict_rate)}. {report.statement}"
 
 
-def _head(report: "ConflictReport") -> str:
+def _head(report: ConflictReport) -> str:
     data, ffn = report.data, report.ffn
     facts = (
         f"{numbers.count(ffn.neurons)} {units(report)} in {numbers.plural(ffn.layers, 'layer')}, "
@@ -46,7 +42,7 @@ def _head(report: "ConflictReport") -> str:
     return model_head(model_name(report), report.checkpoint, facts)
 
 
-def _undecided(report: "ConflictReport") -> str:
+def _undecided(report: ConflictReport) -> str:
     """For a rate with many numerically undecided pairs."""
     from analyzers.gradient_conflict.words import TRUSTED
 
@@ -57,7 +53,7 @@ def _undecided(report: "ConflictReport") -> str:
     return f'<p class="m-left-out">{html(said, 300)}</p>'
 
 
-def _whole(report: "ConflictReport") -> str:
+def _whole(report: ConflictReport) -> str:
     whole = report.model.whole
     if whole.conflict_rate is None:
         return cannot_tell("Whole gradients", "No two samples have a gradient.")
@@ -68,14 +64,14 @@ def _whole(report: "ConflictReport") -> str:
     return answer("Whole gradients", numbers.share(whole.conflict_rate), FACT, body)
 
 
-def _size(report: "ConflictReport") -> str:
+def _size(report: ConflictReport) -> str:
     model = report.model
     body = f"2|g||h| / (|g|² + |h|²) of two samples in the same {unit(report)}, on average: 1 for equal norms, near 0 if one is far larger."
     value = numbers.magnitude(model.magnitude_similarity)
     return answer("Gradient-norm similarity", value, FACT, body)
 
 
-def _dominance(report: "ConflictReport") -> str:
+def _dominance(report: ConflictReport) -> str:
     found = report.dominance
     if found.effective_samples is None or found.top_share is None or found.top_sample is None:
         return cannot_tell("Dominance", "No sample has a gradient.")
@@ -86,7 +82,7 @@ def _dominance(report: "ConflictReport") -> str:
     return answer("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", FACT, body)
 
 
-def _topk(report: "ConflictReport") -> str:
+def _topk(report: ConflictReport) -> str:
     model = report.differences[0] if report.differences else None
     original = report.original.model.conflict_rate if report.original is not None else None
     if model is None or model.conflict_rate is None:
@@ -101,7 +97,7 @@ def _topk(report: "ConflictReport") -> str:
     return answer("Top-k against original", points(model.conflict_rate), how, body)
 
 
-def _batches(report: "ConflictReport") -> str:
+def _batches(report: ConflictReport) -> str:
     scale = report.model.whole.noise_scale
     if scale is None:
         body = "The mean gradient of these samples cannot be distinguished from noise; more samples may show a signal."
@@ -110,7 +106,7 @@ def _batches(report: "ConflictReport") -> str:
     return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)
 
 
-_TABS: "tuple[Tab[ConflictReport], ...]" = (
+_TABS: tuple[Tab[ConflictReport], ...] = (
     Tab(
         "Layers",
         [

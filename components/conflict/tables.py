@@ -1,21 +1,18 @@
 """The tables of gradient conflict: layers, samples, neurons, top-k and original, batches, deciles, weights, published layers."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from analyzers.base import Interval
+from analyzers.gradient_conflict.report import ConflictReport, Sample
+from analyzers.gradient_conflict.summaries import ModelRow, NeuronRow, Rates, SampleDominance, WeightRates
 from components.conflict.text import excerpts, points, sides, undecided, unit_name
-from components.results.data_table import Column, DataTable, Line
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
-from components.text.plain_text import shown
-
-if TYPE_CHECKING:
-    from analyzers.base import Interval
-    from analyzers.gradient_conflict.report import ConflictReport
-    from analyzers.gradient_conflict.summaries import ModelRow, Rates, WeightRates
 
 
-def differences(report: "ConflictReport") -> str:
+def differences(report: ConflictReport) -> str:
     """A row for the model and each layer; nothing without top-k."""
     if report.original is None:
         return ""
@@ -38,7 +35,7 @@ def differences(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 8)), "Conflict rate, and top-k minus original", stacked=True)
 
 
-def batches(report: "ConflictReport") -> str:
+def batches(report: ConflictReport) -> str:
     """A row for each batch size, single samples first."""
     rows = []
     for name, found in sides(report):
@@ -55,7 +52,7 @@ def batches(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 5)), stacked=True)
 
 
-def deciles(report: "ConflictReport") -> str:
+def deciles(report: ConflictReport) -> str:
     """A row for each decile, the least active neurons first."""
     rows = [
         (
@@ -73,7 +70,7 @@ def deciles(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 6)), stacked=True) if rows else ""
 
 
-def weights(report: "ConflictReport") -> str:
+def weights(report: ConflictReport) -> str:
     """A row for the model and each layer; empty where weights were not measured."""
     rows: list[tuple[str, ...]] = []
     for name, found in sides(report):
@@ -84,7 +81,7 @@ def weights(report: "ConflictReport") -> str:
     return table(titles, rows, frozenset(range(1, 8)), stacked=True) if rows else ""
 
 
-def published(report: "ConflictReport") -> str:
+def published(report: ConflictReport) -> str:
     """The published layers, next to those of a run of the published setting."""
     from analyzers.gradient_conflict.published import SOURCE, comparable
     from analyzers.gradient_conflict.published import published as rows_of
@@ -107,16 +104,16 @@ def published(report: "ConflictReport") -> str:
     return f'{listed}<p class="m-say m-below">Source: {link}, analysis_grads.ipynb.</p>'
 
 
-def _weights(row: "WeightRates") -> tuple[str, ...]:
+def _weights(row: WeightRates) -> tuple[str, ...]:
     shares = (numbers.share(row.conflict), numbers.share(row.agreement))
     return (numbers.parameters(row.weights), *shares, *map(numbers.magnitude, (row.snr, row.noise_floor, row.snr_p50, row.snr_p90)))
 
 
-def _of(report: "ConflictReport", name: str) -> str:
+def _of(report: ConflictReport, name: str) -> str:
     return f", {name}" if report.original is not None else ""
 
 
-def _points_between(interval: "Interval | None") -> str:
+def _points_between(interval: Interval | None) -> str:
     return numbers.NOTHING if interval is None else f"{100 * interval.low:+.2g} to {100 * interval.high:+.2g}"
 
 
@@ -125,24 +122,20 @@ def _signed(value: float | None) -> str:
 
 
 ALL = "all"
-_LAYER_COLUMNS = (
-    Column("Layer", 84, False),
-    Column("FFN", 112, False),
-    Column("Block", 104, False),
-    Column("Conflict", 92, True),
-    Column("95% interval", 150, True),
-    Column("Numerically undecided", 172, True),
-    Column("Similarity", 98, True),
-    Column("Mean cosine", 112, True),
-    Column("Whole layer", 104, True),
-    Column("Rate as published", 138, True),
-    Column("Pairs", 112, True),
-    Column("Units", 84, True),
-    Column("Without gradient", 138, True),
-)
+_LONGEST = 600
 
 
-def _layer_lines(report: "ConflictReport") -> Iterator[Line]:
+class _Layer(NamedTuple):
+    """Rates of one block of a layer; whole: the layer or the model, with all blocks together."""
+
+    layer: str
+    ffn: str
+    block: str
+    rates: Rates
+    whole: ModelRow | None = None
+
+
+def _layers(report: ConflictReport) -> Iterator[_Layer]:
     """The model first, then the layers from the last one; of each all blocks together, then single blocks and pairs of them."""
     from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
 
@@ -150,108 +143,121 @@ def _layer_lines(report: "ConflictReport") -> Iterator[Line]:
         ffn = name if report.original is not None else "original"
         rows: list[tuple[str, ModelRow]] = [("model", found.model), *((str(row.layer), row) for row in found.layers)]
         for layer, row in rows:
-            yield _layer_line(layer, ffn, ALL, row, row)
+            yield _Layer(layer, ffn, ALL, row, row)
             for block in (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS):
                 rates: Rates | None = getattr(row, block)
                 if rates is not None:
-                    yield _layer_line(layer, ffn, "+".join(COMBINED_BLOCKS.get(block, (block,))), rates, None)
+                    yield _Layer(layer, ffn, "+".join(COMBINED_BLOCKS.get(block, (block,))), rates)
 
 
-def _layer_line(layer: str, ffn: str, block: str, rates: "Rates", row: "ModelRow | None") -> Line:
-    whole = None if row is None else row.whole.conflict_rate
-    measures = (rates.conflict_rate, rates.magnitude_similarity, rates.mean_cosine, whole, rates.conflict_rate_historic)
-    rate, similarity, cosine, of_whole, historic = measures
-    interval, counts = rates.interval, (row.neurons, row.dead) if row is not None else (None, None)
-    values = [
-        *(layer, ffn, block, rate, interval.low if interval else None, rates.undecided.low),
-        *(similarity, cosine, of_whole, historic, rates.pairs, *counts),
-    ]
-    read = [
-        *(layer, ffn, block, numbers.share(rate), numbers.between(rates.interval), undecided(rates)),
-        *(numbers.magnitude(similarity), numbers.magnitude(cosine), numbers.share(of_whole) if row is not None else numbers.NOTHING),
-        *(
-            numbers.share(historic),
-            numbers.count(rates.pairs),
-            *(numbers.NOTHING if each is None else numbers.count(each) for each in counts),
+def _rate(name: str, width: int, field: str, show: Callable[[Any], str]) -> Column:
+    return Column(name, width, lambda row: getattr(row.rates, field), show)
+
+
+def _of_whole(field: str) -> Callable[[_Layer], Any]:
+    return lambda row: None if row.whole is None else getattr(row.whole, field)
+
+
+LAYERS: DataTable[ConflictReport] = DataTable(
+    "Layers and blocks",
+    "m-layers-table",
+    (
+        Column("Layer", 84, "layer"),
+        Column("FFN", 112, "ffn"),
+        Column("Block", 104, "block"),
+        _rate("Conflict", 92, "conflict_rate", numbers.share),
+        Column(
+            "95% interval",
+            150,
+            lambda row: row.rates.interval.low if row.rates.interval else None,
+            numbers.share,
+            read=lambda row: numbers.between(row.rates.interval),
         ),
-    ]
-    return values, read
-
-
-LAYERS = DataTable("Layers and blocks", "m-layers-table", _LAYER_COLUMNS, _layer_lines)
-
-
-_NEURON_COLUMNS = (
-    Column("Neuron", 190, False),
-    Column("Most or least", 112, False),
-    Column("Conflict", 92, True),
-    Column("Similarity", 98, True),
-    Column("Mean cosine", 112, True),
-    Column("Mean |activation|", 142, True),
-    Column("Top sample", 108, True),
-    Column("Its share", 92, True),
-    Column("Effective samples", 148, True),
-    Column("Pairs", 84, True),
-    Column("FFN", 112, False),
+        Column("Numerically undecided", 172, lambda row: row.rates.undecided.low, numbers.share, read=lambda row: undecided(row.rates)),
+        _rate("Similarity", 98, "magnitude_similarity", numbers.magnitude),
+        _rate("Mean cosine", 112, "mean_cosine", numbers.magnitude),
+        Column("Whole layer", 104, lambda row: None if row.whole is None else row.whole.whole.conflict_rate, numbers.share),
+        _rate("Rate as published", 138, "conflict_rate_historic", numbers.share),
+        _rate("Pairs", 112, "pairs", numbers.count),
+        Column("Units", 84, _of_whole("neurons"), optional(numbers.count)),
+        Column("Without gradient", 138, _of_whole("dead"), optional(numbers.count)),
+    ),
+    _layers,
 )
 
 
-def _neuron_lines(report: "ConflictReport") -> Iterator[Line]:
+class _Neuron(NamedTuple):
+    """One of the ``among`` ("most", "least") conflicted neurons of an FFN."""
+
+    ffn: str
+    among: str
+    row: NeuronRow
+
+
+def _neurons(report: ConflictReport) -> Iterator[_Neuron]:
     for name, found in sides(report):
         ffn = name if report.original is not None else "original"
-        if found.neurons is None:
-            continue
-        for among, rows in (("most", found.neurons.most), ("least", found.neurons.least)):
-            for row in rows:
-                which, sample = unit_name(row), row.top_sample
-                values = (row.mean_cosine, row.mean_activation)
-                yield (
-                    [
-                        *(which, among, row.conflict_rate, row.magnitude_similarity, *values),
-                        *(sample, row.top_share, row.effective_samples, row.pairs, ffn),
-                    ],
-                    [
-                        *(which, among, numbers.share(row.conflict_rate), numbers.magnitude(row.magnitude_similarity)),
-                        *(*map(numbers.magnitude, values), numbers.NOTHING if sample is None else str(sample)),
-                        *(numbers.share(row.top_share), numbers.magnitude(row.effective_samples), numbers.count(row.pairs), ffn),
-                    ],
-                )
+        if found.neurons is not None:
+            for among, rows in (("most", found.neurons.most), ("least", found.neurons.least)):
+                yield from (_Neuron(ffn, among, row) for row in rows)
 
 
-NEURONS = DataTable("Neurons", "m-neurons-table", _NEURON_COLUMNS, _neuron_lines)
+def _of_neuron(name: str, width: int, field: str, show: Callable[[Any], str]) -> Column:
+    return Column(name, width, lambda neuron: getattr(neuron.row, field), show)
 
 
-_LONGEST = 600
-_SAMPLE_COLUMNS = (
-    Column("Sample", 82, True),
-    Column("Text", 420, False),
-    Column("Share", 84, True),
-    Column("Cosine to the rest", 138, True),
-    Column("Mean without it", 128, True),
-    Column("Largest in units", 130, True),
-    Column("Loss", 80, True),
-    Column("Norm", 92, True),
-    Column("Tokens", 82, True),
-    Column("Answer tokens", 118, True),
-    Column("Truncated", 96, False),
-    Column("Row", 82, True),
+NEURONS: DataTable[ConflictReport] = DataTable(
+    "Most and least conflicted neurons",
+    "m-neurons-table",
+    (
+        Column("Neuron", 190, lambda neuron: unit_name(neuron.row)),
+        Column("Most or least", 112, "among"),
+        _of_neuron("Conflict", 92, "conflict_rate", numbers.share),
+        _of_neuron("Similarity", 98, "magnitude_similarity", numbers.magnitude),
+        _of_neuron("Mean cosine", 112, "mean_cosine", numbers.magnitude),
+        _of_neuron("Mean |activation|", 142, "mean_activation", numbers.magnitude),
+        _of_neuron("Top sample", 108, "top_sample", optional(str)),
+        _of_neuron("Its share", 92, "top_share", numbers.share),
+        _of_neuron("Effective samples", 148, "effective_samples", numbers.magnitude),
+        _of_neuron("Pairs", 84, "pairs", numbers.count),
+        Column("FFN", 112, "ffn"),
+    ),
+    _neurons,
 )
 
 
-def _sample_lines(report: "ConflictReport") -> Iterator[Line]:
-    texts = excerpts(report, _LONGEST)
-    for row, sample, text in zip(report.dominance.samples, report.samples, texts, strict=True):
-        tokens, answer = len(sample.token_ids), len(sample.token_ids) - sample.answer_start
-        cut, words = "yes" if sample.truncated else "no", shown(text, _LONGEST)
-        cosines = (row.cosine_to_rest, row.leave_one_out_cosine)
-        yield (
-            [row.sample, words, row.share, *cosines, row.neurons_led, sample.loss, row.norm, tokens, answer, cut, sample.row],
-            [
-                *(str(row.sample), words, numbers.share(row.share), *map(numbers.magnitude, cosines), numbers.share(row.neurons_led)),
-                *(numbers.magnitude(sample.loss), numbers.magnitude(row.norm), numbers.count(tokens), numbers.count(answer), cut),
-                numbers.NOTHING if sample.row is None else str(sample.row),
-            ],
-        )
+class _Sample(NamedTuple):
+    """A sample as it was run, and what its gradient weighs."""
+
+    ran: Sample
+    weight: SampleDominance
+    text: str
 
 
-SAMPLES = DataTable("Samples", "m-samples-table", _SAMPLE_COLUMNS, _sample_lines)
+def _samples(report: ConflictReport) -> Iterator[_Sample]:
+    return map(_Sample, report.samples, report.dominance.samples, excerpts(report, _LONGEST))
+
+
+def _weight(name: str, width: int, field: str, show: Callable[[Any], str]) -> Column:
+    return Column(name, width, lambda sample: getattr(sample.weight, field), show)
+
+
+SAMPLES: DataTable[ConflictReport] = DataTable(
+    "Samples",
+    "m-samples-table",
+    (
+        _weight("Sample", 82, "sample", str),
+        Column("Text", 420, lambda sample: sample.text),
+        _weight("Share", 84, "share", numbers.share),
+        _weight("Cosine to the rest", 138, "cosine_to_rest", numbers.magnitude),
+        _weight("Mean without it", 128, "leave_one_out_cosine", numbers.magnitude),
+        _weight("Largest in units", 130, "neurons_led", numbers.share),
+        Column("Loss", 80, lambda sample: sample.ran.loss, numbers.magnitude),
+        _weight("Norm", 92, "norm", numbers.magnitude),
+        Column("Tokens", 82, lambda sample: len(sample.ran.token_ids), numbers.count),
+        Column("Answer tokens", 118, lambda sample: len(sample.ran.token_ids) - sample.ran.answer_start, numbers.count),
+        Column("Truncated", 96, lambda sample: "yes" if sample.ran.truncated else "no"),
+        Column("Row", 82, lambda sample: sample.ran.row, optional(str)),
+    ),
+    _samples,
+)

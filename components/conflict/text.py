@@ -2,32 +2,29 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
+from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.gradient_conflict.summaries import Measurement, NeuronCosines, NeuronRow, Rates
 from components.text import numbers
 from components.text.names import source_name
 from components.text.plain_text import shown
-
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport
-    from analyzers.gradient_conflict.summaries import Measurement, NeuronCosines, NeuronRow, Rates
 
 TOPK, ORIGINAL = "top-k FFN", "original FFN"
 _EXCERPT = 64
 _OURS = {"builtin": "the built-in text", "pairs": "pairs given"}
 
 
-def data_name(report: "ConflictReport", pinned: bool = False) -> str:
+def data_name(report: ConflictReport, pinned: bool = False) -> str:
     """Where the samples are from, ``pinned`` with the commit."""
     return source_name(report.data.source, _OURS, report.data.commit if pinned else None)
 
 
-def unit(report: "ConflictReport") -> str:
+def unit(report: ConflictReport) -> str:
     """A unit, in the singular."""
     return "neuron" if report.ffn.unit == "ffn" else "row of an attention projection"
 
 
-def units(report: "ConflictReport") -> str:
+def units(report: ConflictReport) -> str:
     """Units, in the plural."""
     return "neurons" if report.ffn.unit == "ffn" else "rows of attention projections"
 
@@ -38,14 +35,14 @@ def unit_name(row: "NeuronRow | NeuronCosines") -> str:
     return f"Layer {row.layer}{within}, {'neuron' if row.block is None else 'row'} {row.neuron}"
 
 
-def sides(report: "ConflictReport") -> "list[tuple[str, Measurement]]":
+def sides(report: ConflictReport) -> list[tuple[str, Measurement]]:
     """The measurements, each with its name: top-k and original, or without top-k the only one, named after its units."""
     if report.original is None:
         return [(units(report), report)]
     return [(TOPK, report), (ORIGINAL, report.original)]
 
 
-def excerpts(report: "ConflictReport", longest: int = _EXCERPT) -> list[str]:
+def excerpts(report: ConflictReport, longest: int = _EXCERPT) -> list[str]:
     """The beginning of each sample's text, without the words that all of them begin with."""
     texts = [sample.text for sample in report.samples]
     ends = zip(min(texts), max(texts), strict=False)  # a prefix of the first and last in sorted order is one of all
@@ -67,7 +64,7 @@ LAYERS = (
 )
 
 
-def rates(report: "ConflictReport") -> str:
+def rates(report: ConflictReport) -> str:
     """Above the rates by layer."""
     gamma = report.request.gamma
     conflict = f"have a cosine below {gamma:g}" if gamma else "point in opposite directions"
@@ -76,12 +73,12 @@ def rates(report: "ConflictReport") -> str:
     )
 
 
-def similarity(report: "ConflictReport") -> str:
+def similarity(report: ConflictReport) -> str:
     """Above the similarities by layer."""
     return f"Gradient-norm similarity of two samples in the same {unit(report)}: 2|g||h| / (|g|² + |h|²), mean over pairs."
 
 
-def cosines(report: "ConflictReport") -> str:
+def cosines(report: ConflictReport) -> str:
     """Above the heat map."""
     which = " of the top-k FFN" if report.original is not None else ""
     return (
@@ -89,14 +86,14 @@ def cosines(report: "ConflictReport") -> str:
     )
 
 
-def batches(report: "ConflictReport") -> str:
+def batches(report: ConflictReport) -> str:
     """Above the curve."""
     scale = report.model.whole.noise_scale
     said = f" The estimated noise scale, at which noise equals signal, is {numbers.magnitude(scale)}." if scale is not None else ""
     return f"Conflict between the mean gradients of random batches: averaging over more samples leaves less conflict.{said}"
 
 
-def deciles(report: "ConflictReport") -> str:
+def deciles(report: ConflictReport) -> str:
     """Above the deciles."""
     return (
         "Neurons of each layer, ranked by mean |activation| on one half of the samples, and the conflict between the samples of the other "
@@ -104,7 +101,7 @@ def deciles(report: "ConflictReport") -> str:
     )
 
 
-def samples(report: "ConflictReport") -> str:
+def samples(report: ConflictReport) -> str:
     """Above the table of samples."""
     data = report.data
     cut = f" {data.truncated} of them truncated." if data.truncated else ""
@@ -116,7 +113,7 @@ def samples(report: "ConflictReport") -> str:
     )
 
 
-def _chosen(report: "ConflictReport") -> str:
+def _chosen(report: ConflictReport) -> str:
     """How samples were chosen, where not all rows were taken."""
     rows, request = report.data.rows, report.request
     if rows is None:
@@ -127,12 +124,12 @@ def _chosen(report: "ConflictReport") -> str:
     return f", chosen {how} from {numbers.plural(rows, 'row')}"
 
 
-def has_neurons(report: "ConflictReport") -> bool:
+def has_neurons(report: ConflictReport) -> bool:
     """Whether single neurons can be shown: some have enough pairs of samples, and the report is not of version 1."""
     return report.neurons is not None and bool(report.neurons.cosines)
 
 
-def neurons(report: "ConflictReport") -> str:
+def neurons(report: ConflictReport) -> str:
     """Above the table of neurons."""
     found = report.neurons
     if found is None:
@@ -144,7 +141,7 @@ def neurons(report: "ConflictReport") -> str:
     )
 
 
-def weights(report: "ConflictReport") -> str:
+def weights(report: ConflictReport) -> str:
     """Above the table of weights."""
     return (
         f"Each weight of the {units(report)}: the share of pairs of samples whose gradients have opposite signs, the agreement of signs, "
@@ -152,7 +149,7 @@ def weights(report: "ConflictReport") -> str:
     )
 
 
-def published(report: "ConflictReport") -> str:
+def published(report: ConflictReport) -> str:
     """Above the published layers."""
     from analyzers.gradient_conflict.published import departures
 
@@ -166,7 +163,7 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def undecided(rates: "Rates") -> str:
+def undecided(rates: Rates) -> str:
     """The range within which rounding leaves the rate undecided, or a dash."""
     low, high = rates.undecided.low, rates.undecided.high
     return numbers.NOTHING if low is None or high is None else f"{numbers.share(low)} to {numbers.share(high)}"

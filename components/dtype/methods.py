@@ -14,6 +14,7 @@ from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
 from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import html, powers
+from components.text.render import render
 
 if TYPE_CHECKING:
     from components.library import Fitting
@@ -36,71 +37,16 @@ _MAGNITUDES = {
     "norm_max": "the largest norm",
 }
 
-_QUESTIONS = """
-<a id="dtype"></a><h2 id="questions">Four questions, kept apart</h2>
-<p>Weights reveal the precision of the <em>stored copy</em>, not of the computation that made it. So each tile of the passport answers
-one question, and its tag says how the answer is known.</p>
-<ul>
-<li><b>Stored as</b> (fact): the dtypes in the files' headers, and what the config says.</li>
-<li><b>Passed through</b> (proof, or fact): formats that the values must have been rounded to at some time, because nothing else leaves
-such bits. <code>native</code> means that no narrower format survives in them. That is a fact about the file and no proof about training:
-pure bf16 training and fp32 masters saved as bf16 look the same, and a wider ancestor is never excluded.</li>
-<li><b>Trained in</b> (label, or inference): a label with evidence where there is one, else probabilities and what they rest on.</li>
-<li><b>Safe in fp16?</b>: how many weights overflow, become zero or lose digits in fp16. Weights that fit say nothing
-about activations.</li>
-</ul>
-"""
 
-_LINEAGE = f"""
-<h2 id="lineage">Passed through: the tests</h2>
-<p>Each test is put to the finite nonzero values of one dtype. A value that every format holds (0, 1, a power of two) carries no
-information and is left out. One exception refutes the ancestor. If there is none, the odds that all values pass by accident are
-p<sup>n</sup>, where p is the chance of a single one and n the number of <em>different</em> bit patterns, for repeats prove nothing.
-It is called a proof when n is at least {PROOF_DISTINCT} and p<sup>n</sup> at most {numbers.power(int(PROOF_LOG10), 10)};
-otherwise the answer is <code>undecided</code>. Besides, the last mantissa bit of the ancestor must be in use in at least
-{PROOF_BINADES} binades: values on an integer grid (dequantized integers, counts, fixed point) pass together where they have few
-significant bits, and use that bit in the topmost binade alone. Where most runs of 128 hold few different values nothing is proven.</p>
-"""
-
-_AFTER_TESTS = f"""
-<p>The fp8 test asks of each run of 128 neighbouring values how many different significands it holds: at most 8 where the run was scaled
-from E4M3, at most 4 from E5M2. At least {PROOF_RUNS} such runs, and none with more, are a proof, if they are telling: they hold 20
-different magnitudes, and 16 neighbours among them span at least 8 binades (E5M2: 10), as values of a floating grid do and those of an
-integer grid, of 4-bit or 6-bit floats or of repeats do not. The odds of one run by accident are
-(k/128)<sup>n-k</sup> for n values with k significands.</p>
-<p>The fp4 test asks whether the magnitudes of each 16 neighbours are of one step times 1, 2, 3, 4, 6, 8 and 12, the grid of E2M1. At least
-{PROOF_BLOCKS} such blocks that reach from the least to the largest of them, and none beside the grid, are a proof: steps of integers
-include 5 and 7, and shorter integers never reach 12. Where steps are powers of two and shared by 32 neighbours it was MXFP4, where
-each 16 have a step of their own NVFP4. Scales that run along the other axis are not found by either test.</p>
-<p>A share far above chance and yet below 1 is evidence too: part of the tensor was never updated since it had that format, as embedding
-rows of tokens that never occur. Rows that are exact in a narrower format throughout, in tensors that are not, are counted as
-<b>fossil rows</b>. Tensors decide one by one; where they disagree the checkpoint is <code>mixed</code>, unless those that
-deviate hold at most {numbers.share(SET_ASIDE)} of the parameters: then they are named beside the verdict of the rest.</p>
-"""
-
-_EXTREMES = """
-<h2 id="extremes">Magnitudes</h2>
-<p>The smallest magnitude is taken over all values, zeros included; beside it stands the smallest nonzero one. Norms are Frobenius norms of
-single tensors, &#8730;&#8721;x&#178;, summed in float64; zero norms are left out. Only finite values count. Buffers (masks, rotary
-frequencies, running statistics) are listed and left out of everything.</p>
-<h2 id="fp16">Safe in fp16?</h2>
-<p>fp16's largest value is 65504. A weight of 65520 and more rounds to infinity, one of 2<sup>-25</sup> and less to zero; below
-2<sup>-14</sup> a value is subnormal and keeps fewer than 11 bits. <code>overflow</code>: at least one weight becomes infinite.
-<code>caution</code>: more than 1 in 10,000 nonzero weights become zero, or more than 1 in 100 subnormal. <code>fits</code>: neither.</p>
-<h2 id="quick">Quick and exact mode</h2>
-<p>Exact mode reads every byte. Quick mode reads a seeded sample: one-dimensional tensors whole, larger ones in blocks at random places.
-Counts and extremes are then those of the values read, so the largest weight is at least what is shown. Shares are estimates for the whole
-checkpoint with a 95% interval: the blocks are the independent units, their variance says how many independent values would tell as much,
-and the bounds are Wilson's for that many. The bounds are never closer than what a kind of block that none of B blocks was of could add
-(3/B). A lineage proof in quick mode is one about the values read.</p>
-"""
 _WITH_LIBRARY = '<h2 id="library-fit">With the library\'s current labels</h2>'
 
 
 def methods() -> tuple[str, str]:
     """The HTML above and below the reliability plot."""
-    above = (_QUESTIONS, _LINEAGE, _tests(), _AFTER_TESTS, _EXTREMES, _coverage(), _training(fitted()))
-    return "".join(above), _judged(fitted())
+    proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
+    proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
+    text = render("dtype/templates/methods.html", proof=proof, tests=_tests())
+    return "".join((text, _coverage(), _training(fitted()))), _judged(fitted())
 
 
 def with_library(found: "Fitting | None", labels: int) -> str:
@@ -122,7 +68,7 @@ def with_library(found: "Fitting | None", labels: int) -> str:
         rows.append(("with the library's labels", *_judgement(found.fit), numbers.day(found.fitted)))
         if found.fit == fitted():
             said.append("Its labels of models with known magnitudes are those of the classifier above, so the figures are the same.")
-    titles = ("On families left out", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
+    titles = ("On held-out families", "Models", "Families", "Likeliest right", "Verdicts right", "Log-loss", "As of")
     return (
         f"{_WITH_LIBRARY}<p>{html(' '.join(said), 1_000)}</p>{_card(table(titles, rows, frozenset(range(1, 6))))}"
         f'<p>To fit it yourself: take <a href="library/training.csv" download>the labels of models with known magnitudes</a>, and run '
@@ -188,7 +134,7 @@ with those of {found.models} labelled models of {found.families} families.</p>
 It tells {apart} apart. {_kept(fit)} Every family has the same weight, however many models it has, and one family is added to each
 precision. The verdict is <code>undecided</code>, with the probabilities shown, where{reach} no precision is likelier than all others
 together. In quick mode the largest weight is at least what was seen and norms are estimates, so near a border the sample may decide.</p>
-<p>How good that is on families it has not seen: each family is left out in turn, and magnitudes (two or all four) and penalty are
+<p>How good that is on families it has not seen: each family is held out in turn, and magnitudes (two or all four) and penalty are
 chosen by leaving out the others the same way. The rule of thumb (a largest weight above 100 means bf16; else a largest norm below 1000
 means fp16; else fp32) has its thresholds chosen in the same folds. As published it is right for
 {found.rule_in_sample} of {found.models} of these models, from which it was made.</p>
@@ -203,7 +149,7 @@ what new families should be expected to give. With distances from 0.6 to 2 the l
 They are families that somebody documented, no sample of the Hub: where training in fp32 is more common, the probabilities are too sure.</p>
 <p>Fitted by <code>{escape(fit.command)}</code> with {escape(", ".join(f"{name} {version}" for name, version in fit.versions.items()))};
 C is {fit.penalty:g}, of {", ".join(f"{each:g}" for each in fit.penalties)}. The plot shows how often a predicted probability came
-true, for every precision and every model left out; beside each point is the number of predictions.</p>
+true, for every precision and every held-out model; next to each point is the number of predictions.</p>
 """
 
 
@@ -233,7 +179,7 @@ def _scores(fit: Fit) -> str:
     others = [(each.name, f"{each.likeliest_correct} {of}", f"{each.log_loss.models:.3f}") for each in fit.alternatives]
     numeric = frozenset({1, 2})
     return (
-        _card(table(("On families left out", "Right", "Log-loss"), rows, numeric))
+        _card(table(("On held-out families", "Right", "Log-loss"), rows, numeric))
         + "<p>The log-loss is the mean of −ln of the probability given to the labelled precision; less is better. Other designs:</p>"
         + _card(table(("Design", "Right", "Log-loss"), others, numeric))
     )

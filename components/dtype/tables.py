@@ -1,6 +1,6 @@
 """The evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes; and the table of tensors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from components.dtype.form import permalink
 from components.dtype.text import answers
 from components.plots.among_models import among_models
 from components.results import standalone
-from components.results.data_table import Column, DataTable, Line
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import notes, table
 from components.text.names import tensor_name
@@ -30,7 +30,7 @@ def evidence(report: DtypeReport) -> str:
 
 def _questions(report: DtypeReport) -> str:
     if not report.lineage.evidence:
-        return '<p class="m-say">No question could be put to these bits: nothing in the selection is a plain float.</p>'
+        return '<p class="m-say">There is nothing to test: the selection has no plain floats.</p>'
     rows = [
         (
             powers(item.question),
@@ -119,57 +119,28 @@ def _row(name: str, share: float | None, interval: Interval | None) -> dict[str,
     return {"name": name, "value": share, "share": numbers.share(share), "bounds": bounds}
 
 
+def _shape(row: TensorRow) -> str:
+    return shown(numbers.shape(row.shape), 60)
+
+
+def _seen(name: str) -> Callable[[TensorRow], int | None]:
+    """A count, where values of the tensor were read."""
+    return lambda row: getattr(row, name) if row.values_read > 0 else None
+
+
 _COLUMNS = (
-    Column("Name", 318, False),
-    Column("Lineage", 152, False),
-    Column("Largest", 84, True),
-    Column("Norm", 84, True),
-    Column("Zeros", 80, True),
-    Column("Fossil rows", 114, True),
-    Column("Dtype", 78, False),
-    Column("Shape", 112, False),
-    Column("Smallest > 0", 112, True),
-    Column("Role", 100, False),
+    Column("Name", 318, tensor_name),
+    Column("Lineage", 152, lambda row: row.lineage.verdict, read=lambda row: row.lineage.verdict if row.values_read else "not read"),
+    Column("Largest", 84, "abs_max", numbers.magnitude),
+    Column("Norm", 84, "norm", numbers.magnitude),
+    Column("Zeros", 80, _seen("zero"), optional(numbers.count)),
+    Column("Fossil rows", 114, _seen("fossil_rows"), optional(numbers.count)),
+    Column("Dtype", 78, "dtype"),
+    Column("Shape", 112, _shape),
+    Column("Smallest > 0", 112, "abs_min_nonzero", numbers.magnitude),
+    Column("Role", 100, "role"),
 )
-
-
-def _values(row: TensorRow) -> list[Any]:
-    seen = row.values_read > 0
-    return [
-        tensor_name(row),
-        row.lineage.verdict,
-        row.abs_max,
-        row.norm,
-        row.zero if seen else None,
-        row.fossil_rows if seen else None,
-        row.dtype,
-        shown(numbers.shape(row.shape), 60),
-        row.abs_min_nonzero,
-        row.role,
-    ]
-
-
-def _read(row: TensorRow) -> list[str]:
-    seen = row.values_read > 0
-    return [
-        tensor_name(row),
-        row.lineage.verdict if seen else "not read",
-        numbers.magnitude(row.abs_max),
-        numbers.magnitude(row.norm),
-        numbers.count(row.zero) if seen else numbers.NOTHING,
-        numbers.count(row.fossil_rows) if seen else numbers.NOTHING,
-        shown(row.dtype),
-        shown(numbers.shape(row.shape), 60),
-        numbers.magnitude(row.abs_min_nonzero),
-        shown(row.role),
-    ]
-
-
-def _lines(report: DtypeReport) -> Iterator[Line]:
-    return ((_values(row), _read(row)) for row in report.tensors)
-
-
-TENSORS = DataTable("Tensors", "m-tensors", _COLUMNS, _lines)
+TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, lambda report: report.tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """The exit form: as typed, as a request, as a link, and as a command."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.signals import METHODS as DEFAULT
 from components.forms.form import (
     BUILTIN,
@@ -23,9 +24,6 @@ from components.forms.form import (
     queried_data,
     validated,
 )
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback import ExitReport, ExitRequest
 
 ABOUT = (
     "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
@@ -74,10 +72,8 @@ class Form:
     dtype: str = "auto"
     seed: str = ""
 
-    def request(self) -> "ExitRequest":
+    def request(self) -> ExitRequest:
         """The validated request. Raises InvalidRequest with the sentence to show."""
-        from analyzers.exit_feedback import ExitRequest
-
         if (unknown := next((name for name in self.methods if name not in DEFAULT), None)) is not None:
             raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
         asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
@@ -85,7 +81,7 @@ class Form:
         return validated(ExitRequest, **asked, methods=self.methods, **parsed(self, ExitRequest, OPTIONS))
 
 
-def _tokens(request: "ExitRequest") -> int:
+def _tokens(request: ExitRequest) -> int:
     """Each signal is a product with the head, a part of the model, for every layer, setting and seed."""
     points = len(request.methods) * (_LAYERS + request.seeds + (_SWEPT if request.sweep else 0))
     return request.samples * request.sequence_length + request.tokens * points
@@ -108,17 +104,17 @@ def form(query: Query) -> Form:
     return Form(**known)
 
 
-def permalink(report: "ExitReport") -> str:
+def permalink(report: ExitReport) -> str:
     """The query for this report, pinned to its commits: ``?model=...&methods=...``."""
     return link([("model", pinned(report.checkpoint))], _changed(report))
 
 
-def command(report: "ExitReport") -> str:
+def command(report: ExitReport) -> str:
     """The same analysis on the command line."""
     return command_line(["exit", pinned(report.checkpoint)], _changed(report))
 
 
-def _changed(report: "ExitReport") -> dict[str, Any]:
+def _changed(report: ExitReport) -> dict[str, Any]:
     """Methods, data and options that are not at their default."""
     request = report.request
     options = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}

@@ -1,7 +1,6 @@
 """The result of exit feedback: the headline with its tiles, and the tabs below."""
 
-from typing import TYPE_CHECKING
-
+from analyzers.exit_feedback.report import Cost, CostRow, ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, RANDOM
 from components.exit import tables, text
 from components.exit.form import command, permalink
@@ -15,11 +14,8 @@ from components.text.legend import legend
 from components.text.markup import caption, notes
 from components.text.names import model_name
 
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.report import Cost, CostRow, ExitReport
 
-
-def headline(report: "ExitReport") -> str:
+def headline(report: ExitReport) -> str:
     """Model, statement, tiles."""
     return card(
         "Exit feedback",
@@ -30,12 +26,12 @@ def headline(report: "ExitReport") -> str:
     )
 
 
-def summary(report: "ExitReport") -> str:
+def summary(report: ExitReport) -> str:
     """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
     return f"{model_name(report)}: {report.statement}"
 
 
-def _head(report: "ExitReport") -> str:
+def _head(report: ExitReport) -> str:
     head, inputs = report.head, report.inputs
     facts = (
         f"Head {numbers.count(head.vocabulary)} x {numbers.count(head.width)}{', tied' if head.tied else ''}, "
@@ -45,7 +41,7 @@ def _head(report: "ExitReport") -> str:
     return model_head(model_name(report), report.checkpoint, facts)
 
 
-def _closest(report: "ExitReport") -> str:
+def _closest(report: ExitReport) -> str:
     """Among the signals whose backward pass does not read the head's weight; among the ceilings where there are no others."""
     cosines = {name: method.cosine for name, method in report.methods.items() if method.cosine is not None}
     free = {name: each for name, each in cosines.items() if name not in CEILINGS}
@@ -60,7 +56,7 @@ def _closest(report: "ExitReport") -> str:
     return answer("Closest without backpropagation" if free else "Closest ceiling", name, FACT, body)
 
 
-def _random(report: "ExitReport") -> str:
+def _random(report: ExitReport) -> str:
     over = {name: method.over_seeds for name, method in report.methods.items() if name in RANDOM}
     name = "dense" if "dense" in over else "hybrid"
     seeds = over.get(name)
@@ -73,7 +69,7 @@ def _random(report: "ExitReport") -> str:
     return answer("Random codes", give_or_take(seeds.mean, seeds.standard_error), ESTIMATE, which + body)
 
 
-def _along(report: "ExitReport") -> str:
+def _along(report: ExitReport) -> str:
     head, before = report.exact.parallel_energy, report.exact.parallel_energy_before_norm
     if head is None or before is None:
         return cannot_tell("Along the hidden state", "There is no exact gradient.")
@@ -84,7 +80,7 @@ def _along(report: "ExitReport") -> str:
     return answer("Along the hidden state", numbers.share(head), FACT, body)
 
 
-def _trained(report: "ExitReport") -> str:
+def _trained(report: ExitReport) -> str:
     """The signal without backpropagation under which the small transformer learns most."""
     rows = {row.method: row for row in report.training}
     kept = {
@@ -102,7 +98,7 @@ def _trained(report: "ExitReport") -> str:
     return answer("Recovered in training", f"{100 * share:.0f}%", FACT, body if share > 0 else f"{body} Below 0: worse than no feedback.")
 
 
-def _cheapest(report: "ExitReport") -> str:
+def _cheapest(report: ExitReport) -> str:
     """Time and memory of the exact gradient and the fastest signal, both chunked, where nothing was trained."""
     rows = _chunked(report.cost)
     exact = rows.pop(EXACT, None)
@@ -114,11 +110,11 @@ def _cheapest(report: "ExitReport") -> str:
     return answer("Time", f"{rows[name].seconds / exact.seconds:.2f} times", ESTIMATE, body)
 
 
-def _chunked(cost: "Cost") -> "dict[str, CostRow]":
+def _chunked(cost: Cost) -> dict[str, CostRow]:
     return {row.method: row for row in cost.rows if row.form == "chunked"}
 
 
-_TABS: "tuple[Tab[ExitReport], ...]" = (
+_TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cosines",
         [

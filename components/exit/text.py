@@ -1,15 +1,12 @@
 """Names, numbers and captions of exit feedback, and the style of each signal in every figure; plain text."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from analyzers.exit_feedback.report import Distribution, ExitReport, OverSeeds
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
 from components.text import numbers
 from components.text.legend import legend
 from components.text.names import source_name
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.report import Distribution, ExitReport, OverSeeds
 
 # Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
 _STYLES = {
@@ -30,12 +27,12 @@ def styles(names: Iterable[str]) -> list[int]:
     return [style(name) for name in names]
 
 
-def data_name(report: "ExitReport", pinned: bool = False) -> str:
+def data_name(report: ExitReport, pinned: bool = False) -> str:
     """The text that the model ran on, ``pinned`` with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
 
-def settings(report: "ExitReport", name: str) -> str:
+def settings(report: ExitReport, name: str) -> str:
     """The settings of a signal, apart from its seed: ``rank 32, k 8``; a dash where it has none."""
     hidden = ("seed", "fresh", "rank_tail")
     given = {key: value for key, value in report.methods[name].settings.items() if value is not None and key not in hidden}
@@ -43,12 +40,12 @@ def settings(report: "ExitReport", name: str) -> str:
     return ", ".join(shown) or numbers.NOTHING
 
 
-def several_layers(report: "ExitReport") -> bool:
+def several_layers(report: ExitReport) -> bool:
     """Whether layers other than the last were measured."""
     return len({row.layer for row in report.layers}) > 1
 
 
-def was_swept(report: "ExitReport") -> bool:
+def was_swept(report: ExitReport) -> bool:
     """Whether settings other than seeds were varied."""
     return any(row.parameter != "seed" for row in report.sweep)
 
@@ -63,12 +60,12 @@ def give_or_take(value: float, error: float | None) -> str:
     return cosine(value) if error is None else f"{cosine(value)} ± {error:.3f}" if error >= 0.001 else f"{cosine(value)} ± {error:.1g}"
 
 
-def mean(found: "Distribution | None") -> str:
+def mean(found: Distribution | None) -> str:
     """The mean of cosines."""
     return cosine(None if found is None else found.mean)
 
 
-def spread(found: "Distribution | None") -> str:
+def spread(found: Distribution | None) -> str:
     """The tenth and the ninetieth percentile."""
     return numbers.NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
 
@@ -90,7 +87,7 @@ COSINES_OF_TRAINING = (
 MEMORY = "Peak memory in addition to weights and inputs."
 
 
-def at_head(report: "ExitReport") -> str:
+def at_head(report: ExitReport) -> str:
     """Above the cosines."""
     return (
         f"Cosine of each signal with the exact gradient over {numbers.plural(report.inputs.measured, 'token')}: histogram, and below it "
@@ -99,21 +96,21 @@ def at_head(report: "ExitReport") -> str:
     )
 
 
-def random_codes(report: "ExitReport") -> str:
+def random_codes(report: ExitReport) -> str:
     """What random codes give on a frozen model; empty where none were requested."""
     dense = report.methods.get("dense")
     over = {"random codes": dense.over_seeds if dense is not None else None, "codes drawn anew for every batch": report.null}
     return "".join(f" {_noise(what, seeds)}" for what, seeds in over.items() if seeds is not None)
 
 
-def _noise(what: str, over: "OverSeeds") -> str:
+def _noise(what: str, over: OverSeeds) -> str:
     if over.within_noise is None:
         return f"Mean cosine of {what} on a frozen model: {too_few(over)}"
     verdict = "is within noise of 0" if over.within_noise else "is beyond noise"
     return f"Mean cosine of {what} on a frozen model {verdict}: {give_or_take(over.mean, over.standard_error)}."
 
 
-def sweep(report: "ExitReport") -> str:
+def sweep(report: ExitReport) -> str:
     """Above the sweep."""
     band = f" The gray band is the null, {NULL}: codes drawn anew for every batch." if report.null is not None else ""
     return (
@@ -122,7 +119,7 @@ def sweep(report: "ExitReport") -> str:
     )
 
 
-def training(report: "ExitReport") -> str:
+def training(report: ExitReport) -> str:
     """Above the training curves."""
     trunk = report.trunk
     if trunk is None:
@@ -135,7 +132,7 @@ def training(report: "ExitReport") -> str:
     )
 
 
-def cost(report: "ExitReport") -> str:
+def cost(report: ExitReport) -> str:
     """Above the cost."""
     return (
         f"Loss and gradients of {numbers.plural(report.cost.tokens, 'token')} at the head on this machine ({report.environment.device}), "
@@ -143,7 +140,7 @@ def cost(report: "ExitReport") -> str:
     )
 
 
-def inputs(report: "ExitReport") -> str:
+def inputs(report: ExitReport) -> str:
     """The text that the model ran on."""
     text = report.inputs
     begins = f' The first begins "{text.preview}".' if text.preview else ""
@@ -153,17 +150,17 @@ def inputs(report: "ExitReport") -> str:
     )
 
 
-def signal_legend(report: "ExitReport") -> str:
+def signal_legend(report: ExitReport) -> str:
     """Every signal requested."""
     return _legend(list(report.methods))
 
 
-def sweep_legend(report: "ExitReport") -> str:
+def sweep_legend(report: ExitReport) -> str:
     """The same, and the null where there is one."""
     return _legend([*report.methods, *([NULL] if report.null is not None else [])])
 
 
-def training_legend(report: "ExitReport") -> str:
+def training_legend(report: ExitReport) -> str:
     """Every signal that the small transformer was trained under."""
     return _legend([row.method for row in report.training])
 
@@ -172,6 +169,6 @@ def _legend(names: list[str]) -> str:
     return legend(names, styles=styles(names))
 
 
-def too_few(over: "OverSeeds") -> str:
+def too_few(over: OverSeeds) -> str:
     """The end of a sentence about a mean of too few seeds."""
     return f"{cosine(over.mean)} for {numbers.plural(len(over.values), 'seed')}, too few to tell it from noise."

@@ -32,16 +32,16 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """beside: other components to disable while an analysis runs (the examples). again: recomputes a result shown from the library."""
+    """examples: buttons to disable while an analysis runs. again: recomputes a result shown from the library."""
 
     go: gr.Button
     stop: gr.Button
-    beside: Sequence[gr.Button]
+    examples: Sequence[gr.Button]
     again: gr.Button
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
-        return [self.go, self.stop, self.again, *self.beside]
+        return [self.go, self.stop, self.again, *self.examples]
 
     def busy(self, running: bool) -> dict[Any, Any]:
         """Updates for when an analysis starts (``running``) or ends."""
@@ -49,7 +49,7 @@ class Controls:
             self.go: gr.update(visible=not running),
             self.stop: gr.update(visible=running),
             self.again: gr.update(visible=False),
-            **{button: gr.update(interactive=not running) for button in self.beside},
+            **{button: gr.update(interactive=not running) for button in self.examples},
         }
 
 
@@ -133,7 +133,7 @@ def build_text(
     """Lay out the choice of text: its source, the fields from ``numbers``, the visitor's own text, and a dataset. Returns them in that
     order.
 
-    sources: further (label, value) kinds of text besides the built-in one and a dataset; own: the kind for the visitor's own text and the
+    sources: further (label, value) kinds of text next to the built-in one and a dataset; own: the kind for the visitor's own text and the
     function that builds its field, if there is one.
     """
     with gr.Row():
@@ -145,7 +145,7 @@ def build_text(
             elem_id="m-source",
             scale=2,
         )
-        beside = numbers()
+        amounts = numbers()
     texts = {own[0]: own[1]()} if own else {}
     texts[DATASET] = gr.Textbox(
         label="Dataset",
@@ -160,7 +160,7 @@ def build_text(
         return updates if len(updates) > 1 else updates[0]
 
     source.change(choose, source, list(texts.values()), queue=False, **QUIET)
-    return [source, *beside, *texts.values()]
+    return [source, *amounts, *texts.values()]
 
 
 def build_number(label: str, placeholder: str, info: str, name: str | None = None, width: int = 120) -> gr.Textbox:

@@ -1,10 +1,12 @@
 """The precision form: as typed, as a request, as a link, and as a command."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest
+from analyzers.precision_variants.variants import DEFAULT
 from components.forms.form import (
     BUILTIN,
     DATASET,
@@ -24,10 +26,6 @@ from components.forms.form import (
     queried_data,
     validated,
 )
-from components.precision.text import DEFAULT
-
-if TYPE_CHECKING:
-    from analyzers.precision_variants import PrecisionReport, PrecisionRequest
 
 ABOUT = (
     "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
@@ -78,10 +76,8 @@ class Form:
     clip_high: str = ""
     seed: str = ""
 
-    def request(self) -> "PrecisionRequest":
+    def request(self) -> PrecisionRequest:
         """The validated request. Raises InvalidRequest."""
-        from analyzers.precision_variants import PrecisionRequest
-
         model = one_model(self.model, "One model at a time: name one.")
         asked = {"model": model, "variants": self._variants(), **self._data(), **(self._policy() if self.loss != "ce" else {})}
         asked |= parsed(self, PrecisionRequest, (*_OPTIONS, *_FLAGS))
@@ -90,7 +86,6 @@ class Form:
     def _policy(self) -> dict[str, Any]:
         if self.old_logprobs == _NOT_LINKED:
             raise InvalidRequest("The old log-probabilities of this analysis were too long for a link: paste them into the options again.")
-        from analyzers.precision_variants import PrecisionRequest
         from analyzers.precision_variants.policy import parse_old_logprobs
 
         given: dict[str, Any] = {"advantages": _numbers(self.advantages)} if self.advantages.strip() else {}
@@ -115,7 +110,7 @@ class Form:
         return {"data": RANDOM} if self.source == RANDOM else {}
 
 
-def _tokens(request: "PrecisionRequest") -> int:
+def _tokens(request: PrecisionRequest) -> int:
     """fp16 may need several loss scales, and comparing takes about as long as running."""
     variants = len(request.variants)
     passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
@@ -144,8 +139,8 @@ def form(query: Query) -> Form:
     return Form(**known | ({"source": RANDOM} if texts.get("data") == RANDOM else queried_data(query)))
 
 
-def permalink(report: "PrecisionReport") -> str:
-    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are left out."""
+def permalink(report: PrecisionReport) -> str:
+    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are omitted."""
     from analyzers.precision_variants.policy import written
 
     request = report.request
@@ -162,7 +157,7 @@ def permalink(report: "PrecisionReport") -> str:
     return link(keys, _changed(request))
 
 
-def command(report: "PrecisionReport") -> str:
+def command(report: PrecisionReport) -> str:
     """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
     request = report.request
     presets, own = _sorted(request)
@@ -176,17 +171,17 @@ def command(report: "PrecisionReport") -> str:
     return command_line(words, _changed(request))
 
 
-def _sorted(request: "PrecisionRequest") -> tuple[list[str], list[str]]:
+def _sorted(request: PrecisionRequest) -> tuple[list[str], list[str]]:
     """Presets, and the visitor's own variants."""
     own = [text for text in request.variants if ":" in text]
     return [text for text in request.variants if ":" not in text], own
 
 
-def _data(report: "PrecisionReport") -> str:
+def _data(report: PrecisionReport) -> str:
     return RANDOM if report.inputs.source == RANDOM else f"{report.inputs.source}@{report.inputs.commit}"
 
 
-def _changed(request: "PrecisionRequest") -> dict[str, Any]:
+def _changed(request: PrecisionRequest) -> dict[str, Any]:
     """The options that are not at their default, switches last."""
     advantages = {"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {}
     return changed(request, (*_OPTIONS, *_CLIP)) | advantages | changed(request, ("random_init", *_FLAGS))

@@ -7,10 +7,12 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
+from analyzers.precision_variants.policy import CLIP
+from analyzers.precision_variants.variants import DEFAULT
 from components.forms.fields import Fields, build_attention, build_model_fields, build_number, build_text
 from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form
 from components.precision.result import RESULT
-from components.precision.text import CLIP, DEFAULT, PRESETS
+from components.precision.text import PRESETS
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 from components.text import numbers

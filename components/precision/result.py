@@ -1,8 +1,8 @@
 """The result of precision variants: the headline with its tiles, and the tabs below."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
 from components.plots import precision_variants as plots
 from components.precision import tables, text
 from components.precision.form import command, permalink
@@ -15,11 +15,8 @@ from components.text.legend import legend
 from components.text.markup import notes, tag
 from components.text.names import model_name
 
-if TYPE_CHECKING:
-    from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
 
-
-def headline(report: "PrecisionReport") -> str:
+def headline(report: PrecisionReport) -> str:
     """Model, findings, tiles."""
     return card(
         "Precision variants",
@@ -30,18 +27,18 @@ def headline(report: "PrecisionReport") -> str:
     )
 
 
-def summary(report: "PrecisionReport") -> str:
+def summary(report: PrecisionReport) -> str:
     """The findings as one line of plain text, for a status line or a screen reader."""
     return f"{model_name(report)}: {report.statement}"
 
 
-def least(report: "PrecisionReport") -> "tuple[float, Headroom] | None":
+def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
     """The smallest forward or weight headroom of the reference, in bits, and its layer."""
     levels = [(bits, row) for row in report.reference.headroom for bits in (row.forward, row.weights) if bits is not None]
     return min(levels, key=lambda level: level[0], default=None)
 
 
-def _head(report: "PrecisionReport") -> str:
+def _head(report: PrecisionReport) -> str:
     inputs, reference = report.inputs, report.reference
     facts = (
         f"{numbers.plural(reference.layers, 'layer')}, {numbers.parameters(reference.parameters)} parameters"
@@ -51,7 +48,7 @@ def _head(report: "PrecisionReport") -> str:
     return model_head(model_name(report), report.checkpoint, facts)
 
 
-def _closest(report: "PrecisionReport") -> str:
+def _closest(report: PrecisionReport) -> str:
     errors = _errors(report, lambda variant: variant.summary.logprob_mean)
     if not errors:
         return cannot_tell("Closest to fp32", "No variant has finite log-probabilities.")
@@ -61,7 +58,7 @@ def _closest(report: "PrecisionReport") -> str:
     return answer("Closest to fp32", closest, FACT, body)
 
 
-def _worst_layer(report: "PrecisionReport") -> str:
+def _worst_layer(report: PrecisionReport) -> str:
     errors = _errors(report, lambda variant: variant.summary.mid_max)
     if not errors:
         return cannot_tell("Worst layer", "No variant has finite hidden states in every layer.")
@@ -73,7 +70,7 @@ def _worst_layer(report: "PrecisionReport") -> str:
     return answer("Worst layer", between, FACT, body)
 
 
-def _ratio(report: "PrecisionReport") -> str:
+def _ratio(report: PrecisionReport) -> str:
     errors = _errors(report, lambda variant: variant.logprobs.ratio_mean)
     if not errors:
         return cannot_tell("Importance ratio", "No variant has finite log-probabilities.")
@@ -86,7 +83,7 @@ def _ratio(report: "PrecisionReport") -> str:
     return answer("Importance ratio", numbers.share(errors[name]), FACT, body)
 
 
-def _headroom(report: "PrecisionReport") -> str:
+def _headroom(report: PrecisionReport) -> str:
     over, layers = report.reference.fp16_overflow, report.reference.layers
     if over is not None:
         what = "a stored weight" if over.direction == "weights" else "an activation"
@@ -101,21 +98,21 @@ def _headroom(report: "PrecisionReport") -> str:
     return answer("Safe in fp16?", f"{factor}x below overflow", FACT, body)
 
 
-def _errors(report: "PrecisionReport", error: "Callable[[Variant], float | None]") -> dict[str, float]:
+def _errors(report: PrecisionReport, error: Callable[[Variant], float | None]) -> dict[str, float]:
     """A measure by variant, without variants that overflow or equal the reference."""
     measured = ((name, error(variant)) for name, variant in report.variants.items() if variant.overflow is None)
     return {name: value for name, value in measured if value}
 
 
-def _named(report: "PrecisionReport") -> str:
+def _named(report: PrecisionReport) -> str:
     return legend(report.variants)
 
 
-def _marks(report: "PrecisionReport") -> str:
+def _marks(report: PrecisionReport) -> str:
     return legend(report.variants, lines=False)
 
 
-_TABS: "tuple[Tab[PrecisionReport], ...]" = (
+_TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "By depth",
         [

@@ -2,16 +2,13 @@
 
 import math
 import re
-from typing import TYPE_CHECKING
 
+from analyzers.precision_variants.report import PrecisionReport
 from components.text import numbers
 from components.text.names import source_name
 from components.text.plain_text import shown
 
-if TYPE_CHECKING:
-    from analyzers.precision_variants.report import PrecisionReport
-
-# A description of each preset. `analyzers.precision_variants`, which has their settings, would import torch.
+# A description of each preset of `analyzers.precision_variants.variants`.
 PRESETS = {
     "fp32": "the reference itself, as a check: all errors are 0",
     "tf32": "fp32 tensors; a GPU may compute matrix products in TF32",
@@ -35,9 +32,6 @@ PRESETS = {
     "fp16_fp32_all_parts": "fp16 linear layers and embeddings, everything else in fp32, full-precision reductions",
     "fp16_autocast": "fp32 weights under torch.autocast to fp16",
 }
-DEFAULT = ("bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16")
-# Published clip ranges, below and above 1.
-CLIP = {"gspo": (3e-4, 4e-4), "grpo": (0.2, 0.2)}
 KINDS = {
     "hidden": "hidden state",
     "hidden_grad": "hidden gradient",
@@ -53,7 +47,7 @@ _OURS = {"builtin": "the built-in text", "text": "your text", "random": "random 
 _IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 
 
-def data_name(report: "PrecisionReport", pinned: bool = False) -> str:
+def data_name(report: PrecisionReport, pinned: bool = False) -> str:
     """The source of the tokens, ``pinned`` with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
 
@@ -79,14 +73,14 @@ _OVER = "A cross at the upper edge marks values that are not finite."
 _SAME = "A hollow triangle at the lower edge marks no error at all."
 
 
-def forward(report: "PrecisionReport") -> str:
+def forward(report: PrecisionReport) -> str:
     """Caption of the errors by depth."""
     against = "a reference with the same rounded weights" if report.request.pre_rounded else "the fp32 reference"
     said = f"Relative error of each layer's output, compared with {against}, from the embeddings to the loss."
     return " ".join([said, *_edges(report, {"hidden", "logits", "loss"})])
 
 
-def backward(report: "PrecisionReport") -> str:
+def backward(report: PrecisionReport) -> str:
     """Caption of the gradient errors by depth."""
     said = ["Relative error of the loss gradient with respect to each layer's output. Gradients flow from right to left."]
     for name, variant in report.variants.items():
@@ -97,29 +91,29 @@ def backward(report: "PrecisionReport") -> str:
     return " ".join([*said, *_edges(report, {"hidden_grad", "logits_grad"})])
 
 
-def _edges(report: "PrecisionReport", kinds: set[str]) -> list[str]:
+def _edges(report: PrecisionReport, kinds: set[str]) -> list[str]:
     """Explains the marks at the edges of the figure, if any."""
     rows = [row for variant in report.variants.values() for row in variant.tensors if row.kind in kinds]
     return [_OVER] * any(row.nonfinite for row in rows) + [_SAME] * any(row.rms_rel == 0 and not row.nonfinite for row in rows)
 
 
-def parameters(report: "PrecisionReport") -> str:
+def parameters(report: PrecisionReport) -> str:
     """Caption of the parameter gradients."""
     return f"Relative error of the gradients of each kind of parameter, over all layers.{_gaps(report)}"
 
 
-def inside_backward(report: "PrecisionReport") -> str:
+def inside_backward(report: PrecisionReport) -> str:
     """Caption of the gradients within layers."""
     return f"Relative error of the gradients with respect to these outputs: median over the layers.{_gaps(report)}"
 
 
-def _gaps(report: "PrecisionReport") -> str:
+def _gaps(report: PrecisionReport) -> str:
     """Explains why variants have no marks."""
     over = any(variant.overflow_bw is not None for variant in report.variants.values())
     return " Gradients that are not finite are not drawn." if over else ""
 
 
-def headroom(report: "PrecisionReport") -> str:
+def headroom(report: PrecisionReport) -> str:
     """Caption of the headroom."""
     over = report.reference.fp16_overflow
     said = "Largest magnitudes of each layer in the reference, with the limits of fp16 and bf16. One bit is a factor of 2."
@@ -129,7 +123,7 @@ def headroom(report: "PrecisionReport") -> str:
     return f"{said} In fp16 {shown(within_layer(over.name))} of {where} would overflow first."
 
 
-def logprobs(report: "PrecisionReport") -> str:
+def logprobs(report: PrecisionReport) -> str:
     """Caption of the log-probabilities."""
     return (
         f"Errors d = log p - log p of the reference over {numbers.plural(report.inputs.predicted, 'predicted token')}, in nats: 0.01 "
@@ -147,7 +141,7 @@ def tensors(left_out: int) -> str:
     )
 
 
-def inputs(report: "PrecisionReport") -> str:
+def inputs(report: PrecisionReport) -> str:
     """The tokens of the runs."""
     tokens = report.inputs
     rows = f"{numbers.plural(tokens.sequences, 'sequence')} of {numbers.plural(tokens.length, 'token')}"

@@ -1,7 +1,7 @@
-"""Routes besides Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
+"""Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
-/library/training.csv     /assets/NAME
+/library/training.csv     /assets/NAME     /dtype, which is the first page
 """
 
 import re
@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from analyzers import ANALYZERS
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
 from components.site import archive, badges
@@ -40,7 +41,13 @@ def routes() -> list[Route]:
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
         Route("/assets/{name}", asset),
+        *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
     ]
+
+
+def page_alias(request: Request) -> Response:
+    """The page of an analyzer by its name, where its address is the app's own: a redirect that keeps the query."""
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
 
 
 def badge(request: Request) -> Response:

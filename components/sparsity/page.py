@@ -1,6 +1,6 @@
 """The sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,13 +47,13 @@ def fill(base: str | None, tuned: Sequence[str | None]) -> list[Any]:
     return [base or None, *[value or None for value in values], *rows, gr.update(visible=count < MOST), count]
 
 
-def build_pickers(beside: Any) -> Pickers:
-    """Lay out the pickers, and call ``beside`` in their first row. Call inside a page."""
+def build_pickers(build_others: Callable[[], None]) -> Pickers:
+    """Lay out the pickers, and call ``build_others`` in their first row. Call inside a page."""
     with gr.Row(elem_classes="m-ask m-pair-ask"):
         base = build_picker("Base checkpoint", "m-base")
         swap = gr.Button("Swap", variant="secondary", size="sm", elem_id="m-swap", elem_classes="m-small")
         tuned = [build_picker("Tuned checkpoint", "m-tuned-1")]
-        beside()
+        build_others()
     rows, removes = [], []
     for number in range(2, MOST + 1):
         with gr.Row(visible=False, elem_classes="m-ask m-later") as row:

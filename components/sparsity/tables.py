@@ -1,11 +1,10 @@
 """The tables of update sparsity: roles, sizes, trajectory, published fine-tunes, matching, singular values, tensors."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from analyzers.update_sparsity.published import SOURCE, published
-from analyzers.update_sparsity.report import NamedTensor, RelativeSummary, SparsityReport, Spectrum, Summary, TensorRow
-from components.results.data_table import Column, DataTable, Line
+from analyzers.update_sparsity.report import NamedTensor, RelativeSummary, SparsityReport, Summary, TensorRow
+from components.results.data_table import Column, DataTable, optional
 from components.sparsity.text import read_whole, short, tuned_names
 from components.text import numbers
 from components.text.markup import table
@@ -163,78 +162,22 @@ def _shape(shape: tuple[int, ...]) -> str:
     return numbers.shape(shape, "scalar")
 
 
-_MEASURES = (
-    "Stable rank",
-    "Effective rank",
-    "Spectral drift",
-    "Angle, left",
-    "Mean, left",
-    "Angle, right",
-    "Mean, right",
-    "In principal mask",
-    "In low-magnitude mask",
-)
+_degrees = optional(lambda angle: f"{angle:.3g}°")
 _SPECTRAL_COLUMNS = (
-    Column("Matrix", 318, False),
-    Column("Shape", 104, False),
-    *(Column(name, 46 + 7 * len(name), True) for name in _MEASURES),
+    Column("Matrix", 318, "name"),
+    Column("Shape", 104, lambda row: numbers.shape(row.shape)),
+    Column("Stable rank", 123, "stable_rank", numbers.magnitude),
+    Column("Effective rank", 144, "effective_rank", numbers.magnitude),
+    Column("Spectral drift", 144, "nss", numbers.magnitude),
+    Column("Angle, left", 123, "largest_angle_left", _degrees),
+    Column("Mean, left", 116, "mean_angle_left", _degrees),
+    Column("Angle, right", 130, "largest_angle_right", _degrees),
+    Column("Mean, right", 123, "mean_angle_right", _degrees),
+    Column("In principal mask", 165, "principal_overlap", numbers.share),
+    Column("In low-magnitude mask", 193, "low_magnitude_overlap", numbers.share),
 )
-
-
-def _spectral_lines(report: SparsityReport) -> Iterator[Line]:
-    return ((_spectral_values(row), _spectral_read(row)) for row in report.spectral)
-
-
-def _spectral_values(row: Spectrum) -> list[Any]:
-    return [
-        shown(row.name),
-        numbers.shape(row.shape),
-        row.stable_rank,
-        row.effective_rank,
-        row.nss,
-        row.largest_angle_left,
-        row.mean_angle_left,
-        row.largest_angle_right,
-        row.mean_angle_right,
-        row.principal_overlap,
-        row.low_magnitude_overlap,
-    ]
-
-
-def _spectral_read(row: Spectrum) -> list[str]:
-    return [
-        shown(row.name),
-        numbers.shape(row.shape),
-        numbers.magnitude(row.stable_rank),
-        numbers.magnitude(row.effective_rank),
-        numbers.magnitude(row.nss),
-        *map(_degrees, (row.largest_angle_left, row.mean_angle_left, row.largest_angle_right, row.mean_angle_right)),
-        numbers.share(row.principal_overlap),
-        numbers.share(row.low_magnitude_overlap),
-    ]
-
-
-def _degrees(angle: float | None) -> str:
-    return numbers.NOTHING if angle is None else f"{angle:.3g}°"
-
-
-SPECTRAL = DataTable("Singular values and subspaces", "m-spectral", _SPECTRAL_COLUMNS, _spectral_lines)
-
-
-_TENSOR_COLUMNS = (
-    Column("Name", 318, False),
-    Column("Role", 98, False),
-    Column("Sparsity", 92, True),
-    Column("By the probe", 116, True),
-    Column("Rows changed", 120, True),
-    Column("Columns changed", 140, True),
-    Column("|update| / |base|", 136, True),
-    Column("Changed", 104, True),
-    Column("Largest update", 124, True),
-    Column("Lost to rounding", 124, True),
-    Column("Dtypes", 110, False),
-    Column("Shape", 112, False),
-    Column("In the tuned checkpoint", 318, False),
+SPECTRAL: DataTable[SparsityReport] = DataTable(
+    "Singular values and subspaces", "m-spectral", _SPECTRAL_COLUMNS, lambda report: report.spectral
 )
 
 
@@ -248,48 +191,29 @@ def about_tensors(report: SparsityReport) -> str:
     return f"{what} Sort by the menu of a heading; type to search.{sampled}"
 
 
-def _tensor_values(row: TensorRow) -> list[Any]:
-    return [
-        tensor_name(row),
-        row.role,
-        row.sparsity,
-        row.probe_sparsity,
-        row.changed_rows,
-        row.changed_columns,
-        row.relative_norm,
-        row.num_changed,
-        row.max_update,
-        row.swallowed,
-        _dtypes(row),
-        shown(numbers.shape(row.shape), 60),
-        shown(row.tuned_name),
-    ]
-
-
-def _tensor_read(row: TensorRow) -> list[str]:
-    return [
-        tensor_name(row),
-        shown(row.role),
-        numbers.share(row.sparsity) if row.values_read else "not read",
-        numbers.share(row.probe_sparsity),
-        numbers.share(row.changed_rows),
-        numbers.share(row.changed_columns),
-        numbers.share(row.relative_norm),
-        numbers.count(row.num_changed) if row.values_read else numbers.NOTHING,
-        numbers.magnitude(row.max_update),
-        numbers.count(row.swallowed) if row.values_read else numbers.NOTHING,
-        _dtypes(row),
-        shown(numbers.shape(row.shape), 60),
-        shown(row.tuned_name) if row.tuned_name != row.name else "the same",
-    ]
-
-
 def _dtypes(row: TensorRow) -> str:
     return shown(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}")
 
 
-def _tensor_lines(report: SparsityReport) -> Iterator[Line]:
-    return ((_tensor_values(row), _tensor_read(row)) for row in report.tensors)
+_TENSOR_COLUMNS = (
+    Column("Name", 318, tensor_name),
+    Column("Role", 98, "role"),
+    Column("Sparsity", 92, "sparsity", numbers.share, read=lambda row: numbers.share(row.sparsity) if row.values_read else "not read"),
+    Column("By the probe", 116, "probe_sparsity", numbers.share),
+    Column("Rows changed", 120, "changed_rows", numbers.share),
+    Column("Columns changed", 140, "changed_columns", numbers.share),
+    Column("|update| / |base|", 136, "relative_norm", numbers.share),
+    Column("Changed", 104, "num_changed", numbers.count, read=lambda row: _read_count(row, row.num_changed)),
+    Column("Largest update", 124, "max_update", numbers.magnitude),
+    Column("Lost to rounding", 124, "swallowed", numbers.count, read=lambda row: _read_count(row, row.swallowed)),
+    Column("Dtypes", 110, _dtypes),
+    Column("Shape", 112, lambda row: shown(numbers.shape(row.shape), 60)),
+    Column(
+        "In the tuned checkpoint", 318, "tuned_name", read=lambda row: shown(row.tuned_name) if row.tuned_name != row.name else "the same"
+    ),
+)
+TENSORS: DataTable[SparsityReport] = DataTable("Tensors", "m-tensors", _TENSOR_COLUMNS, lambda report: report.tensors)
 
 
-TENSORS = DataTable("Tensors", "m-tensors", _TENSOR_COLUMNS, _tensor_lines)
+def _read_count(row: TensorRow, count: int) -> str:
+    return numbers.count(count) if row.values_read else numbers.NOTHING

@@ -84,6 +84,8 @@ def conflict(
     options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
     answer_starts, ffn ("topk"), topk, loss, gamma, ... The rest, and errors, as in `dtype`.
     """
+    if rows := options.get("token_ids"):
+        options = {"samples": max(2, len(rows))} | options
     return _ask("conflict", {"model": model}, options, stream, progress, token, tokenizer)
 
 
@@ -124,8 +126,8 @@ def exit(
     model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
     token_ids with answer_starts (without training, which needs a tokenizer), ... The rest, and errors, as in `dtype`.
     """
-    if options.get("token_ids"):
-        options = {"training_steps": 0} | options
+    if rows := options.get("token_ids"):
+        options = {"samples": len(rows), "training_steps": 0} | options
     return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
 
 

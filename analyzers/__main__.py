@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _SCAN = "scan", "dtype of thousands of models, as Parquet"
 
 
-def _parser(chosen: str | None) -> "Parser":
+def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
     """The parser of all commands, with the options of the ``chosen`` one: the others need not be loaded."""
     from analyzers.command_line import Parser  # here, where main catches an interrupt of what it imports
 
-    parser = Parser(prog="python -m analyzers", description="What the numbers in a language model's weights say.")
+    parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), _SCAN):
         options = commands.add_parser(name, help=question)
@@ -46,8 +46,8 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+def main(arguments: Sequence[str] | None = None, program: str = "python -m analyzers", more: str | None = None) -> int:
+    """Run one command; returns the exit status. program: the name it was called by; more: the last line of its help."""
     if sys.stderr is None:  # closed by who started this: print would take standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -55,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {printable(odd[:200])} holds bytes that are no UTF-8: rename the file, or write it otherwise.", file=sys.stderr)
         return 2
     try:
-        options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
-        command = _module(options.command)
-        status: int = command.run(options)
+        from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
+
+        chosen = next((word for word in words if not word.startswith("-")), None)
+        with extras_explained():
+            options = _parser(chosen, program, more).parse_args(words)
+            status: int = _module(options.command).run(options)
         return status
     except MantissaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

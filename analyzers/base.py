@@ -4,6 +4,7 @@ An analyzer is a generator. Closing it cancels the work and frees what it held.
 """
 
 import hashlib
+import html
 import json
 import platform
 import re
@@ -15,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
+from analyzers.extras import extras_explained
 from analyzers.formatting import parse_bytes
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
 
 class Data(BaseModel):
@@ -144,6 +147,45 @@ class Report(Data):
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
         """The same with a row for every tensor, where this object is the one the analyzer made and ``tables`` has fewer."""
         return self.tables()
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line. This and what follows are drawn as on the page: they need the extra ``plots``, and raise MissingExtra."""
+        line: str = self._layout().summary(self)
+        return line
+
+    def plots(self) -> "dict[str, Figure]":
+        """Every figure of the result, by its name on the page."""
+        with extras_explained():
+            return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
+
+    def plot(self, name: str) -> "Figure":
+        """The figure of this name, in any case, or of which this is a part of the name. Raises InvalidRequest, which lists the names."""
+        with extras_explained():
+            known = {plot.label: plot for plot in self._layout().plots(self)}
+            found = [plot for label, plot in known.items() if label.lower() == name.lower()]
+            found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
+            if len(found) != 1:
+                raise InvalidRequest(f"There is no one figure {json.dumps(name[:60])} in this report: {', '.join(known)}.")
+            return found[0].draw(self)
+
+    def to_html(self) -> str:
+        """One self-contained page with tables and figures, about 5 MB: Plotly's script is in it."""
+        with extras_explained():
+            page: str = self._layout().document([self]).alone()
+        return page
+
+    def _repr_html_(self) -> str:
+        """The same in a frame, for notebooks."""
+        style = "width: 100%; height: 720px; border: 0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
+
+    def _layout(self) -> Any:
+        """The layout of such results, which is in `components`."""
+        from analyzers import ANALYZERS
+
+        with extras_explained():
+            return ANALYZERS[self.analyzer].component("result").RESULT
 
 
 class Analyzer(Protocol):

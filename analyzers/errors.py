@@ -21,6 +21,7 @@ status 2; the page shows it where the result would stand.
     │   ├── HubUnreachable        no connection, or too slow to be of use
     │   ├── HubThrottled          too many requests; says how long to wait
     │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
+    ├── MissingExtra              a library of an extra is not installed; says which, with the line for pip
     ├── ProcessLost               the workers of a cluster that scanned a checkpoint were lost
     ├── LibraryUnavailable        the folder of the library cannot be used: full, read-only, or not a library
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
@@ -102,6 +103,10 @@ class HubThrottled(HubError):
 
 class HubMisbehaved(HubError):
     """The Hub's answer contradicts the protocol or what it said before."""
+
+
+class MissingExtra(MantissaError):
+    """A library of an extra is not installed."""
 
 
 class ProcessLost(MantissaError):

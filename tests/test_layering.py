@@ -1,4 +1,4 @@
-"""Who may import whom: app -> components -> analyzers, and the libraries each part may use.
+"""Who may import whom: app and mantissa -> components -> analyzers, and the libraries each part may use.
 
 The rules are data (`ANALYZER_PARTS`, `LIBRARIES`, `LIGHT`), `violations` applies them to sources, and the tests show
 both that the product keeps them and that a breach of each is found.
@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[1]
 # Inside analyzers: what each shared part may import of ours. An analyzer may import all of these, and itself.
 ANALYZER_PARTS = {
     "errors": set[str](),
+    "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"errors", "formatting", "limits"},
+    "base": {"errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
-    "tables": {"base", "errors", "limits", "terminal"},
+    "tables": {"base", "errors", "extras", "limits", "terminal"},
     "terminal": {"formatting"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
@@ -35,11 +36,13 @@ RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "nu
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
+# A report is drawn by the components that the registry names for it.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
     ("analyzers.command_line", "components.results.export"),
     ("analyzers.command_line", "components.site.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
+    ("analyzers.base", "analyzers"),
 }
 
 
@@ -66,7 +69,14 @@ LIBRARIES = {
     "spaces": Library(eagerly=("app", "components")),
     "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
     "torch": Library(
-        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants", "analyzers.exit_feedback"),
+        eagerly=(
+            "analyzers.language_models",
+            "analyzers.gradient_conflict",
+            "analyzers.precision_variants",
+            "analyzers.exit_feedback",
+            "mantissa.held",
+            "mantissa.training",
+        ),
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
@@ -75,7 +85,7 @@ LIBRARIES = {
             "analyzers.update_sparsity.spectral",
         ),
     ),
-    "transformers": Library(eagerly=("analyzers.language_models",)),
+    "transformers": Library(eagerly=("analyzers.language_models", "mantissa.training.callback")),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
 LIGHT = (
@@ -86,6 +96,8 @@ LIGHT = (
     "analyzers.update_sparsity",
     "analyzers.scan",
     "components.library",
+    "mantissa",
+    "mantissa.__main__",
 )
 HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 
@@ -150,10 +162,10 @@ def own_breach(found: Import) -> str | None:
         return None if module == REGISTRY else "the name is computed where it cannot be checked"
     if (module, target) in EXCEPTIONS:
         return None if found.lazy else "allowed only inside a function"
-    layers = ("analyzers", "components", "app")
+    layers = ("analyzers", "components", "app", "mantissa")
     above = [*layers[layers.index(module.split(".")[0]) + 1 :], "tests"]
     if within(target, *above):
-        return "imports go from app to components to analyzers, never back"
+        return "imports go from mantissa and app to components to analyzers, never back"
     if not within(target, "analyzers") or not within(module, "analyzers") or module in ANALYZER_ENTRIES:
         return None
     here, there = module.split(".")[1], ".".join(target.split(".")[1:2])
@@ -226,9 +238,9 @@ def violations(sources: Mapping[str, str], packages: frozenset[str] = frozenset(
 
 
 def product() -> tuple[dict[str, str], frozenset[str]]:
-    """Module name -> source of app.py, components and analyzers, and which of the names are packages."""
+    """Module name -> source of app.py, mantissa, components and analyzers, and which of the names are packages."""
     sources, packages = {}, set()
-    for path in [ROOT / "app.py", *ROOT.glob("components/**/*.py"), *ROOT.glob("analyzers/**/*.py")]:
+    for path in [ROOT / "app.py", *(path for layer in ("mantissa", "components", "analyzers") for path in ROOT.glob(f"{layer}/**/*.py"))]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
@@ -239,7 +251,7 @@ def product() -> tuple[dict[str, str], frozenset[str]]:
 
 def test_the_product_keeps_the_layers() -> None:
     sources, packages = product()
-    assert {"app", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
+    assert {"app", "mantissa", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
     assert violations(sources, packages) == []
 
 

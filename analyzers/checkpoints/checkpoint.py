@@ -25,7 +25,7 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.errors import CheckpointError, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.errors import CheckpointError, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -135,6 +135,12 @@ def _open_repository(text: str, access: Access) -> Repository:
     reference = parse_reference(text, access.local)
     if reference.kind == "local":
         return LocalRepository(reference.name)
+    if reference.kind == "memory":
+        if reference.name not in access.memory:
+            raise CheckpointNotFound(
+                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
+            )
+        return access.memory[reference.name]
     if reference.kind == "sample":
         from analyzers.language_models.samples import sample_folder
 

@@ -94,7 +94,7 @@ class _Work:
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
-    template: Template
+    template: Template | None
     batch: Batch
     settings: Settings
     layers: int
@@ -108,8 +108,9 @@ class _Work:
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
         """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
         raises."""
-        template = resolved(request.template, opened.tokenizer)
-        encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length), template)
+        template = None if request.token_ids else resolved(request.template, opened.tokenizer)
+        longest = min(request.max_length, opened.context or request.max_length)
+        encoded = encode(opened.tokenizer, text.pairs, longest, template) if template else request.encoded(opened)
         if len(encoded) < 2:
             raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
         ffns = ffn_layers(opened.outline)
@@ -187,7 +188,7 @@ class _Work:
         of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
-        canonical |= {} if request.pairs else {"data": text.source}
+        canonical |= {} if request.pairs or request.token_ids else {"data": text.source}
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
             analysis_version=ANALYSIS_VERSION,
@@ -240,7 +241,7 @@ class _Work:
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
         named |= self.request.model_dump(include=options, exclude_defaults=True)
-        named |= {"template": self.template} if self.template != resolved("auto", opened.tokenizer) else {}
+        named |= {"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {}
         named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return named | ({"device": opened.device} if opened.device != "cpu" else {})
 
@@ -276,6 +277,8 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
 
 
 def _text(request: ConflictRequest, access: Access) -> Instructions:
+    if request.token_ids:
+        return request.instructions()
     if not request.pairs:
         return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
     pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)

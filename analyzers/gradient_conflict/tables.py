@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analyzers.extras import extras_explained
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
@@ -30,6 +31,7 @@ _UNITS = ("neurons", "dead", "neuron_top_share", "neuron_effective_samples")
 _BLOCKS = (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS)
 
 
+@extras_explained()
 def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,
     ``differences``, ``published``.

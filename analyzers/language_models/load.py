@@ -19,7 +19,7 @@ from torch import nn
 from transformers.utils import logging
 
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
 from analyzers.errors import InvalidCheckpoint, InvalidRequest
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
@@ -99,7 +99,7 @@ class OpenModel:
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + beside
         self._places()
-        if self._weights is not None:
+        if self._weights is not None and not isinstance(self._repository, MemoryRepository):
             self._weights.check_disk()
         largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
         if largest >= embedded:
@@ -116,6 +116,8 @@ class OpenModel:
 
         Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
+        if isinstance(self._repository, MemoryRepository):
+            return
         assert self._weights is not None
         self._weights.check_disk()
         yield from self._weights.fetch()
@@ -129,9 +131,13 @@ class OpenModel:
         config = self.outline.config
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
+        source: dict[str, Any] = {"pretrained_model_name_or_path": self._folder}
+        if isinstance(self._repository, MemoryRepository):
+            values = {name: tensor.value for name, tensor in self._repository.tensors.items()}
+            source = {"pretrained_model_name_or_path": None, "state_dict": values}  # shared where the dtype is the same, never written to
         try:
             model, found = cast(Any, type(self.outline)).from_pretrained(
-                self._folder,
+                **source,
                 config=config,
                 use_safetensors=True,
                 local_files_only=True,
@@ -234,9 +240,9 @@ def open_model(
 
 
 def _local(text: str, access: Access) -> Path | None:
-    """The folder of a sample or local checkpoint, None for a Hub repository."""
+    """The folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
     reference = parse_reference(text, access.local)
-    if reference.kind == "hub":
+    if reference.kind in ("hub", "memory"):
         return None
     return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()
 

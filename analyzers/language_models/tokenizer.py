@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.checkpoints import Repository, quoted, read_range
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
+from analyzers.checkpoints import MemoryRepository, Repository, quoted, read_range
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
 from analyzers.language_models.bounded_process import Bounded, ProgramFailed
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: P
     Raises InvalidCheckpoint if there is none, or if it needs code or a sentencepiece model; LimitExceeded.
     """
     if "tokenizer.json" not in repository.files and not {"vocab.json", "merges.txt"} <= set(repository.files):
+        if isinstance(repository, MemoryRepository):
+            raise InvalidRequest("The model in memory came without a tokenizer: pass tokenizer=, or the samples as token_ids=.")
         found = "" if "tokenizer.model" not in repository.files else ", only a tokenizer.model, which is not read"
         raise InvalidCheckpoint(f"The checkpoint has no tokenizer (tokenizer.json){found}: name a model that has one.")
     for path in _FILES:

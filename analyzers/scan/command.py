@@ -43,6 +43,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Scan as the command line says; returns 0, or 130 where it was interrupted. Raises MantissaError."""
+    import pyarrow as pyarrow  # a library that is missing is said now, and not when the tables are written
+
     from analyzers.scan.request import ScanRequest
     from analyzers.scan.run import scan
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
+from analyzers.extras import extras_explained
 from analyzers.tables import frame
 from analyzers.update_sparsity.report import (
     Bin,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
 
+@extras_explained()
 def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``updates`` (their histograms), ``ulp``, ``energy``,
     ``intervals``, ``unmatched``, ``trajectory``, ``overlap``, ``spectral``.

@@ -93,6 +93,11 @@ class Layout(Generic[_Report]):
         articles = [self.article(row, report) for row, report in enumerate(reports, 1)]
         return standalone.report_page(self.title, list(map(self.name, reports)), above + articles)
 
+    def plots(self, report: _Report) -> list[Plot[_Report]]:
+        """The figures that ``report`` has something to draw for."""
+        parts = [part for tab in self.tabs if tab.shows(report) for part in tab.parts]
+        return [part for part in parts if isinstance(part, Plot) and (part.when is None or part.when(report))]
+
     def article(self, row: int, report: _Report) -> str:
         """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it."""
         parts = [(self.alone or self.headline)(report)]

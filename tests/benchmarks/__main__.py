@@ -18,6 +18,7 @@ from .intervals import interval_coverage
 from .library import library
 from .load import load
 from .local_exact import local_exact
+from .monitor import monitor
 from .pairs import pair_counting
 from .pickled import pickled
 from .precision import precision
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "monitor": monitor,
     "library": library,
     "load": load,
     "scan": scan_quick,

@@ -13,7 +13,6 @@ from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
-from analyzers.gradient_conflict.cost import Cost
 from analyzers.gradient_conflict.jackknife import pair_share
 from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
@@ -284,10 +283,9 @@ def _text(request: ConflictRequest, access: Access) -> Instructions:
 
 
 def _work(collected: Sequence[Collector]) -> Work:
-    cost = sum((each.cost for each in collected), Cost())
     return Work(
-        flops=cost.flops,
-        bytes=cost.bytes,
+        flops=sum(each.flops for each in collected),
+        bytes=sum(each.bytes for each in collected),
         direct=sum(each.routes["direct"] for each in collected),
         tokens=sum(each.routes["tokens"] for each in collected),
     )

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.batches import BatchSums, partitions
-from analyzers.gradient_conflict.cost import Cost, Route
 from analyzers.gradient_conflict.deciles import Deciles
-from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
+from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
 from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
@@ -109,7 +108,7 @@ class Collector:
 
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
-        self.cost = Cost()
+        self.flops = self.bytes = 0  # of matrix products
         self.routes: dict[Route, int] = {"direct": 0, "tokens": 0}
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
@@ -149,7 +148,8 @@ class Collector:
 
     def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
         planned = self._plan(group)
-        self.cost += planned.cost
+        self.flops += planned.cost.flops
+        self.bytes += planned.cost.bytes
         self.routes[planned.route] += len(group.blocks)
         products = Products(group, planned)
         for units in products.chunks:

@@ -60,7 +60,7 @@ _PROOF_SHARE_OF_BLOCKS = 0.02
 class Test:
     """One question to the values of a dtype.
 
-    domain: name of the Bins mask the question applies to; exact: key of Bins.exact that a value must satisfy.
+    domain: the mask of `Bins` the question applies to; exact: key of Bins.exact that a value must satisfy.
     """
 
     name: str
@@ -143,7 +143,7 @@ class _Masks:
 @cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
 def _masks(test: Test, dtype: str) -> _Masks:
     table = bins(dtype)
-    domain = _domain(test, table)
+    domain: NDArray[np.bool_] = getattr(table, test.domain)
     passing = domain & table.exact[test.exact]
     tested = domain & ~(passing & table.one_bit)
     exceptions = domain & ~table.exact[test.exact]
@@ -164,11 +164,6 @@ def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
     if test.format == "fp16":
         return np.asarray((plane == 1) & (np.abs(table.value) >= FP16.smallest_normal))
     return np.asarray(plane == 0)
-
-
-def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:
-    domains = {"finite_nonzero": table.finite_nonzero, "low_magnitude": table.low_magnitude, "normal": table.normal}
-    return domains[test.domain]
 
 
 def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:

@@ -101,39 +101,21 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
 
     older = tuple(found[name].format for name in _NARROW if proven(name))  # one at most: what proves fp8 refutes fp4
     own_name: Verdict = "fp4-ancestor" if proven("fp4_blocks") else "fp8-ancestor"
-    if dtype == "F64":
-        if proven("bf16_exact"):
-            return "upcast-from-bf16", (*older, "bf16")
-        if proven("fp16_exact"):
-            return "upcast-from-fp16", (*older, "fp16")
-        if proven("fp32_exact"):
-            return "upcast-from-fp32", (*older, "fp32")
-        if older:
-            return own_name, older
-        return ("native" if refuted("fp32_exact") else "undecided"), ()
-    if dtype == "F32":
-        if proven("bf16_exact"):
-            return "upcast-from-bf16", (*older, *(("fp16",) if proven("fp16_grid") else ()), "bf16")
-        if proven("fp16_exact"):
-            return "upcast-from-fp16", (*older, "fp16")
-        if older:
-            return own_name, older
-        if not (refuted("bf16_exact") and refuted("fp16_exact")):
-            return "undecided", ()
-        return ("fp16-ancestor", ("fp16",)) if proven("fp16_grid") else ("native", ())
-    if dtype == "F16":
-        if proven("bf16_exact"):
-            return "downcast-from-bf16", (*older, "bf16")
-        if older:
-            return own_name, older
-        return ("native" if refuted("bf16_exact") else "undecided"), ()
-    if dtype == "BF16":
-        if older:
-            return own_name, (*older, *(("fp16",) if proven("fp16_grid") else ()))
-        if proven("fp16_grid"):
-            return "fp16-ancestor", ("fp16",)
-        return ("native" if refuted("fp16_grid") else "undecided"), ()
-    return "undecided", ()  # of fp8 files nothing narrower is asked
+    on_grid = ("fp16",) if proven("fp16_grid") else ()  # asked of fp32 and bf16
+    if proven("bf16_exact"):
+        return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
+    if proven("fp16_exact"):
+        return "upcast-from-fp16", (*older, "fp16")
+    if proven("fp32_exact"):
+        return "upcast-from-fp32", (*older, "fp32")
+    if older:
+        return own_name, (*older, *(on_grid if dtype == "BF16" else ()))
+    narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
+    if on_grid and all(map(refuted, narrower)):
+        return "fp16-ancestor", on_grid
+    # Nothing narrower is asked of fp8 values.
+    told = narrower or (("fp16_grid",) if dtype == "BF16" else ())
+    return ("native" if told and all(map(refuted, told)) else "undecided"), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,24 +185,15 @@ def _besides(parts: Sequence[Part], everything: int) -> str:
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
-    tensors: dict[Verdict, int] = {}
-    parameters: dict[Verdict, int] = {}
+    by_verdict: dict[Verdict, list[int]] = {}
     for one in judged:
-        verdict = one.judgement.verdict
-        tensors[verdict] = tensors.get(verdict, 0) + 1
-        parameters[verdict] = parameters.get(verdict, 0) + one.parameters
-    parts = [Part(verdict=v, tensors=tensors[v], parameters=parameters[v]) for v in tensors]
+        by_verdict.setdefault(one.judgement.verdict, []).append(one.parameters)
+    parts = [Part(verdict=verdict, tensors=len(sizes), parameters=sum(sizes)) for verdict, sizes in by_verdict.items()]
     return sorted(parts, key=lambda part: -part.parameters)
 
 
 def _statement(
-    verdict: Verdict,
-    stored: str,
-    ancestors: tuple[str, ...],
-    parts: list[Part],
-    tensors: int,
-    fossils: int,
-    found: Sequence[Evidence],
+    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], tensors: int, fossils: int, found: Sequence[Evidence]
 ) -> str:
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":

@@ -19,6 +19,9 @@ LINEAGE_CONFIDENCE = 0.9
 _WIDE = ("F32", "F64")
 _NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
 
+_ANCESTOR = {
+    "upcast-from-bf16": "bf16", "downcast-from-bf16": "bf16", "upcast-from-fp16": "fp16", "fp16-ancestor": "fp16", "fp8-ancestor": "fp8",
+}  # fmt: skip
 _WHY = {
     "clear": "",
     "unclear": "No precision is likelier than all others together. ",
@@ -99,21 +102,17 @@ def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:
     if lineage.verdict == "mixed":
         ancestors: dict[str, int] = {}
         for part in lineage.parts:
-            if part.verdict in ("upcast-from-bf16", "downcast-from-bf16"):
-                ancestors["bf16"] = ancestors.get("bf16", 0) + part.parameters
-            elif part.verdict in ("upcast-from-fp16", "fp16-ancestor"):
-                ancestors["fp16"] = ancestors.get("fp16", 0) + part.parameters
-            elif part.verdict == "fp8-ancestor":
-                ancestors["fp8"] = ancestors.get("fp8", 0) + part.parameters
+            if (name := _ANCESTOR.get(part.verdict)) is not None:
+                ancestors[name] = ancestors.get(name, 0) + part.parameters
         leading = max(ancestors, key=lambda name: ancestors[name], default=None)
         if leading and 2 * ancestors[leading] > sum(dtypes.values()):
             return leading
-        return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)
-    if lineage.verdict == "fp8-ancestor":
+    elif lineage.verdict == "fp8-ancestor":
         return "fp8"
-    if lineage.verdict == "fp4-ancestor":
-        return None  # nobody trains in 4 bits alone, and they say nothing of what was there before
-    for name in ("bf16", "fp16"):
-        if name in lineage.passed_through:
-            return name
+    elif lineage.verdict == "fp4-ancestor":
+        return None  # nobody trains in 4 bits alone, and they say nothing about what came before
+    else:
+        for name in ("bf16", "fp16"):
+            if name in lineage.passed_through:
+                return name
     return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)

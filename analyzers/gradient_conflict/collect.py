@@ -15,9 +15,9 @@ from analyzers import limits
 from analyzers.gradient_conflict.batches import BatchSums, partitions
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
-from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.rates import FloatArray
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
@@ -195,11 +195,3 @@ def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**grams, **two, ALL: two["gate_up"] + grams["down"]}
     first, *others = grams.values()
     return {**grams, ALL: first + others[0] if others else first}
-
-
-def together(sums: Sequence[PairSums]) -> PairSums:
-    """Of several layers."""
-    total = sums[0]
-    for each in sums[1:]:
-        total = total + each
-    return total

@@ -94,10 +94,7 @@ class Collector:
             self.trajectory.add(role, stratum, counted)
         if not self._plan.exact:
             self._blocks.append((stratum, span.count, *_shares(role, counted.against)))
-        if number in self._counts:
-            self._counts[number].add(counted.against[-1])
-        else:
-            self._counts[number] = counted.against[-1]
+        self._counts.setdefault(number, PairCounts()).add(counted.against[-1])
         if counted.places is not None:
             if number in self._places:
                 self._places[number].merge(counted.places)

@@ -1,8 +1,9 @@
 """The rows of the report: by role, by layer, by tensor."""
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
+
+import numpy as np
 
 from analyzers.checkpoints import ROLES
 from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
@@ -19,8 +20,8 @@ def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
     whole = weigh_cells(group, weights)
     pairs = [pair for cell in group for pair in cell.pairs]
     counts = [pair.counts for pair in pairs if pair.counts.values]
-    mean, std, least, most = _spread([1 - each.changed / each.values for each in counts])
-    probe_mean, probe_std, probe_least, probe_most = _spread([1 - each.probe / each.values for each in counts])
+    spread = _spread([1 - each.changed / each.values for each in counts])
+    by_probe = _spread([1 - each.probe / each.values for each in counts])
     return RoleRow(
         layers=len({cell.layer for cell in group} - {None}),
         tensors=len(pairs),
@@ -28,24 +29,17 @@ def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
         num_changed=sum(cell.counts.changed for cell in group),
         sparsity=whole.sparsity,
         probe_sparsity=whole.probe_sparsity,
-        mean=mean,
-        std=std,
-        min=least,
-        max=most,
-        probe_mean=probe_mean,
-        probe_std=probe_std,
-        probe_min=probe_least,
-        probe_max=probe_most,
+        **spread,
+        **{f"probe_{name}": value for name, value in by_probe.items()},
         relative_norm=whole.relative_norm,
     )
 
 
-def _spread(shares: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
-    """Mean, standard deviation (of the population), smallest and largest; None where there are none."""
+def _spread(shares: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation (of the population), smallest and largest; None if there are no shares."""
     if not shares:
-        return None, None, None, None
-    mean = math.fsum(shares) / len(shares)
-    return mean, math.sqrt(math.fsum((x - mean) ** 2 for x in shares) / len(shares)), min(shares), max(shares)
+        return dict.fromkeys(("mean", "std", "min", "max"))
+    return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
 def layer_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[LayerRow]:

@@ -19,7 +19,7 @@ On a CPU this is several times faster than a decomposition of W itself, and no c
 torch is imported when the first matrix is decomposed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,14 +51,8 @@ def leading(shape: tuple[int, int]) -> int:
     return min(LEADING, max(1, min(shape) // 10), *shape)
 
 
-def spectra(pairs: Iterable[MatrixPair], device: str = "cpu") -> Iterator[Spectrum]:
-    """One `Spectrum` per pair, in order; a pair is asked for when the one before is done. device: any of torch with float64."""
-    for pair in pairs:
-        yield spectrum(pair, device)
-
-
 def spectrum(pair: MatrixPair, device: str = "cpu") -> Spectrum:
-    """The measures of one pair.
+    """The measures of one pair. device: any of torch with float64.
 
     None where there is nothing to take a measure of: all of them where a value is NaN or infinite or the matrix is empty; ranks where D
     is 0, overlaps where nothing changed, nss where W is 0, angles where W or W+ has a rank below k and so no k leading vectors.

@@ -6,9 +6,10 @@ before a share is taken of several tensors, and never before they are reported a
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from math import prod
+from operator import add
 
 from analyzers.checkpoints import Tensor
 from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
@@ -72,22 +73,15 @@ class Weighed:
 
     def times(self, weight: Fraction) -> "Weighed":
         """Each of them stands for ``weight`` elements."""
-        if weight == 1:  # where everything was read: most often, and fractions take their time
+        if weight == 1:  # everything was read, the usual case: arithmetic on fractions is slow
             return self
-        values, changed, probe, differ = (weight * each for each in (self.values, self.changed, self.probe, self.differ))
-        return Weighed(values, changed, probe, differ, weight * self.update_square, weight * self.base_square, self.largest)
+        *sums, largest = astuple(self)
+        return Weighed(*(weight * each for each in sums), largest)
 
     def plus(self, other: "Weighed") -> "Weighed":
         """Both together."""
-        return Weighed(
-            self.values + other.values,
-            self.changed + other.changed,
-            self.probe + other.probe,
-            self.differ + other.differ,
-            self.update_square + other.update_square,
-            self.base_square + other.base_square,
-            max(self.largest, other.largest),
-        )
+        (*sums, largest), (*others, theirs) = astuple(self), astuple(other)
+        return Weighed(*map(add, sums, others), max(largest, theirs))
 
     @property
     def sparsity(self) -> float | None:

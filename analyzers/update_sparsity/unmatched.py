@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from analyzers import limits
 from analyzers.checkpoints import Tensor, quoted
@@ -21,27 +21,9 @@ def unmatched(found: Found) -> Unmatched:
     return Unmatched(
         missing=_named(found.missing),
         extra=_named(found.extra),
-        misshapen=tuple(
-            Misshapen(
-                name=each.base.name,
-                tuned_name=each.tuned.name,
-                shape=each.base.shape,
-                tuned_shape=each.tuned.shape,
-                transposed=each.transposed,
-            )
-            for each in _first(found.misshapen)
-        ),
-        renamed=tuple(Renamed(name=each.base.name, tuned_name=each.tuned.name) for each in _first(found.renamed)),
-        resized=tuple(
-            Resized(
-                name=each.base.name,
-                tuned_name=each.tuned.name,
-                shape=each.base.shape,
-                tuned_shape=each.tuned.shape,
-                rows=each.rows,
-            )
-            for each in _first(found.resized)
-        ),
+        misshapen=tuple(Misshapen(**_names_of(each), **_shapes_of(each), transposed=each.transposed) for each in _first(found.misshapen)),
+        renamed=tuple(Renamed(**_names_of(each)) for each in _first(found.renamed)),
+        resized=tuple(Resized(**_names_of(each), **_shapes_of(each), rows=each.rows) for each in _first(found.resized)),
         integers=_named(found.integers),
         tied=tuple(tensor.name for tensor in _first(found.tied)),
         counts={name: len(getattr(found, name)) for name in ("missing", "extra", "misshapen", "renamed", "resized", "integers", "tied")},
@@ -81,6 +63,14 @@ def unmatched_notes(found: Found) -> Iterator[str]:
     if found.tied:
         repeat = plural(len(found.tied), "tensor that repeats", "tensors that repeat")
         yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
+
+
+def _names_of(pair: Any) -> dict[str, str]:
+    return {"name": pair.base.name, "tuned_name": pair.tuned.name}
+
+
+def _shapes_of(pair: Any) -> dict[str, tuple[int, ...]]:
+    return {"shape": pair.base.shape, "tuned_shape": pair.tuned.shape}
 
 
 def _named(tensors: Sequence[Tensor]) -> tuple[NamedTensor, ...]:

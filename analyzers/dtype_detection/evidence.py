@@ -82,11 +82,7 @@ TESTS: dict[str, tuple[Test, ...]] = {
         Test("bf16_exact", "bf16", "Exact in bf16?", "finite_nonzero", "bf16", 2.0**-45),
         Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-42),
     ),
-    "F32": (
-        _BF16_IN_FP32,
-        _FP16_IN_FP32,
-        Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5),
-    ),
+    "F32": (_BF16_IN_FP32, _FP16_IN_FP32, Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5)),
     "F16": (Test("bf16_exact", "bf16", "Low 3 mantissa bits zero on normals?", "normal", "bf16", 0.125),),
     "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 0.16),),
 }

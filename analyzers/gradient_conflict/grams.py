@@ -8,7 +8,7 @@ Grams add.
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -16,7 +16,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analyzers import limits
 from analyzers.gradient_conflict.scaling import Scaling, scaled
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
@@ -151,9 +150,7 @@ class Products:
         self.chunks = _slices(planned.chunks)
         self._group = group
         self._direct = planned.route == "direct"
-        rights = group.rights()
-        self._powers = {key: group.scaling.of_right(right, with_itself=not self._direct) for key, right in rights.items()}
-        self._rights = {key: scaled(right, self._powers[key], group.dtype) for key, right in rights.items()}
+        self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
         self._rows = [(sample, rows) for sample, rows in enumerate(_slices(group.counts)) if group.counts[sample]]
         # Of each sample with itself and all that follow it: the other half of the matrix is the same.
         self._between: dict[int, list[Tensor]] = {}
@@ -170,7 +167,7 @@ class Products:
         grams, exponent = {}, self._group.scaling.exponent
         for block in self._group.blocks:
             key = id(block.right)
-            left = scaled(block.left[:, units], exponent - self._powers[key], self._group.dtype)
+            left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
             if self._direct:
                 by_unit = self._per_sample(left, self._rights[key])
                 grams[block.name] = _products(by_unit)
@@ -212,18 +209,6 @@ class Products:
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
-
-
-def neuron_grams(
-    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
-) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Chunk by chunk its units and their `Products.grams`.
-
-    chunk_bytes: memory for a chunk; products between tokens take T^2 numbers more.
-    """
-    products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
-    for units in products.chunks:
-        yield units, products.grams(units, weights)
 
 
 def _products(vectors: Tensor) -> Tensor:

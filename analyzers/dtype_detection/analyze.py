@@ -102,11 +102,11 @@ class Inspection:
         return self._plan.nbytes
 
     def parts(self, nbytes: int) -> int:
-        """In how many parts of about ``nbytes`` it can be counted; 1 in quick mode."""
+        """The number of parts of about ``nbytes``; 1 in quick mode."""
         return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
 
     def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
-        """Count part number ``part`` of ``parts``; yields progress in bytes, then what was found. Closing it cancels the reads."""
+        """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
         count = Counter(self._device, every_run=quick)

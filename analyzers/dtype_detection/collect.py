@@ -1,4 +1,4 @@
-"""What will be read, cut into parts that may be counted anywhere, and the parts put together again.
+"""The read plan, split into parts that can be counted on any machine, and the merge of their counts.
 
 A part is a run of consecutive spans. Tensors that lie in one part are finished there; of a tensor cut between parts
 its counts are handed over. Counts merge exactly, so the whole is the same however it was cut.
@@ -27,7 +27,7 @@ Shares = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The tensors looked at: parameters that pass the filters, those of them that have float values, scales, and buffers."""
+    """The selected tensors: parameters that pass the filters, those with float values, scales, and buffers."""
 
     parameters: list[Tensor]
     floats: list[Tensor]
@@ -36,7 +36,7 @@ class Chosen:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> Self:
-        """Those of ``checkpoint``. Raises UnsupportedWeights where its weights are integers, NoWeights where there are no values."""
+        """Select from ``checkpoint``. Raises UnsupportedWeights where its weights are integers, NoWeights where there are no values."""
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
         floats = [t for t in parameters if t.has_values]
@@ -150,7 +150,7 @@ class Partial:
 
 
 def _pool(tensor: Tensor) -> str:
-    """Under which name values are pooled: by dtype, those that scales make apart from those that are as stored."""
+    """The name of a tensor's pool: its dtype; decoded values are pooled separately."""
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
 
 
@@ -175,7 +175,7 @@ class Collector:
                 self._spans_left[span.tensor.name] += 1
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
-        """Take in one finished span."""
+        """Add one finished span."""
         tensor = span.tensor
         if shares is not None and self._strata is not None:
             self.partial.blocks.append((self._strata[tensor.name], span.count, shares))
@@ -193,14 +193,14 @@ class Collector:
             held[:] = [Counted.together(held)]
 
     def finish(self) -> Partial:
-        """The part, once all of its spans were taken in."""
+        """Return the part after its last span was added."""
         self.partial.cut = {name: Counted.together(held) for name, held in self._held.items()}
         self.partial.pools = {name: Counted.together(pooled) for name, pooled in self._pooled.items()}
         return self.partial
 
 
 def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
-    """All parts of one plan as one, in whatever order they come. Raises ValueError where they are not each once. They are used up."""
+    """Merge all parts of one plan, in any order; empties them. Raises ValueError unless every part occurs exactly once."""
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
@@ -227,7 +227,7 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
 
 
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
-    """Results in the order of ``tensors``, with an empty one for what was not read."""
+    """Results in the order of ``tensors``; empty for tensors that were not read."""
     return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
 
 

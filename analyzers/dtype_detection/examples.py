@@ -5,7 +5,7 @@ from math import isfinite
 from pathlib import Path
 
 from analyzers import limits
-from analyzers.dtype_detection.classifier import Example
+from analyzers.dtype_detection.evaluation import Example
 from analyzers.dtype_detection.labels import MAGNITUDES, REFERENCE, family_of, labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest, LimitExceeded
 

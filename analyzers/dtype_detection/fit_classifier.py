@@ -25,8 +25,8 @@ import sklearn  # type: ignore[import-untyped]
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Example, Feature, Fit, Magnitude
-from analyzers.dtype_detection.evaluation import Alternative, OutOfFold, evaluate, likeliest_correct, log_loss
+from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit, Magnitude
+from analyzers.dtype_detection.evaluation import Alternative, Example, OutOfFold, evaluate, likeliest_correct, log_loss
 from analyzers.dtype_detection.examples import CLASSES, LABELS, examples
 from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
 from analyzers.errors import InvalidRequest, MantissaError

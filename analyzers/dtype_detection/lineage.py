@@ -120,7 +120,7 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One tensor's judgement with what it weighs."""
+    """One tensor's judgement and number of parameters."""
 
     dtype: str
     parameters: int
@@ -181,7 +181,7 @@ def _besides(parts: Sequence[Part], everything: int) -> str:
     if not parts:
         return ""
     said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
-    return f" Besides, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
+    return f" In addition, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
@@ -203,10 +203,10 @@ def _statement(
         rows = f"; {plural(fossils, exact, 'rows are exact in a narrower format, as rows never updated since are')}" if fossils else ""
         return f"Parts of it have different histories: {shares} of the parameters{rows}."
     if verdict == "undecided" and stored not in TESTS:
-        return f"Of {here} values nothing narrower is asked."
+        return f"No narrower format is tested for {here} values."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
     if verdict == "undecided" and unsure:
-        return f"What came before {FORMAT_OF[unsure.stored]} stays open: {_UNSURE[unsure.test]}."
+        return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":
@@ -219,12 +219,12 @@ def _statement(
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:
-        path = f"fp16 and bf16, in which order the bits do not tell, then {here}"
+        path = f"fp16 and bf16, in an unknown order, then {here}"
     else:
         path = " then ".join((*ancestors, here))
     if proof is None:
         part = next(part for part in parts if part.verdict == verdict)
-        others = "; the bits of the others decide nothing" if part.tensors < tensors else ""
+        others = "; the others are undecided" if part.tensors < tensors else ""
         return f"{path}: proven in {part.tensors:,} of {plural(tensors, 'tensor')}{others}."
     if proof.test == "fp8_runs":
         return (

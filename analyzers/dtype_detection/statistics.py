@@ -48,7 +48,7 @@ def _row_masks(dtype: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a row of the report needs, in counts, so that rows can be put together. Extremes are None where nothing was read."""
+    """The counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
 
     values_read: int
     nonzero: int
@@ -208,7 +208,7 @@ def _row(statistics: Statistics, lineage: TensorLineage, **described: Any) -> Te
 
 
 def layer_rows(results: Sequence[TensorResult]) -> list[LayerRow]:
-    """One row per layer and role, layers in order, what stands outside them last."""
+    """One row per layer and role, in layer order; tensors outside the layers come last."""
     groups: dict[tuple[int | None, str], list[TensorResult]] = {}
     for result in results:
         groups.setdefault((result.tensor.layer, result.tensor.role), []).append(result)

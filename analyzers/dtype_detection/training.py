@@ -24,9 +24,9 @@ _ANCESTOR = {
 }  # fmt: skip
 _WHY = {
     "clear": "",
-    "unclear": "No precision is likelier than all others together. ",
-    "unsupported": "Too far from every labelled model for an answer; the probabilities are the shares of their families. ",
-    "unlearned": "The likeliest precision is one that magnitudes do not show. ",
+    "unclear": "No precision is more likely than all others combined. ",
+    "unsupported": "Too far from every labelled model to answer; the probabilities are the shares of the labelled families. ",
+    "unlearned": "The most likely precision is one that magnitudes cannot reveal. ",
 }
 
 
@@ -77,10 +77,10 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
 
 
 def _explain(found: Estimate, base: Extremes) -> str:
-    """What the classifier looked at, what it is nearest to, why it abstains if it does, and what the rule of thumb would say."""
+    """The classifier's inputs, the nearest labelled model, the reason if it abstains, and the answer of the rule of thumb."""
     assert base.abs_max is not None and base.norm_max is not None  # the classifier was asked
     seen = f"{'' if base.exact else 'at least '}{base.abs_max:.3g}, largest norm {'' if base.exact else 'about '}{base.norm_max:.3g}"
-    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, for magnitudes do not show it."
+    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, since magnitudes cannot reveal it."
     return (
         f"{_WHY[found.reason]}From magnitudes without LM head and buffers: largest weight {seen}. Nearest labelled model: "
         f"{found.nearest.model} ({found.nearest.precision}), {found.distance:.2g} standard deviations away.{kept} "

@@ -60,7 +60,7 @@ def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unr
 
 
 def _tensors(tensors: Sequence[Tensor]) -> str:
-    """How many, and of which dtypes."""
+    """The number of tensors and their dtypes."""
     return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"
 
 

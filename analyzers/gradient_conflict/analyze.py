@@ -85,9 +85,9 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. layers: of the model; measured: those with units; converted: those with a top-k FFN, ``mask`` what they get.
+    """The resolved run. layers: of the model; measured: those with units; converted: those with a top-k FFN, all with the same ``mask``.
 
-    checkpointing: asked for, or needed where keeping activations takes more memory than there is.
+    checkpointing: requested, or necessary because memory is short.
     """
 
     request: ConflictRequest
@@ -217,7 +217,7 @@ class _Work:
         )
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
-        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        """The content of the report's id: resolved commits and the options that differ from their defaults."""
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
         named |= self.request.model_dump(include=options, exclude_defaults=True)
@@ -247,7 +247,7 @@ def _rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
 
 
 def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
-    """A random order of the samples that depends on what they are and the seed, not on where they stand."""
+    """A random order of the samples that depends on their tokens and the seed, not on their positions."""
 
     def key(number: int) -> tuple[str, int]:
         each = encoded[number]

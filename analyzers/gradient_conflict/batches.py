@@ -28,7 +28,7 @@ class Partition:
 
 
 def partitions(order: Sequence[int], seed: int) -> list[Partition]:
-    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed, whatever their numbers."""
+    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
     number, random = len(order), np.random.default_rng(seed)
     draws, size = [], 2
     while 2 * size <= number:

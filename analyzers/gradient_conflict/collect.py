@@ -82,10 +82,8 @@ class UnitSums:
             self.effective += float((1 / shares.square().sum(1)).sum())
             self.leading += torch.bincount(shares.argmax(1), minlength=squares.shape[1]).double().cpu().numpy()
 
-    def merge(self, other: "UnitSums") -> None:
-        """Add other units."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def __add__(self, other: "UnitSums") -> "UnitSums":
+        return UnitSums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(slots=True)

@@ -39,10 +39,7 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
 
 def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
     """All layers as one; its layer number is meaningless."""
-    units, weights = UnitSums.none(len(layers[0].units.leading)), WeightSums()
-    for layer in layers:
-        units.merge(layer.units)
-        weights.merge(layer.weights)
+    units, weights = reduce(add, (layer.units for layer in layers)), reduce(add, (layer.weights for layer in layers))
     names = dict.fromkeys(name for layer in layers for name in layer.sums)
     sums = {name: reduce(add, (layer.sums[name] for layer in layers if name in layer.sums)) for name in names}
     return LayerSums(-1, sum(layer.neurons for layer in layers), units, weights, sums)

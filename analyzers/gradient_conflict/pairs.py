@@ -95,12 +95,12 @@ class Thresholds:
 
     @property
     def low(self) -> float:
-        """What is below it conflicts for certain."""
+        """A cosine below it conflicts for certain."""
         return self.gamma - self.tau
 
     @property
     def high(self) -> float:
-        """What is not below it does not conflict for certain."""
+        """A cosine not below it certainly does not conflict."""
         return self.gamma + self.tau
 
 

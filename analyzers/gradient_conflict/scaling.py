@@ -1,4 +1,4 @@
-"""Powers of two that keep the squares of gradients in the range of float32, whatever the size of the loss. No rate depends on them.
+"""Powers of two that keep the squares of gradients in the range of float32 for losses of any size. No rate depends on them.
 
 Axes: T tokens, F units, d width.
 """

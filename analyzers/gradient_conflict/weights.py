@@ -64,10 +64,8 @@ class WeightSums:
         self.noise += float(variance.sum()) * unit
         self.bins += torch.bincount(ratio.view(torch.int32) >> _DROPPED, minlength=_BINS).cpu().numpy()
 
-    def merge(self, other: "WeightSums") -> None:
-        """Add the sums of other weights."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def __add__(self, other: "WeightSums") -> "WeightSums":
+        return WeightSums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def rates(self, samples: int) -> WeightRates:
         """The rates of all weights that were added. samples: S."""

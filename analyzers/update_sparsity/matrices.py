@@ -68,7 +68,7 @@ def _spread(kinds: Sequence[Sequence[int]], most: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class MatrixStep:
-    """A sign of life: how many matrices are done, with the measures of the last if it is new, and what was read for all so far."""
+    """Progress: matrices done, the measures of the last one if it is new, and bytes and requests so far."""
 
     done: int
     spectrum: Spectrum | None

@@ -1,4 +1,4 @@
-"""Update sparsities of published fine-tunes, and where another one stands among them.
+"""Update sparsities of published fine-tunes, and the rank of another one among them.
 
 reference/rlvr_update_sparsity.csv is Table 1 of Zhu et al., "The Path Not Taken: RLVR Provably Learns Off the Principals"
 (arXiv 2511.08567): the share of the weights that a fine-tune left unchanged in bf16, in percent to one decimal. ``OURS`` are the
@@ -56,7 +56,7 @@ def published() -> tuple[PublishedRow, ...]:
 
 
 def placed(sparsity: float) -> Placed:
-    """Where ``sparsity``, in [0, 1], stands among `published`, as numbers and as a sentence."""
+    """Rank ``sparsity``, in [0, 1], among `published`: as numbers and as a sentence."""
     rows = published()
     tenths = round(1000 * sparsity)
     lower = [row for row in rows if round(1000 * row.sparsity) < tenths]

@@ -159,7 +159,7 @@ class Summary(Data):
 
 
 class Bin(Data):
-    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high), an edge being told to the digits of float32."""
+    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high); edges have float32 precision."""
 
     low: float
     high: float
@@ -200,7 +200,7 @@ class Magnitudes(Data):
 
 
 class UlpBin(Data):
-    """``count`` pairs of finite values whose bf16 values lie ``low`` to ``high`` (inclusive) steps of bf16 apart. 0: not changed."""
+    """``count`` pairs of finite values whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart. 0: not changed."""
 
     low: int
     high: int
@@ -246,8 +246,8 @@ class Resized(Renamed):
 
 
 class Unmatched(Data):
-    """What is not, or not simply, compared, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries; ``counts`` has
-    how many there are.
+    """Tensors that are not compared, or not one to one, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries;
+    ``counts`` has the full numbers.
 
     missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: heads that
     repeat the input embedding, counted once. missing_parameters, extra_parameters: elements of those.

@@ -63,7 +63,7 @@ def _spread(shares: Sequence[float]) -> dict[str, float | None]:
 
 
 def layer_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[LayerRow]:
-    """One row per layer, layers in order, what stands outside them last."""
+    """One row per layer, in order; tensors outside the layers come last."""
     layers: dict[int | None, list[Cell]] = {}
     for cell in every:
         layers.setdefault(cell.layer, []).append(cell)
@@ -151,12 +151,12 @@ def magnitudes(tables: PairTables) -> Magnitudes:
 
 
 def ulp_histogram(tables: PairTables) -> tuple[UlpBin, ...]:
-    """Pairs by how many steps of bf16 lie between them."""
+    """Pairs by their distance in bf16 ULPs."""
     return tuple(UlpBin(low=each.low, high=each.high, count=each.count) for each in tables.ulp_bins())
 
 
 def energy(tables: PairTables) -> tuple[Energy, ...]:
-    """What the largest updates hold of the sum of squares."""
+    """The share of the squared update norm in the largest updates."""
     return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.energy(TOPS), strict=True))
 
 

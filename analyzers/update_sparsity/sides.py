@@ -29,7 +29,7 @@ def side_names(tuned: int) -> list[str]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors of what is done inside begin with the side ``name`` they come from."""
+    """Context manager that prefixes errors with the name of the side they come from."""
     try:
         yield
     except MantissaError as error:
@@ -39,8 +39,8 @@ def naming(name: str) -> Iterator[None]:
 def open_sides(request: SparsityRequest, access: Access) -> Generator[Progress, None, list[Checkpoint]]:
     """Open the base and every tuned checkpoint, several at once; returns them in that order.
 
-    Yields a sign of life while headers are read. Raises what `open_checkpoint` raises, of the first in the order, naming the side.
-    Nothing stays open then, nor when the generator is closed: what is still being opened is closed as soon as it is.
+    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side.
+    Nothing stays open after an error or when the generator is closed: checkpoints still being opened are closed once they are open.
     """
     texts, names = [request.base, *request.tuned], side_names(len(request.tuned))
     for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
@@ -147,7 +147,7 @@ class _Opened:
                 opened.close()
 
     def close(self) -> None:
-        """Close what is open, also where headers are still being read, and what will be."""
+        """Close all, including repositories whose headers are still being read, and whatever is added later."""
         with self._lock:
             self._closed = True
             for opened in self._held:

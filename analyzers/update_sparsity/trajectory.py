@@ -29,7 +29,7 @@ class Trajectory:
         self._overlap = np.zeros((strata, 3, tuned, tuned), np.int64)
 
     def add(self, role: str, stratum: int, counted: Counted) -> None:
-        """Take in what was counted of elements of one role and stratum."""
+        """Add the counts of elements of one role and stratum."""
         for sums, counts in zip((*self._against, *self._steps), (*counted.against, *counted.steps), strict=True):
             sums.setdefault((role, stratum), PairCounts()).add(counts)
         if counted.overlap is not None:

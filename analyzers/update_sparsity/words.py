@@ -1,4 +1,4 @@
-"""The report in sentences: the headline, and notes on what was compared and how; and the lists of what was not."""
+"""The report in sentences: the headline and notes; and the lists of tensors that were not compared."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -58,7 +58,7 @@ def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: 
 
 
 def _one(counts: PairCounts) -> str:
-    """What became of the only value compared."""
+    """The outcome for the only compared value."""
     if counts.changed:
         return "changed in bf16"
     return "changed as stored, below bf16 resolution" if counts.differ else "does not differ"
@@ -90,7 +90,7 @@ def notes(
     aggregated: bool,
     left_out: int,
 ) -> Iterator[str]:
-    """What the report's reader must know, most important first. left_out: matrices that were not decomposed though asked for."""
+    """Limits of the answer, most important first. left_out: requested matrices that were not decomposed."""
     if not exact:
         yield (
             "Quick mode read a sample, at the same offsets on every side: counts, magnitudes and norms describe the sample, shares are "

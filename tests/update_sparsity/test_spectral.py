@@ -1,6 +1,5 @@
 """Spectra of updates against numpy's and scipy's decompositions, against matrices made to have known answers, and what has no answer."""
 
-
 import numpy as np
 import pytest
 import scipy.linalg

@@ -54,11 +54,11 @@ class WeightSums:
         ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / _LARGEST, _LARGEST).float()
         signed = ones @ signs.square_()  # N+ + N-
         ratio = ratio[signed > 0]
-        number, difference = signed[signed >= 2], difference[signed >= 2]
+        number, difference = signed[signed >= 2].double(), difference[signed >= 2].double()
         self.counted += len(number)
         # N+ N- / C(N, 2) = (N^2 - D^2) / (2 N (N - 1)) with N = N+ + N-, D = N+ - N-
-        self.conflict += float(((number.square() - difference.square()) / (2 * number * (number - 1))).sum(dtype=torch.float64))
-        self.agreement += float((difference.abs() / number).sum(dtype=torch.float64))
+        self.conflict += float(((number.square() - difference.square()) / (2 * number * (number - 1))).sum())
+        self.agreement += float((difference.abs() / number).sum())
         self.weights += weights
         self.signal += float(signal.sum()) * unit
         self.noise += float(variance.sum()) * unit

@@ -67,7 +67,7 @@ LIBRARIES = {
     "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows", "components.library")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
-    "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
+    "sklearn": Library(eagerly=("analyzers.dtype_detection.fit_classifier",)),
     "torch": Library(
         eagerly=(
             "analyzers.language_models",

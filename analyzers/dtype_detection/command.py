@@ -13,7 +13,7 @@ from analyzers.terminal import printable
 
 
 def add_options(parser: Parser) -> None:
-    """What the command takes."""
+    """Add the command's arguments."""
     parser.description = (
         "Was this checkpoint trained in fp16, bf16 or fp32? What formats have its weights passed through? Will it fit fp16?"
     )

@@ -11,7 +11,7 @@ from analyzers.update_sparsity.report import DEFAULT_ETA
 
 
 def add_options(parser: Parser) -> None:
-    """What the command takes."""
+    """Add the command's arguments."""
     parser.description = "What fraction of the weights did this fine-tune change at bf16 resolution, where, and by how much?"
     parser.add_argument("base", metavar="BASE", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("tuned", nargs="+", metavar="TUNED", help="what became of it; several in the order of the training")

@@ -1,9 +1,9 @@
 """The sparsity section of the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
-from analyzers.update_sparsity.magnitudes import TOPS
 from analyzers.update_sparsity.published import SOURCE
 from analyzers.update_sparsity.report import DEFAULT_ETA
+from analyzers.update_sparsity.rows import TOPS
 from analyzers.update_sparsity.spectral import LEADING, MASK_SHARE
 from components.text import numbers
 from components.text.render import render

@@ -1,18 +1,66 @@
-"""What a reader of the report must know: what was left out, and how the rest is described."""
+"""The report's sentences: whether the weights survive a cast to fp16, and notes on what was excluded and how the rest is described."""
 
 from collections.abc import Iterator, Sequence
 
 from analyzers import formatting, limits
 from analyzers.checkpoints import Checkpoint, Tensor
-from analyzers.dtype_detection.chosen import Chosen
+from analyzers.dtype_detection.collect import Chosen
+from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
 from analyzers.formatting import plural
 
 # Of 32- and 64-bit floats below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent.
 LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
 
+# Losing one weight in ten thousand to zero, or one in a hundred to reduced precision, is worth a word.
+_UNDERFLOW_SHARE = 1e-4
+_SUBNORMAL_SHARE = 1e-2
+
+
+def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unread: str, unread_share: float) -> Fp16Risk:
+    """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
+
+    unread: the weights whose values are not decoded, in words, empty where there are none; unread_share: of all elements.
+    overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
+    weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    """
+    unseen = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
+    if nonzero == 0 or extremes.abs_max is None:
+        none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
+        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *unseen))
+    seen = " among the values read" if quick else ""
+    reasons = []
+    level: RiskLevel = "fits"
+    if counts.fp16_overflow:
+        level = "overflow"
+        reasons.append(
+            f"{plural(counts.fp16_overflow, 'weight')}{seen} {'becomes' if counts.fp16_overflow == 1 else 'become'} infinite in fp16 "
+            f"(largest {extremes.abs_max:.4g}, limit 65504): keep bf16 or fp32, or rescale first."
+        )
+    else:
+        reasons.append(f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504.")
+    if counts.fp16_underflow:
+        share = counts.fp16_underflow / nonzero
+        if share > _UNDERFLOW_SHARE and level == "fits":
+            level = "caution"
+        reasons.append(
+            f"{formatting.share(share)} of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25)."
+        )
+    if counts.fp16_subnormal:
+        share = counts.fp16_subnormal / nonzero
+        if share > _SUBNORMAL_SHARE and level == "fits":
+            level = "caution"
+        reasons.append(f"{formatting.share(share)} become subnormal and lose precision (below 2^-14).")
+    if counts.nan or counts.inf:
+        reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
+    if unread_share > 0.5 and level != "overflow":
+        level = "unknown"
+    if level != "overflow":
+        reasons.append("Weights that fit say nothing about activations.")
+    return Fp16Risk(level=level, reasons=(*unseen, *reasons))
+
 
 def _tensors(tensors: Sequence[Tensor]) -> str:
-    """How many, and of which dtypes."""
+    """The number of tensors and their dtypes."""
     return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"
 
 

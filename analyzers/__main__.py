@@ -20,14 +20,27 @@ if TYPE_CHECKING:
 _COMMANDS = ANALYZERS | {"scan": ("analyzers.scan", "dtype of thousands of models, as Parquet")}
 
 
+def _write_html(reports: Any, path: Any) -> None:
+    from components.results.export import write_html
+
+    write_html(reports, path)
+
+
+def _contribute(reports: Any, dataset: str) -> str:
+    from components.site.archive import contribute
+
+    return contribute(reports, dataset)
+
+
 def _parser(chosen: str | None) -> "Parser":
     """The parser of all commands, with the options of the ``chosen`` one: the others need not be loaded."""
-    from analyzers.command_line import Parser  # here, where main catches an interrupt of what it imports
+    from analyzers.command_line import Parser, wrapped  # here, where main catches an interrupt of what it imports
 
     parser = Parser(prog="python -m analyzers", description="What the numbers in a language model's weights say.")
+    parser.set_defaults(write_html=_write_html, contribute_to=_contribute)  # a command line reaches up, as app.py does; analyzers do not
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (package, help) in _COMMANDS.items():
-        options = commands.add_parser(name, help=help)
+        options = commands.add_parser(name, help=wrapped(help, 14))
         if name == chosen:
             _module(package).add_options(options)
     return parser
@@ -38,7 +51,7 @@ def _module(package: str) -> Any:
 
 
 def _is_text(word: str) -> bool:
-    """Whether the bytes that were typed are text: others could stand in no report."""
+    """Whether the argument is valid UTF-8; anything else cannot be stored in a report."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -48,11 +61,11 @@ def _is_text(word: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    if sys.stderr is None:  # closed by who started this: print would take standard output instead
+    if sys.stderr is None:  # closed by the parent process: print would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
     if odd := next((word for word in words if not _is_text(word)), None):
-        print(f"error: {printable(odd[:200])} holds bytes that are no UTF-8: rename the file, or write it otherwise.", file=sys.stderr)
+        print(f"error: {printable(odd[:200])} contains bytes that are not UTF-8: rename the file.", file=sys.stderr)
         return 2
     try:
         options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)

@@ -21,6 +21,7 @@ from transformers.utils import logging
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference, quoted
 from analyzers.errors import InvalidCheckpoint, InvalidRequest
+from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
@@ -222,6 +223,7 @@ def open_model(
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
+    prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))

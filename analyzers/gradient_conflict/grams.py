@@ -21,8 +21,8 @@ from analyzers.gradient_conflict import cost
 from analyzers.gradient_conflict.cost import Cost, Route, Shape
 from analyzers.gradient_conflict.scaling import Scaling, scaled
 from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.language_models.failures import not_finite
 from analyzers.language_models.layer_capture import Block, LayerCapture
-from analyzers.language_models.not_finite import not_finite
 
 # Matrix products are fastest with a multiple of this many units.
 _ALIGNED = 64

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
 from analyzers.language_models.experts import Mask
-from analyzers.language_models.failures import running
+from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.grouping import groups
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, LayerGradients, Places, capture_dense, capture_experts, merged
-from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 

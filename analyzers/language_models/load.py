@@ -25,8 +25,7 @@ from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
-from analyzers.language_models.memory import activation_bytes, available_bytes, weight_bytes
-from analyzers.language_models.placement import place, too_large
+from analyzers.language_models.memory import activation_bytes, available_bytes, place, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,11 +137,8 @@ def _read(repository: Repository, path: str) -> bytes:
     size = repository.files[path]
     if size > limits.TOKENIZER_BYTES:
         raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.TOKENIZER_BYTES:,} (MANTISSA_TOKENIZER_BYTES).")
-    file = repository.open(path)
-    try:
+    with closing(repository.open(path)) as file:
         return read_range(file, 0, size)
-    finally:
-        file.close()
 
 
 def _cleaned(content: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and ``scan``.
 
-Standard output holds the answer and nothing else; progress and errors go to standard error. Exit status: 0 done;
-2 bad input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
+Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 2 bad input, unusable checkpoint or
+a limit, with one line on standard error per model; 130 interrupted.
 """
 
 import os
@@ -33,8 +33,8 @@ def _contribute(reports: Any, dataset: str) -> str:
 
 
 def _parser(chosen: str | None) -> "Parser":
-    """The parser of all commands, with the options of the ``chosen`` one: the others need not be loaded."""
-    from analyzers.command_line import Parser, wrapped  # here, where main catches an interrupt of what it imports
+    """The parser of all commands, with options for the ``chosen`` one only: the others are not imported."""
+    from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog="python -m analyzers", description="What the numbers in a language model's weights say.")
     parser.set_defaults(write_html=_write_html, contribute_to=_contribute)  # a command line reaches up, as app.py does; analyzers do not

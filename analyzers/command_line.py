@@ -96,14 +96,14 @@ def add_outputs(parser: Parser, tensors: bool = False) -> None:
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Refuse output paths that cannot be used, or written to, before any work is done. Raises InvalidRequest."""
+    """Refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
     if options.contribute and not _dataset():
         raise InvalidRequest("--contribute needs the dataset to contribute to: set MANTISSA_DATASET to its id on the Hub, org/name.")
     for option, path, check in (("--csv", options.csv, _check_folder), ("--html", options.html, _check_file)):
         try:
             if path is not None:
                 check(path)
-        except OSError as error:  # a name too long, a folder that may not be entered or written to
+        except OSError as error:  # a name that is too long, a folder without permission
             reason = error.strerror or "the system refuses it"
             raise InvalidRequest(f"{option} cannot write to {path[:200]}: {reason}.") from None
 
@@ -114,7 +114,7 @@ def _check_folder(path: str) -> None:
         raise InvalidRequest("--csv is empty: name the folder to write to.")
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"--csv needs a folder; {path} is a file.")
-    _write_in(next(place for place in (folder, *folder.parents) if place.exists()))
+    _write_in(next(existing for existing in (folder, *folder.parents) if existing.exists()))
 
 
 def _check_file(path: str) -> None:
@@ -128,7 +128,7 @@ def _check_file(path: str) -> None:
 
 
 def _write_in(folder: Path) -> None:
-    """Raise OSError where no file can be made in ``folder``; that it may be is not enough, as in /proc."""
+    """Raise OSError if no file can be created in ``folder``; its permissions do not tell, for example in /proc."""
     from tempfile import TemporaryFile
 
     with TemporaryFile(dir=folder):
@@ -136,7 +136,7 @@ def _write_in(folder: Path) -> None:
 
 
 def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
-    """Pass items on, drawing progress on a terminal."""
+    """Yield ``items``, showing their progress on a terminal."""
     with closing(items):  # type: ignore[type-var]
         if not sys.stderr.isatty():
             yield from items

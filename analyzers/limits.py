@@ -1,7 +1,6 @@
-"""Every limit: its name, value, unit, the reason for it, and the variable that overrides it.
+"""Every limit: its name, value, unit and reason. The environment variable ``MANTISSA_X``, read at import, overrides the limit ``X``.
 
-``LIMITS`` lists them in the order below; the methods page prints that list and a test compares the two.
-A limit named ``X`` is overridden by the environment variable ``MANTISSA_X``, read once at import.
+``LIMITS`` lists them in the order below, as the methods page does.
 """
 
 import os

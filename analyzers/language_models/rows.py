@@ -3,15 +3,13 @@
 import io
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
-
-if TYPE_CHECKING:
-    pass
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20

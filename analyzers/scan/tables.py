@@ -28,7 +28,7 @@ _FORMATS = tuple(Representable.model_fields)
 
 
 def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
-    """Write both files into ``folder``, each atomically; returns their numbers of rows. Checkpoints without a problem are in the journal."""
+    """Write both files into ``folder``, each atomically; returns their numbers of rows. The journal has all without a problem."""
     with (
         _Table(folder / CHECKPOINTS, _checkpoint_schema(), _CHECKPOINT_GROUP) as checkpoints,
         _Table(folder / TENSORS, _tensor_schema(), _TENSOR_GROUP) as tensors,

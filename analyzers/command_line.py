@@ -179,9 +179,10 @@ def write(
         print_answer("[" + ",\n".join(each) + "]" if several else each[0], True, "The answer")
     else:
         answer = text()
-        for report in reports if tensors is not None and options.tensors else ():
-            name = f"{printable(' -> '.join(report.subject().values()))}\n" if several else ""
-            answer += f"\n\n{name}" + "\n".join(tensors(report))
+        if tensors is not None and options.tensors:
+            for report in reports:
+                name = f"{printable(' -> '.join(report.subject().values()))}\n" if several else ""
+                answer += f"\n\n{name}" + "\n".join(tensors(report))
         print_answer(answer, False, "The answer")
     if options.contribute:
         print(f"contributed: {printable(options.contribute_to(reports, _dataset()))}", file=sys.stderr)

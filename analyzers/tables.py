@@ -25,8 +25,8 @@ def frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
 def write_csv(reports: Sequence[Report], folder: Path) -> None:
     """Write every nonempty table of ``reports`` as a CSV file into ``folder``, with `Report.subject` in the first columns.
 
-    ``tensors`` and ``neurons`` have every row, even if the report aggregates them; with more than `limits.REPORT_TENSORS` rows they are also
-    written as Parquet, which is faster to read at that size.
+    ``tensors`` and ``neurons`` have every row, even if the report aggregates them; with more than `limits.REPORT_TENSORS` rows they are
+    also written as Parquet, which is faster to read at that size.
     """
     import pandas
 

@@ -216,7 +216,7 @@ def _written_out(values: Any) -> int:
 
 def _expanded(leaf: Any, rows: int) -> int:
     """Size in bytes of a column chunk in memory. Runs of equal values take no storage: in lists, each value counts as a number."""
-    return max(leaf.total_uncompressed_size, 8 * leaf.num_values if leaf.num_values > rows else 0)
+    return max(int(leaf.total_uncompressed_size), 8 * int(leaf.num_values) if leaf.num_values > rows else 0)
 
 
 def _check(size: int, what: str, path: str) -> None:

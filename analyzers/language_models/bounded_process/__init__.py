@@ -106,7 +106,12 @@ class Bounded:
 # Processes started by `prepare`, for the next callers of `open_bounded`.
 _ready: list[Bounded] = []
 os.register_at_fork(after_in_child=_ready.clear)  # they belong to the parent
-atexit.register(lambda: [process.close() for process in _ready])
+
+
+@atexit.register
+def _close() -> None:
+    while _ready:
+        _ready.pop().close()
 
 
 def prepare() -> None:

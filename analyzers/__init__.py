@@ -90,7 +90,7 @@ ANALYZERS = {
         ),
         Analyzer(
             name="conflict",
-            question="whether samples pull the same neuron apart, and whether one of them dominates",
+            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
             package="analyzers.gradient_conflict",
             request="ConflictRequest",
             report="ConflictReport",

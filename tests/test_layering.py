@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,12 @@ ANALYZER_PARTS = {
 RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
-# The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
+# The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
 # A report is drawn by the components that the registry names for it.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
-    ("analyzers.command_line", "components.results.export"),
-    ("analyzers.command_line", "components.site.archive"),
+    ("analyzers.__main__", "components.results.export"),
+    ("analyzers.__main__", "components.site.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
     ("analyzers.base", "analyzers"),
 }
@@ -81,7 +82,6 @@ LIBRARIES = {
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
             "analyzers.numerics.device",
-            "analyzers.scan.store",
             "analyzers.update_sparsity.spectral",
         ),
     ),
@@ -202,35 +202,28 @@ def loads(start: str, eager: Mapping[str, list[Import]]) -> Iterator[Import]:
             queue.extend(found.target for found in eager[name])
 
 
-def cycles(found: Mapping[str, list[Import]]) -> list[str]:
-    """Modules that import each other, in functions too, one sentence for each circle; what is for types only counts not."""
-    targets = {
-        name: {each.target for each in group if not each.types_only and each.target in found} - {name} for name, group in found.items()
-    }
-
-    def reached(start: str) -> set[str]:
-        seen, queue = set[str](), [*targets[start]]
-        while queue:
-            if (module := queue.pop()) not in seen:
-                seen.add(module)
-                queue.extend(targets[module])
-        return seen
-
-    reach = {name: reached(name) for name in targets}
-    circles = {frozenset(other for other in reach[name] if name in reach[other]) for name in targets if name in reach[name]}
-    # A report gives its tables, which are made of it: until `tables` needs the types of the report alone.
-    circles = {circle for circle in circles if {name.rpartition(".")[2] for name in circle} != {"report", "tables"}}
-    return [f"{', '.join(sorted(circle))} import each other" for circle in sorted(circles, key=sorted)]
+def circles(found: Mapping[str, list[Import]]) -> list[str]:
+    """Modules that import each other, in functions too; a report may import the module of its own tables there."""
+    graph: dict[str, set[str]] = {}
+    for name, group in found.items():
+        targets = {each.target for each in group if each.target in found and not each.types_only}
+        if name.endswith(".report"):
+            targets.discard(name.removesuffix("report") + "tables")
+        graph[name] = targets - {name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [f"{error.args[1][0]}: imports go round in a circle: {' -> '.join(error.args[1])}"]
+    return []
 
 
 def violations(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
     """Every breach in the sources (module name -> text), one sentence each; ``packages`` are the names that stand for folders."""
     modules = frozenset(sources)
     found = {name: list(imports(name, text, modules, name in packages)) for name, text in sources.items()}
-    breaches = []
+    breaches = circles(found)
     for each in (each for group in found.values() for each in group):
         breaches += [f"{each}: {reason}" for reason in (own_breach(each), library_breach(each)) if reason]
-    breaches += cycles(found)
     eager = {name: [each for each in group if not each.lazy and not each.types_only] for name, group in found.items()}
     for start in LIGHT:
         breaches += [f"loading {start} loads {each.target}, by {each.module}:{each.line}" for each in loads(start, eager)]
@@ -282,7 +275,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.base", "import components.pages", "never back"),
         ("components.forms.links", "import app", "never back"),
         ("components.forms.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.command_line", "from components.results import export", "allowed only inside a function"),
+        ("analyzers.__main__", "from components.results import export", "allowed only inside a function"),
+        ("analyzers.command_line", "def f():\n    from components.results import export", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -311,14 +305,25 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("app", "import torch", "only these may"),
         ("analyzers.dtype_detection", "import importlib\nimportlib.import_module('transformers')", "only these may"),
         ("analyzers.dtype_detection", "import_module(name)", "computed"),
-        ("components.pages", "def f():\n    from components.results import export", "import each other"),
     ],
 )
 def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     names = ["app", "components.results.export", "components.pages", "analyzers.base", "analyzers.update_sparsity", "analyzers.scan"]
-    others = dict.fromkeys(names, "") | {"components.results.export": "from components import pages"}
+    others = dict.fromkeys(names, "")
     breaches = violations({**others, module: source})
-    assert any(breach.startswith((f"{module}:", module)) and message in breach for breach in breaches), breaches
+    assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
+
+
+@pytest.mark.parametrize("second", ["import analyzers.parents.analyze", "def f():\n    from .analyze import analyze"])
+def test_a_circle_is_found(second: str) -> None:
+    sources = {"analyzers.parents.analyze": "from .fit import fit", "analyzers.parents.fit": second}
+    (breach,) = violations(sources)
+    assert "analyzers.parents.analyze" in breach and "in a circle" in breach
+
+
+def test_a_report_may_import_its_own_tables() -> None:
+    report, tables = "def f():\n    from .tables import tables", "from .report import Report"
+    assert violations({"analyzers.parents.report": report, "analyzers.parents.tables": tables}) == []
 
 
 def test_a_heavy_library_is_found_through_other_modules() -> None:
@@ -339,13 +344,13 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
         ("components.plots.dtype_detection", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.command_line", "def f():\n    from components.results import export"),
+        ("analyzers.__main__", "def f():\n    from components.results import export"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.tables", "def f():\n    import pandas"),
         ("analyzers.dtype_detection.tables", "from .report import Report\nfrom ..base import Data"),
         ("analyzers.scan.worker", "from analyzers.dtype_detection import analyze\ndef f():\n    import pyarrow"),
-        ("analyzers.scan.store", "def f():\n    import torch"),
+        ("analyzers.numerics.device", "def f():\n    import torch"),
         ("analyzers.checkpoints.hub", "import huggingface_hub"),
         ("analyzers.checkpoints.hub_session", "import huggingface_hub"),
         ("analyzers.numerics.torch_kernels", "def f():\n    import torch"),

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from analyzers.gradient_conflict.scaling import Scaling, scaled
 from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.language_models.failures import not_finite
 from analyzers.language_models.layer_capture import Block, LayerCapture
-from analyzers.language_models.not_finite import not_finite
 
 Route = Literal["direct", "tokens"]
 

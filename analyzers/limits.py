@@ -50,6 +50,13 @@ REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's 
 HEADER_BYTES = _limit(
     "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
 )
+METADATA_ENTRIES = _limit(
+    "METADATA_ENTRIES", 10_000, "entries", "Metadata of a safetensors header; real ones have under 200, and each entry takes 200 bytes of memory."
+)
+METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a safetensors header; the longest list the tags of a training set.")
+UNICODE_HEADER_BYTES = _limit(
+    "UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A safetensors header with characters beyond ASCII: decoded, it takes up to four times its bytes."
+)
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are taken apart one by one; real ones have under 100.")
 GGUF_STRINGS = _limit(
     "GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header are passed over one by one; a vocabulary has under 600,000."
@@ -91,7 +98,9 @@ PICKLE_VIEWS = _limit(
 ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a zip archive with an entry for every storage.")
 ZIP_DIRECTORY_BYTES = _limit("ZIP_DIRECTORY_BYTES", 200_000_000, "bytes", "The directory of a zip archive is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
-TENSORS = _limit("TENSORS", 1_000_000, "tensors", "Tensor descriptions are held in memory, about 300 bytes each.")
+TENSORS = _limit(
+    "TENSORS", 250_000, "tensors", "Tensor descriptions are held in memory, up to 700 bytes each; the largest checkpoints have about 210,000."
+)
 TENSOR_NAME_LENGTH = _limit(
     "TENSOR_NAME_LENGTH", 4_096, "characters", "Names are taken apart, filtered and shown; real ones are under 200."
 )

@@ -200,6 +200,8 @@ class _Read:
             raise refused(response, self.location.refusal, has_token=self.location.hub.has_token)
         if status == 206 and headers.get("content-range", "").strip() != f"bytes {start}-{end - 1}/{self.size}":
             raise HubMisbehaved(f"The Hub sends another part of {path} than requested, or of another length; try again later.")
+        if headers.get("content-length", str(end - start)) != str(end - start):
+            raise HubMisbehaved(f"The Hub announces another length of {path} than requested; try again later.")
         if headers.get("content-encoding", "identity") != "identity":
             raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not requested; try again later.")
         self.location.unchanged(address.place, headers.get("etag"))

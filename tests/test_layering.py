@@ -35,11 +35,9 @@ RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "nu
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
-# Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
     ("analyzers.command_line", "components.results.export"),
     ("analyzers.command_line", "components.site.archive"),
-    ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
 }
 
 

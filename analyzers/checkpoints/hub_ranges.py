@@ -112,19 +112,10 @@ class HubFile:
     """One file of a Hub repository at one commit (see `repository.RangeFile`)."""
 
     def __init__(self, location: HubLocation, size: int) -> None:
+        self.path = location.path
+        self.size = size
         self._location = location
-        self._size = size
         self._transfers = Transfers()
-
-    @property
-    def path(self) -> str:
-        """Path inside the repository."""
-        return self._location.path
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._size
 
     def close(self) -> None:
         """Stop the reads in progress, which raise HubError, as later ones do. Idempotent."""
@@ -136,11 +127,11 @@ class HubFile:
         Ends in bounded time: tries, waiting and slowness are limited, and a cut reply is resumed where it stopped.
         Raises InvalidCheckpoint for a range outside the file, HubError and its subclasses, CheckpointNotFound, AccessDenied.
         """
-        if offset < 0 or offset + len(buffer) > self._size:
+        if offset < 0 or offset + len(buffer) > self.size:
             raise InvalidCheckpoint(
-                f"{self.path} ends after {plural(self._size, 'byte')}, but more of it is needed; the file is truncated."
+                f"{self.path} ends after {plural(self.size, 'byte')}, but more of it is needed; the file is truncated."
             )
-        read = _Read(self._location, self._transfers, offset, buffer, self._size)
+        read = _Read(self._location, self._transfers, offset, buffer, self.size)
         patience = Patience(self._transfers)
         stale: _Address | None = None
         while read.done < len(buffer):

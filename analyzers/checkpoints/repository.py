@@ -26,15 +26,15 @@ class Access:
 
 
 class RangeFile(Protocol):
-    """One file of a repository at one commit. Safe to read from several threads at once."""
+    """One file of a repository at one commit. Safe to read from several threads at once.
+
+    path: inside the repository, with forward slashes; size: bytes.
+    """
 
     @property
-    def path(self) -> str:
-        """Path inside the repository, with forward slashes."""
-
+    def path(self) -> str: ...
     @property
-    def size(self) -> int:
-        """Bytes."""
+    def size(self) -> int: ...
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
@@ -44,35 +44,30 @@ class RangeFile(Protocol):
 
 
 class Repository(Protocol):
-    """A checkpoint's files at one commit."""
+    """A checkpoint's files at one commit.
+
+    ref: canonical reference without revision: ``org/name``, ``sample:NAME`` or an absolute path;
+    commit: the Hub's commit, or the hash of the files of a sample or local checkpoint;
+    public: True for samples and for Hub repositories that anybody can read: only their reports may be stored;
+    files: path -> size in bytes; parallel_reads: how many concurrent reads this source benefits from;
+    chunk_bytes: bytes to read at a time: enough to amortise a request, and what the interpreter does for each;
+    range_requests: the most reads one quick run may make of its weights: over a network each is a request.
+    """
 
     @property
-    def ref(self) -> str:
-        """Canonical reference without revision: ``org/name``, ``sample:NAME`` or an absolute path."""
-
+    def ref(self) -> str: ...
     @property
-    def commit(self) -> str:
-        """The Hub's commit; for a sample or local checkpoint the hash of its files."""
-
+    def commit(self) -> str: ...
     @property
-    def public(self) -> bool:
-        """True for samples and for Hub repositories that anybody can read; only their reports may be stored."""
-
+    def public(self) -> bool: ...
     @property
-    def files(self) -> Mapping[str, int]:
-        """Path -> size in bytes, of every file."""
-
+    def files(self) -> Mapping[str, int]: ...
     @property
-    def parallel_reads(self) -> int:
-        """How many reads at once this source profits from."""
-
+    def parallel_reads(self) -> int: ...
     @property
-    def chunk_bytes(self) -> int:
-        """Bytes to read and work on at a time: enough to amortise a request, and what the interpreter does for each."""
-
+    def chunk_bytes(self) -> int: ...
     @property
-    def range_requests(self) -> int:
-        """The most reads one quick run may make of its weights; over a network each is a request."""
+    def range_requests(self) -> int: ...
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""

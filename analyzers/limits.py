@@ -50,12 +50,10 @@ REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's 
 HEADER_BYTES = _limit(
     "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
 )
-METADATA_ENTRIES = _limit(
-    "METADATA_ENTRIES", 10_000, "entries", "Metadata of a safetensors header; real ones have under 200, and each entry takes 200 bytes of memory."
-)
-METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a safetensors header; the longest list the tags of a training set.")
+METADATA_ENTRIES = _limit("METADATA_ENTRIES", 10_000, "entries", "Metadata of a safetensors header; real ones have under 200.")
+METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a safetensors header; the longest are lists of tags.")
 UNICODE_HEADER_BYTES = _limit(
-    "UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A safetensors header with characters beyond ASCII: decoded, it takes up to four times its bytes."
+    "UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A header with characters beyond ASCII: decoded, it takes up to four times its bytes."
 )
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are taken apart one by one; real ones have under 100.")
 GGUF_STRINGS = _limit(
@@ -89,7 +87,7 @@ PICKLE_BYTES = _limit(
     "PICKLE_BYTES", 100_000_000, "bytes", "The pickled part of a PyTorch file, which describes its tensors, is decoded in memory."
 )
 PICKLE_OPCODES = _limit(
-    "PICKLE_OPCODES", 8_000_000, "opcodes", "Steps of decoding a pickle, each of which makes at most one object; a tensor takes about 35."
+    "PICKLE_OPCODES", 4_000_000, "opcodes", "Steps of decoding a pickle, each of which makes at most one object; a tensor takes about 35."
 )
 PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of what a pickle describes; state dicts have under 10 levels.")
 PICKLE_VIEWS = _limit(
@@ -99,7 +97,7 @@ ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a z
 ZIP_DIRECTORY_BYTES = _limit("ZIP_DIRECTORY_BYTES", 200_000_000, "bytes", "The directory of a zip archive is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
 TENSORS = _limit(
-    "TENSORS", 250_000, "tensors", "Tensor descriptions are held in memory, up to 700 bytes each; the largest checkpoints have about 210,000."
+    "TENSORS", 250_000, "tensors", "Tensor descriptions take up to 800 bytes of memory each; the largest checkpoints have about 210,000."
 )
 TENSOR_NAME_LENGTH = _limit(
     "TENSOR_NAME_LENGTH", 4_096, "characters", "Names are taken apart, filtered and shown; real ones are under 200."

@@ -135,8 +135,7 @@ def _check_counts(raw: bytes | bytearray, stop: int) -> None:
         raise LimitExceeded(f"its metadata have more than {limits.METADATA_BYTES:,} bytes (MANTISSA_METADATA_BYTES).")
     if stop > limits.UNICODE_HEADER_BYTES and not raw.isascii():
         raise LimitExceeded(
-            f"it has more than {limits.UNICODE_HEADER_BYTES:,} bytes and holds other than ASCII characters "
-            "(MANTISSA_UNICODE_HEADER_BYTES)."
+            f"it has more than {limits.UNICODE_HEADER_BYTES:,} bytes and holds other than ASCII characters (MANTISSA_UNICODE_HEADER_BYTES)."
         )
 
 

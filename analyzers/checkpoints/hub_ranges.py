@@ -128,9 +128,7 @@ class HubFile:
         Raises InvalidCheckpoint for a range outside the file, HubError and its subclasses, CheckpointNotFound, AccessDenied.
         """
         if offset < 0 or offset + len(buffer) > self.size:
-            raise InvalidCheckpoint(
-                f"{self.path} ends after {plural(self.size, 'byte')}, but more of it is needed; the file is truncated."
-            )
+            raise InvalidCheckpoint(f"{self.path} ends after {plural(self.size, 'byte')}, but more of it is needed; the file is truncated.")
         read = _Read(self._location, self._transfers, offset, buffer, self.size)
         patience = Patience(self._transfers)
         stale: _Address | None = None

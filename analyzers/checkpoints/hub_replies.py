@@ -159,8 +159,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
     """The meaning of an unexpected status: an error to raise, or a setback if another try may succeed.
 
-    refusal: ``missing``, ``revision`` and ``gated`` are the sentences for a repository or file that is not there (or not
-    for us), a revision that is not there, and one that must be asked for.
+    refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, and a ``gated`` repository.
     """
     status = response.status_code
     code = response.headers.get("x-error-code", "")

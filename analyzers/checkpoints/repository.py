@@ -1,4 +1,4 @@
-"""The seam between weights and where they come from: a repository of files that can be read by range.
+"""Protocols of a repository whose files can be read by range.
 
 `hub.HubRepository` and `local.LocalRepository` are the two implementations; everything above them
 (layout, header, stream, sample) sees only these protocols.
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the caller may read. The default is what a stranger on the web may: public Hub repositories and samples.
+    """What the caller may read. By default, as for anonymous visitors: public Hub repositories and samples.
 
     token: the Hub token to read with; None for none at all (never the server's own); True for the token this
         machine is logged in with, as huggingface_hub finds it (command line only).

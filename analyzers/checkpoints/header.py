@@ -110,7 +110,7 @@ def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file")
         _check_counts(raw, stop)
         described = _decode(raw, stop)
         metadata = _metadata(described.pop("__metadata__", None))
-        tensors = [_tensor(name, described[name], stop) for name in list(described)]
+        tensors = [_tensor(name, value, stop) for name, value in described.items()]
         tensors.sort(key=itemgetter(3, 4))
         _check_offsets(tensors, stop, file_size)
     except _Malformed as error:

@@ -7,7 +7,7 @@ every text and number is known before it is made.
 
 from collections.abc import Callable
 from pickletools import genops
-from typing import Any
+from typing import IO, Any, cast
 
 from analyzers import limits
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused, refuse_global
@@ -76,7 +76,7 @@ class Machine:
         executed = 0
         while True:
             try:
-                for opcode, argument, _ in genops(self._stream):
+                for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
                     executed += 1
                     if executed > self._opcodes:
                         raise Excess(f"has a pickle of more than {self._opcodes:,} opcodes (MANTISSA_PICKLE_OPCODES).")

@@ -17,16 +17,15 @@ from torch.nn.functional import cross_entropy
 from analyzers.exit_feedback.alignment import cosines, distribution, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, build_head
 from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.report import TrainingRow
-from analyzers.exit_feedback.report import Trunk as TrunkFacts
+from analyzers.exit_feedback.results import TrainingRow
+from analyzers.exit_feedback.results import Trunk as TrunkFacts
 from analyzers.exit_feedback.signals import EXACT, FROZEN
-from analyzers.exit_feedback.trunk import BATCH, HEADS, LAYERS, LENGTH, WIDTH, Text, Trunk
+from analyzers.exit_feedback.trunk import BATCH, HEADS, LAYERS, LENGTH, STD, WIDTH, Text, Trunk
 
 RATE = 3e-3
 _WARMUP = 0.1
 _POINTS = 20
 _EVERY = 5  # steps from one progress to the next
-_STD = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ class Course:
         with torch.random.fork_rng(devices=[]):  # their own initial values are overwritten
             trunk = Trunk(self.text.vocabulary, self.seed)
         generator = torch.Generator().manual_seed(self.seed + 1)
-        weight = torch.empty(self.text.vocabulary, WIDTH).normal_(std=_STD, generator=generator)
+        weight = torch.empty(self.text.vocabulary, WIDTH).normal_(std=STD, generator=generator)
         return trunk.to(self.device), weight.to(self.device)
 
     def _batches(self) -> Iterator[Tensor]:

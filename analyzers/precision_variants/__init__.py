@@ -1,7 +1,11 @@
-"""Precision variants: how does rounding error grow through a model, forward and backward, in each way of running it?"""
+"""Precision variants: how does rounding error grow through a model, forward and backward, in each way of running it?
+
+Loads without torch: forms read presets and published settings here.
+"""
 
 from analyzers.precision_variants.analyze import analyze
-from analyzers.precision_variants.report import PrecisionReport, PrecisionRequest, VariantProgress
+from analyzers.precision_variants.report import PrecisionReport, VariantProgress
+from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.variants import DEFAULT, PRESETS, described, parse_variant
 
 __all__ = ["DEFAULT", "PRESETS", "PrecisionReport", "PrecisionRequest", "VariantProgress", "analyze", "described", "parse_variant"]

@@ -9,7 +9,7 @@ import pytest
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.report import OverSeeds
-from analyzers.exit_feedback.words import statement
+from analyzers.exit_feedback.text import statement
 from components.exit import captions, tables
 from components.exit.headline import headline, summary
 from components.exit.meter import SignalMeter

@@ -1,32 +1,30 @@
-"""Exit feedback: model and text -> hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
+"""The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from torch import Tensor, nn
 
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, parse_reference
+from analyzers.checkpoints import parse_reference
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
 from analyzers.exit_feedback.measure import Measured, Signals, Tokens, groups, pieces
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
-from analyzers.exit_feedback.report import Cost, CostRow, ExitProgress, ExitReport, Inputs, LayerRow, Stage, TrainingRow
-from analyzers.exit_feedback.report import Head as HeadFacts
+from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, null_row, sweep_rows
-from analyzers.exit_feedback.signals import EXACT, FROZEN, RANDOM, HeadSettings
+from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRow
+from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, spreads, sweep_rows
+from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
+from analyzers.exit_feedback.text import notes, statement
 from analyzers.exit_feedback.training import Course, with_recovered
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
-from analyzers.exit_feedback.words import notes, statement
-from analyzers.language_models.data import Instructions, instruction_pairs
-from analyzers.language_models.failures import explained
+from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
-from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
 from analyzers.watched import watched
@@ -40,33 +38,8 @@ _PREVIEW = 240
 _CHECKED = 16  # tokens on which the head found is compared with the model's own logits
 
 
-def analyze(request: ExitRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ExitReport]:
-    """Measure one model on one text; yields progress in bytes while the model is fetched and then in steps, at last the report.
-
-    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run, where
-    products with the head count as if they were the model's (see `check_work`). Raises MantissaError, of which LimitExceeded for more.
-    Closing the generator ends the work after the current step, and frees the model.
-    """
-    start = perf_counter()
-    access = access or Access()
-    yield Progress(done=0, total=0, unit="steps", note="reading model and text")
-    with open_model(request.model, access, dtype=request.dtype, device=request.device) as opened:
-        work = _Work.of(request, opened, instruction_pairs(request.data, access, request.samples))
-        work.check(opened, largest)
-        yield from opened.fetch()
-        model = opened.load()
-        reading = perf_counter()
-        with explained():
-            states, head = yield from work.run(model)
-            del model
-            results = yield from work.measure(head, states)
-        now = perf_counter()
-        timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, results, timing)
-
-
 @dataclass(slots=True)
-class _Results:
+class Results:
     """Everything measured so far."""
 
     at_head: Measured = field(default_factory=Measured)
@@ -77,9 +50,9 @@ class _Results:
 
 
 @dataclass(slots=True)
-class _Work:
-    """What is to be measured. together: samples that run together; head: of the outline; layers: of the logit lens, the last one included;
-    course: of training, None for none.
+class Work:
+    """What is to be measured. together: groups of samples that run together; head: of the outline; layers: of the logit lens, the last one
+    included; course: of training, None for none; done: steps of progress.
     """
 
     request: ExitRequest
@@ -96,7 +69,7 @@ class _Work:
     done: int = 0
 
     @classmethod
-    def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "_Work":
+    def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "Work":
         """Raises InvalidRequest for what this model does not have, InvalidData, UnknownArchitecture."""
         head = ModelHead.of(opened.outline)
         encoded = encode(opened.tokenizer, text.pairs, min(request.sequence_length, opened.context or request.sequence_length))
@@ -106,11 +79,11 @@ class _Work:
         measured = points(request, sizes)
         course = None
         if request.training_steps:
-            training_text = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
-            course = Course(training_text, request.training_steps, request.seed, opened.device)
+            stream = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
+            course = Course(stream, request.training_steps, request.seed, opened.device)
         layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
-        swept = sweep(request, measured, sizes)
-        return cls(request, text, encoded, batch, opened.groups(batch), positions, head, layers, measured, swept, course)
+        together, swept = opened.groups(batch), sweep(request, measured, sizes)
+        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept, course)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
@@ -156,19 +129,18 @@ class _Work:
         yield self._step("model", "model done")
         return states, head
 
-    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, _Results]:
+    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, Results]:
         """Everything after the forward pass of the model."""
-        results, signals = _Results(), Signals(head)
+        results, signals = Results(), Signals(head)
         last = self.layers[-1]
         tokens = {layer: Tokens.of(head, states[layer], self.positions.targets) for layer in reversed(self.layers)}
         for results.at_head in signals.measure(tokens[last], self.points, before=True):
             yield self._step("methods", "signals at the head", results=results)
-        for layer in self.layers:
-            measured = results.at_head
-            if layer != last:
-                for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
-                    yield self._step("layers", f"logit lens: layer {layer}", results=results)
+        for layer in self.layers[:-1]:
+            for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
+                yield self._step("layers", f"logit lens: layer {layer}", results=results)
             results.layers += layer_rows(layer, self.points, measured)
+        results.layers += layer_rows(last, self.points, results.at_head)
         for results.swept in signals.measure(tokens[last], self.swept, before=False):
             yield self._step("sweep", f"sweep: {len(self.swept)} settings and seeds", results=results)
         for row in cost(signals, tokens[last], self.points):
@@ -179,7 +151,7 @@ class _Work:
             yield from self._train(point, results)
         return results
 
-    def _train(self, point: Point, results: _Results) -> Generator[Progress, None, None]:
+    def _train(self, point: Point, results: Results) -> Generator[Progress, None, None]:
         assert self.course is not None
         running, end = self.course.train(point), self.done + self.course.progress()
         while True:
@@ -194,7 +166,7 @@ class _Work:
             yield self._step("training", f"training: {point.method}, {note}", int(self.done + 1 < end), results, {point.method: loss})
 
     def _step(
-        self, stage: Stage, note: str, more: int = 1, results: _Results | None = None, training: Mapping[str, float | None] | None = None
+        self, stage: Stage, note: str, more: int = 1, results: Results | None = None, training: Mapping[str, float | None] | None = None
     ) -> ExitProgress:
         self.done += more
         last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
@@ -209,14 +181,15 @@ class _Work:
             losses=losses | dict(training or {}),
         )
 
-    def report(self, opened: OpenModel, results: _Results, timing: Timing) -> ExitReport:
+    def report(self, opened: OpenModel, results: Results, timing: Timing) -> ExitReport:
         """The report."""
         request = self.request
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref, "data": self.text.source}
         exact = exact_row(self.points[0], results.at_head)
-        methods = method_rows(self.points, self.swept, results.at_head, results.swept, results.costs)
-        null = null_row(self.swept, results.swept)
+        over_seeds = spreads(self.swept, results.swept)
+        methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
+        null = over_seeds.get(NULL)
         training = with_recovered(results.training)
         head, inputs = self._head(opened), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
@@ -229,7 +202,7 @@ class _Work:
             head=head,
             inputs=inputs,
             exact=exact,
-            methods=dict(methods),
+            methods=methods,
             null=null,
             layers=tuple(results.layers),
             sweep=sweep_rows(self.swept, results.swept),
@@ -243,9 +216,9 @@ class _Work:
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
 
-    def _head(self, opened: OpenModel) -> HeadFacts:
+    def _head(self, opened: OpenModel) -> Head:
         known = opened.tokenizer.size
-        return HeadFacts(
+        return Head(
             vocabulary=self.head.vocabulary,
             tokenizer_vocabulary=known,
             padded=max(0, self.head.vocabulary - known),

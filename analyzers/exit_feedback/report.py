@@ -19,6 +19,7 @@ from analyzers.exit_feedback.results import (
     OverSeeds,
     SweepRow,
     TrainingRow,
+    TrainingRun,
     Trunk,
 )  # fmt: skip
 from analyzers.exit_feedback.tables import tables
@@ -26,7 +27,19 @@ from analyzers.exit_feedback.tables import tables
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["TIMINGS", "Alignment", "Cost", "CostRow", "Distribution", "ExitProgress", "ExitReport", "OverSeeds", "Stage", "TrainingRow"]
+__all__ = [
+    "TIMINGS",
+    "Alignment",
+    "Cost",
+    "CostRow",
+    "Distribution",
+    "ExitProgress",
+    "ExitReport",
+    "OverSeeds",
+    "Stage",
+    "TrainingRow",
+    "TrainingRun",
+]
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
 

@@ -17,6 +17,7 @@ LOSS_BINS = 5
 # With fewer draws the standard error itself is too uncertain to tell a mean from noise.
 _FEWEST = 4
 
+Form = Literal["whole", "chunked"]
 Parameter = Literal["rank", "k", "anchors", "seed"]
 
 
@@ -141,12 +142,23 @@ class SweepRow(Data):
     best_scale: float | None
 
 
+class TrainingRun(Data):
+    """One training with the weights, batches and codes of ``seed``; fields as in `TrainingRow`."""
+
+    seed: int
+    losses: tuple[float | None, ...]
+    cosines: tuple[float | None, ...]
+    recovered: float | None
+
+
 class TrainingRow(Data):
     """The small transformer trained under one signal: "exact" is backpropagation; "frozen" has no feedback, so that only the head learns.
 
-    settings: for its own width and vocabulary. losses: of the batches at ``training_steps``, mean in nats; null once they are not finite.
-    cosines: at the same steps, mean over tokens of the signal with the exact gradient at that step. first_loss, final_loss: over all rows,
-    before and after. recovered: (frozen - this) / (frozen - exact) of final losses; null where exact is no better than frozen.
+    settings: for its own width and vocabulary. losses: the evaluation loss, the mean over all rows of the text in nats, after the numbers
+    of updates in ``training_steps``; cosines: mean over the tokens of the next batch of the signal with the exact gradient. Both are means
+    over ``runs``, one per seed; null once a run is not finite. first_loss, final_loss: the first and the last of the losses. recovered:
+    (frozen - this) / (frozen - exact) of final losses, the mean over runs; negative where worse than frozen, null where exact is no better
+    than frozen. Until analysis version 2: one seed, no ``runs``, and ``losses`` were those of single batches.
     """
 
     method: str
@@ -156,6 +168,7 @@ class TrainingRow(Data):
     first_loss: float | None
     final_loss: float | None
     recovered: float | None
+    runs: tuple[TrainingRun, ...] = ()
 
 
 class Trunk(Data):
@@ -178,11 +191,11 @@ class Trunk(Data):
 class CostRow(Data):
     """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
     "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
-    weights and inputs. time_ratio, memory_ratio: to exact backpropagation, whole.
+    weights and inputs. time_ratio, memory_ratio: to the fastest exact run, ``Cost.exact_form``, in every row.
     """
 
     method: str
-    form: Literal["whole", "chunked"]
+    form: Form
     seconds: float
     peak_bytes: int
     time_ratio: float | None
@@ -190,12 +203,17 @@ class CostRow(Data):
 
 
 class Cost(Data):
-    """Time and memory of each method and of the exact gradient; they vary from run to run."""
+    """Time and memory of each method and of the exact gradient; they vary from run to run. exact_form: the faster form of the exact
+    gradient, to which ratios are; null in reports until analysis version 2, whose ratios are to "whole". statement: whether a signal
+    other than the ceilings is faster.
+    """
 
     tokens: int
     chunk: int
     repeats: int
     rows: tuple[CostRow, ...]
+    exact_form: Form | None = None
+    statement: str = ""
 
 
 class Head(Data):

@@ -1,6 +1,6 @@
 """The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
 from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRow
+from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRun
 from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, spreads, sweep_rows
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
-from analyzers.exit_feedback.text import notes, statement
-from analyzers.exit_feedback.training import Course, with_recovered
+from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
+from analyzers.exit_feedback.training import Course, training_rows
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
 from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
@@ -30,7 +30,8 @@ from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Raised whenever the same request would give another result. 2: hybrid, parallel_gold and parallel_topmass as published.
-ANALYSIS_VERSION = 2
+# 3: training with several seeds, and evaluation losses.
+ANALYSIS_VERSION = 3
 
 # Fields of the request that are resolved, or that the result does not depend on.
 _NOT_OPTIONS = {"model", "data", "dtype", "device"}
@@ -46,13 +47,13 @@ class Results:
     swept: Measured = field(default_factory=Measured)
     layers: list[LayerRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
-    training: list[TrainingRow] = field(default_factory=list)
+    training: dict[Point, list[TrainingRun]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Work:
     """What is to be measured. together: groups of samples that run together; head: of the outline; layers: of the logit lens, the last one
-    included; course: of training, None for none; done: steps of progress.
+    included; courses: of training, one per seed, none without training; done: steps of progress.
     """
 
     request: ExitRequest
@@ -65,7 +66,7 @@ class Work:
     layers: tuple[int, ...]
     points: tuple[Point, ...]
     swept: tuple[Point, ...]
-    course: Course | None
+    courses: tuple[Course, ...]
     done: int = 0
 
     @classmethod
@@ -77,13 +78,14 @@ class Work:
         positions = Positions.of(batch, request.tokens, request.seed)
         sizes = Sizes(head.width, head.vocabulary, len(positions))
         measured = points(request, sizes)
-        course = None
+        courses: tuple[Course, ...] = ()
         if request.training_steps:
             stream = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
-            course = Course(stream, request.training_steps, request.seed, opened.device)
+            seeds = range(request.seed, request.seed + request.training_seeds)
+            courses = tuple(Course(stream, request.training_steps, seed, opened.device) for seed in seeds)
         layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
         together, swept = opened.groups(batch), sweep(request, measured, sizes)
-        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept, course)
+        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept, courses)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
@@ -101,14 +103,14 @@ class Work:
         """Steps of progress."""
         per_group = len(pieces(len(self.positions), self.head.vocabulary))
         measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
-        training = len(self.curves()) * self.course.progress() if self.course else 0
+        training = len(self.curves()) * sum(course.progress() for course in self.courses)
         return 1 + measuring + 2 * (1 + len(self.points)) + training
 
     def curves(self) -> list[Point]:
         """The signals that the small transformer is trained under."""
-        if self.course is None:
+        if not self.courses:
             return []
-        sizes = Sizes(WIDTH, self.course.text.vocabulary, LENGTH * self.course.batch)
+        sizes = Sizes(WIDTH, self.courses[0].text.vocabulary, LENGTH * self.courses[0].batch)
         trained = [narrowed(point, sizes) for point in self.points]
         random = [point for point in trained if point.method in RANDOM]
         return [Point(EXACT, HeadSettings()), Point(FROZEN, HeadSettings()), *trained, *map(null_of, random[:1])]
@@ -151,26 +153,26 @@ class Work:
             yield from self._train(point, results)
         return results
 
-    def _train(self, point: Point, results: Results) -> Generator[Progress, None, None]:
-        assert self.course is not None
-        running, end = self.course.train(point), self.done + self.course.progress()
-        while True:
-            try:
-                loss = next(running)
-            except StopIteration as finished:
-                results.training.append(finished.value)
-                self.done = end  # a run that ended early has no more steps
-                yield self._step("training", f"training: {point.method}, done", 0, results)
-                return
-            note = "not finite" if loss is None else f"loss {loss:.3f}"
-            yield self._step("training", f"training: {point.method}, {note}", int(self.done + 1 < end), results, {point.method: loss})
+    def _train(self, point: Point, results: Results) -> Iterator[Progress]:
+        """Train under a signal, with codes of each course's seed too."""
+        runs = results.training[point] = []
+        for number, course in enumerate(self.courses):
+            end, name = self.done + course.progress(), f"training: {point.method}, seed {course.seed}"
+            for item in course.train(point.changed(seed=point.settings.seed + number)):
+                if isinstance(item, TrainingRun):
+                    runs.append(item)
+                    self.done = end  # a run that ended early has no more steps
+                    yield self._step("training", f"{name}, done", 0, results, {point.method: item.losses[-1]})
+                else:
+                    note = "not finite" if item is None else f"batch loss {item:.3f}"
+                    yield self._step("training", f"{name}, {note}", int(self.done + 1 < end), results, {point.method: item})
 
     def _step(
         self, stage: Stage, note: str, more: int = 1, results: Results | None = None, training: Mapping[str, float | None] | None = None
     ) -> ExitProgress:
         self.done += more
         last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
-        losses = {row.method: row.final_loss for row in results.training} if results else {}
+        losses = {point.method: runs[-1].losses[-1] for point, runs in results.training.items() if runs} if results else {}
         return ExitProgress(
             done=self.done,
             total=self.total,
@@ -190,7 +192,7 @@ class Work:
         over_seeds = spreads(self.swept, results.swept)
         methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
         null = over_seeds.get(NULL)
-        training = with_recovered(results.training)
+        training = training_rows(results.training)
         head, inputs = self._head(opened), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return ExitReport(
@@ -206,10 +208,17 @@ class Work:
             null=null,
             layers=tuple(results.layers),
             sweep=sweep_rows(self.swept, results.swept),
-            trunk=self.course.facts() if self.course else None,
-            training_steps=self.course.recorded if self.course else (),
+            trunk=self.courses[0].facts() if self.courses else None,
+            training_steps=self.courses[0].recorded if self.courses else (),
             training=training,
-            cost=Cost(tokens=count, chunk=-(-count // CHUNKS), repeats=REPEATS, rows=tuple(results.costs)),
+            cost=Cost(
+                tokens=count,
+                chunk=-(-count // CHUNKS),
+                repeats=REPEATS,
+                rows=tuple(results.costs),
+                exact_form=fastest(results.costs, (EXACT,)).form,
+                statement=cost_statement(results.costs),
+            ),
             statement=statement(exact, methods, null, training),
             notes=tuple(notes(request, head, inputs, exact, methods, opened, training)),
             timing=timing,

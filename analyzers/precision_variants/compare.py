@@ -144,9 +144,9 @@ def _row_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
 def _chunks(x: Tensor, ref: Tensor, scale: float) -> Iterator[tuple[Tensor, Tensor]]:
     """ref and d, chunk by chunk, in float64."""
     chunk = _GPU_CHUNK if x.is_cuda else _CPU_CHUNK
-    for x_part, ref_part in zip(x.split(chunk), ref.split(chunk), strict=True):
-        wide = ref_part.to(x.device).double()
-        yield wide, x_part.to(torch.float64, copy=True).div_(scale).sub_(wide)
+    for first in range(0, len(x), chunk):
+        ref_part = ref[first : first + chunk].to(x.device).double()
+        yield ref_part, x[first : first + chunk].to(torch.float64, copy=True).div_(scale).sub_(ref_part)
 
 
 def _totals(ref: Tensor, d: Tensor) -> Tensor:

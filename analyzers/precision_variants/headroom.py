@@ -108,7 +108,10 @@ def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> t
 def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
     """The first layer, forward, with a weight or an activation that overflows fp16."""
     for row in rows:
-        for direction, largest, at in (("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at)):
+        sides: tuple[tuple[Direction, float | None, str | None], ...] = (
+            ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
+        )  # fmt: skip
+        for direction, largest, at in sides:
             if largest is not None and largest >= FP16_OVERFLOWS:
                 return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
     return None

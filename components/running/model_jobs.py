@@ -61,10 +61,10 @@ def tokens(request: Any) -> int:
 
 
 def steps(request: Any) -> int:
-    """Training steps of the small transformer body: with each signal and with the three references."""
+    """Training steps of the small transformer body: with each signal and with the three references, for every training seed."""
     from analyzers.exit_feedback import ExitRequest
 
-    return request.training_steps * (len(request.methods) + 3) if isinstance(request, ExitRequest) else 0
+    return request.training_steps * request.training_seeds * (len(request.methods) + 3) if isinstance(request, ExitRequest) else 0
 
 
 def less(request: Request) -> str:

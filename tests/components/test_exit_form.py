@@ -199,7 +199,7 @@ def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
     every = Form(MODEL).request()
     assert one.samples * one.sequence_length < model_jobs.tokens(one) < model_jobs.tokens(every)
-    assert (model_jobs.steps(one), model_jobs.steps(every)) == (0, 11 * every.training_steps)
+    assert (model_jobs.steps(one), model_jobs.steps(every)) == (0, 3 * 11 * every.training_steps)
     facts = at_a_glance().checkpoint
     seconds = [
         model_jobs.gpu_seconds(facts.parameters, facts.bytes, model_jobs.tokens(each), model_jobs.steps(each)) for each in (one, every)

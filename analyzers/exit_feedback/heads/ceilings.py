@@ -49,21 +49,21 @@ class SvdHead(FeedbackHead):
     method: ClassVar[str] = "svd"
 
     _basis: Tensor | None = None
-    _version: tuple[object, ...] = ()
+    _basis_version: tuple[object, ...] = ()
 
     def at_rank(self, rank: int) -> "SvdHead":
         """The same head with another rank, without another decomposition of W."""
         scale, cap = self.activation.scale, self.activation.cap
         other = SvdHead(self.weight, self.bias, replace(self.settings, rank=rank), logit_scale=scale, softcap=cap)
-        other._basis, other._version = self.basis(), self._version
+        other._basis, other._basis_version = self.basis(), self._basis_version
         return other
 
     def basis(self) -> Tensor:
         """All right singular vectors of W as columns, by descending singular value: (d, d), float32 at least."""
         weight = self.weight.detach()
         version = (0 if weight.is_inference() else weight._version, weight.data_ptr(), weight.dtype, weight.device)
-        if self._basis is None or self._version != version:
-            self._basis, self._version = right_singular_vectors(weight), version
+        if self._basis is None or self._basis_version != version:
+            self._basis, self._basis_version = right_singular_vectors(weight), version
         return self._basis
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:

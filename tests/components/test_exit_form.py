@@ -199,7 +199,7 @@ def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
     every = Form(MODEL).request()
     assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
-    assert (COST.steps(one), COST.steps(every)) == (0, 11 * every.training_steps)
+    assert (COST.steps(one), COST.steps(every)) == (0, 3 * 11 * every.training_steps)
     facts = at_a_glance().checkpoint
     seconds = [model_jobs.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
     assert 15 < seconds[0] < seconds[1] < 120

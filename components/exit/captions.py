@@ -16,7 +16,7 @@ BEFORE = (
     "hidden state, and with it the parallel signal."
 )
 ENERGY = (
-    "The share of each gradient's energy along the hidden state; the rest is orthogonal to it. Hollow at the left edge: zero. "
+    "The share of each gradient's energy along the hidden state; the rest is orthogonal to it. In the strip at the left: zero. "
     "The final norm's backward pass removes nearly all of it."
 )
 LAYERS = "Mean cosine at each layer through the logit lens: final norm and head applied to the layer's output."

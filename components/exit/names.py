@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
 _STYLES = {
     "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
-    EXACT: 5, FROZEN: 13, NULL: 21,
+    EXACT: 5, FROZEN: 14, NULL: 23,
 }  # fmt: skip
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
 _OURS = {"builtin": "the built-in text"}

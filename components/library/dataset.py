@@ -37,16 +37,11 @@ class Dataset:
     def __repr__(self) -> str:  # a token must not end up in a log
         return f"Dataset({self.name!r})"
 
-    @contextmanager
-    def head(self) -> "Iterator[HubRepository]":
-        """The repository at the newest commit of main. Raises CheckpointNotFound, AccessDenied, HubError."""
+    def head(self) -> "HubRepository":
+        """The repository at the newest commit of main, to be closed. Raises CheckpointNotFound, AccessDenied, HubError."""
         from analyzers.checkpoints.hub import open_hub
 
-        repository = open_hub(self.name, None, Access(token=self._token), kind="datasets")
-        try:
-            yield repository
-        finally:
-            repository.close()
+        return open_hub(self.name, None, Access(token=self._token), kind="datasets")
 
     def create(self) -> None:
         """Make the repository, public, where there is none. Raises as `commit`."""
@@ -59,8 +54,7 @@ class Dataset:
         Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed all the same: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
         """
-        found = self._commit(message, files, delete, parent_commit=parent)
-        return str(found.oid)
+        return str(self._commit(message, files, delete, parent_commit=parent).oid)
 
     def pull_request(self, message: str, files: Mapping[str, bytes]) -> str:
         """The same as a pull request; returns its address."""

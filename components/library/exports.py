@@ -11,18 +11,17 @@ from analyzers.errors import InvalidRequest
 from analyzers.tables import all_safe, safe
 from components.library import labels, models, results
 from components.library.database import Database
-from components.library.rows import LABEL_FIELDS, RESULT_FACTS, schema_of
+from components.library.rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
 Kind = Literal["labels", "results", "models"]
 Form = Literal["parquet", "csv", "jsonl"]
 
 _ROWS = 5_000
 _STANDING = {"current": bool, "flags": int, "state": str, "commit": str}
-_MODEL_FIELDS = {name: info.annotation for name, info in models.ModelRow.model_fields.items()}
 _FIELDS: dict[str, dict[str, Any]] = {
     "labels": LABEL_FIELDS | _STANDING,
     "results": RESULT_FACTS | {"state": str, "commit": str},
-    "models": _MODEL_FIELDS,
+    "models": columns_of(models.ModelRow),
 }
 _COLUMNS = {"labels": labels.COLUMNS, "results": results.COLUMNS, "models": models.COLUMNS}
 _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
@@ -97,11 +96,11 @@ def _flat(kind: Kind, row: Any) -> dict[str, Any]:
     if kind == "models":
         return models.facts(row)
     record, *standing, published = row
-    state = {"state": "published" if published else "saved here", "commit": published}
-    found: dict[str, Any] = json.loads(record)
+    state: dict[str, Any] = {"state": "published" if published else "saved here", "commit": published}
+    found = json.loads(record)
     if kind == "labels":
-        return found | {"current": bool(standing[0]), "flags": standing[1]} | state
-    return {name: found[name] for name in RESULT_FACTS} | state
+        state = {"current": bool(standing[0]), "flags": standing[1]} | state
+    return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state
 
 
 def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:

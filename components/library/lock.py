@@ -2,46 +2,37 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from analyzers.errors import LibraryUnavailable
 
 
-class FolderLock:
-    """A lock file. If the mount or the system has no locks, everybody gets it: the guarded work is then merely done twice.
+@contextmanager
+def folder_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of the file ``path``; yields whether this process got it, without waiting.
 
-    Raises LibraryUnavailable if the file cannot be created.
+    If the mount or the system has no locks, everybody gets it: the guarded work is then merely done twice. Raises LibraryUnavailable if
+    the file cannot be created.
     """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        raise LibraryUnavailable("The library's folder cannot be written: set MANTISSA_DATA to another one.") from None
+    try:
+        yield _lock(descriptor)
+    finally:
+        os.close(descriptor)
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            raise LibraryUnavailable("The library's folder cannot be written: set MANTISSA_DATA to another one.") from None
-        self._open = True
 
-    def take(self) -> bool:
-        """Try to acquire it, without waiting."""
-        try:
-            import fcntl
+def _lock(descriptor: int) -> bool:
+    try:
+        import fcntl
 
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            return True
-        except OSError as error:
-            return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
         return True
-
-    def close(self) -> None:
-        """Release it. Idempotent."""
-        if self._open:
-            self._open = False
-            os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+    return True

@@ -3,11 +3,12 @@
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 
 from analyzers import limits
+from analyzers.base import Data
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.language_models.rows import read_rows
@@ -20,19 +21,21 @@ if TYPE_CHECKING:
 Table = Literal["labels", "flags", "results"]
 TABLES: tuple[Table, ...] = ("labels", "flags", "results")
 
-LABEL_FIELDS: dict[str, Any] = {
-    **{"id": str, "version": int, "model": str, "precision": str, "evidence_link": str, "evidence_quote": str},
-    **{"contributor": str, "provenance": str, "author": bool, "created": str, "replaces": str},
-}
-FLAG_FIELDS: dict[str, Any] = {
-    **{"id": str, "version": int, "label": str, "reason": str, "text": str, "contributor": str, "provenance": str, "created": str},
-}
-RESULT_FACTS: dict[str, Any] = {
-    **{"id": str, "version": int, "key": str, "analyzer": str, "analysis_version": int, "models": list, "commits": list},
-    **{"created": str, "contributor": str, "size": int, "whole": bool, "mode": str, "storage": str, "passed_through": str},
-    **{"trained_in": str, "fp16_risk": str, "abs_min": float, "abs_max": float, "norm_min": float, "norm_max": float},
-}
-FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": FLAG_FIELDS, "results": RESULT_FACTS | {"report": str}}
+
+def columns_of(item: type[Data]) -> dict[str, Any]:
+    """The columns of an item: its fields with the Python types of their values."""
+
+    def kind(annotation: Any) -> Any:
+        if get_origin(annotation) is tuple:
+            return list
+        inner = next(iter(get_args(annotation)), annotation)  # of a literal, or of a union with None
+        return inner if isinstance(inner, type) else type(inner)
+
+    return {name: kind(field.annotation) for name, field in item.model_fields.items()}
+
+
+LABEL_FIELDS, RESULT_FACTS = columns_of(Label), columns_of(Result)
+FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": columns_of(Flag), "results": RESULT_FACTS | {"report": str}}
 # Per row group and per import step: readers hold it in memory.
 _GROUP_ROWS = 2_000
 _GROUP_BYTES = 32_000_000

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labels import labelled_extremes
 from analyzers.dtype_detection.rule import PUBLISHED, rule
-from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, log_axis, text
+from components.plots.marks import line
+from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, label, layout, legend, log_axis, text
 from components.text import numbers, plain_text
 
 if TYPE_CHECKING:
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 
 _PRECISIONS = ("fp16", "bf16", "fp32")
 # Points closer than this, in decades, share one label.
-_APART = 0.25
+_NEAR = 0.25
 # Size of a threshold's label on a narrow screen, as shares of the figure's width (left label, bottom label) and height.
 _LABEL_WIDTHS, _LABEL_HEIGHT = {"y": 0.38, "x": 0.64}, 0.07
 # Within this share of the width from an edge, labels are left- or right-aligned, since a centred one would overlap the axis.
 _EDGE = 0.2
+_HOVER = "%{customdata[0]}<br>%{customdata[3]}<br>largest %{customdata[1]}<br>norm %{customdata[2]}<extra></extra>"
 
 
 def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
@@ -31,7 +33,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     """
     from plotly.graph_objects import Figure
 
-    figure = Figure(layout=layout(440))
+    figure = Figure(layout=layout(380))
     for style, precision in enumerate(_PRECISIONS):
         figure.add_trace(_labelled(precision, style))
     placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
@@ -46,11 +48,9 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     spans = {"x": (low_x, high_x), "y": (low_y, high_y)}
     _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", points, spans)
     _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", points, spans)
-    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x), showgrid=False)
+    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x))
     figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
-    figure.update_layout(
-        showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
-    )
+    legend(figure, toggle=True)
     return figure
 
 
@@ -86,40 +86,35 @@ def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
 
 
 def _labelled(precision: str, style: int) -> "Scatter":
-    from plotly.graph_objects import Scatter
-
     models = [model for model in labelled_extremes() if model.precision == precision]
-    return Scatter(
-        x=[model.norm_max for model in models],
-        y=[model.abs_max for model in models],
-        name=f"trained in {precision}",
-        mode="markers",
-        marker={"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85},
-        customdata=[[text(model.model), repr(model.abs_max), repr(model.norm_max)] for model in models],
-        hovertemplate=_hover(f"trained in {precision}", 1),
-    )
+    marker = {"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85}
+    said = [[text(model.model), repr(model.abs_max), repr(model.norm_max), f"trained in {precision}"] for model in models]
+    x, y = [model.norm_max for model in models], [model.abs_max for model in models]
+    return line(f"trained in {precision}", x, y, style, "", said, mode="markers", marker=marker, hovertemplate=_HOVER, cliponaxis=True)
 
 
 def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> "Scatter":
     """The highlighted models. span: of the horizontal axis, in decades."""
-    from plotly.graph_objects import Scatter
-
+    found = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]
-    return Scatter(
-        x=[report.extremes.norm_max for _, report in placed],
-        y=[report.extremes.abs_max for _, report in placed],
-        name="these models" if several else plain_text.shown(names[0], 34),
+    said = [
+        [name, _exactly(each.abs_max), _exactly(each.norm_max), f"trained in: {text(report.training.verdict)}"]
+        for name, each, (_, report) in zip(names, found, placed, strict=True)
+    ]
+    return line(
+        "these models",
+        [each.norm_max for each in found],
+        [each.abs_max for each in found],
+        3,
+        "",
+        said,
+        name="these models" if several else plain_text.shown(names[0], 34),  # escaped already
         mode="markers+text",
         text=_marks(placed) if several else ["this model"],
         textposition=[f"top {_side(report, span)}" for _, report in placed],
         textfont={"size": 13, "weight": 600},
-        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": "#7c828d"}},
-        customdata=[
-            [name, text(report.training.verdict), _exactly(report.extremes.abs_max), _exactly(report.extremes.norm_max)]
-            for name, (_, report) in zip(names, placed, strict=True)
-        ],
-        hovertemplate=_hover("trained in: %{customdata[1]}", 2),
-        cliponaxis=False,
+        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": GREY}},
+        hovertemplate=_HOVER,
     )
 
 
@@ -135,7 +130,7 @@ def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
     for index, (_, report) in enumerate(placed):
         for group in together:
             first = placed[group[0]][1].extremes
-            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _APART:
+            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _NEAR:
                 group.append(index)
                 break
         else:
@@ -144,12 +139,6 @@ def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
     for group in together:
         marks[group[0]] = ", ".join(str(placed[index][0]) for index in group)
     return marks
-
-
-def _hover(trained: str, first: int) -> str:
-    """Hover text: name, precision, and the two magnitudes, in customdata from index ``first``."""
-    sizes = f"largest %{{customdata[{first}]}}<br>norm %{{customdata[{first + 1}]}}"
-    return f"%{{customdata[0]}}<br>{trained}<br>{sizes}<extra></extra>"
 
 
 def _exactly(value: float | None) -> str:
@@ -187,7 +176,7 @@ def _limit(
         return sum(west <= norm <= west + wide and south <= size <= south + high for norm, size in points)
 
     x, y, side, edge = min(places, key=covered)
-    figure.add_annotation(text=name, showarrow=False, font={"size": 11}, bgcolor=GROUND, borderpad=2, x=x, y=y, xanchor=side, yanchor=edge)
+    label(figure, name, x=x, y=y, xanchor=side, yanchor=edge)
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from analyzers.precision_variants.report import PrecisionReport
 
 INSIDE = "Relative error of the output of each module within a layer: median over the layers."
-_OVER = "A cross at the upper edge marks values that are not finite."
-_SAME = "A hollow triangle at the lower edge marks no error at all."
+_OVER = 'In the strip "overflow": values that are not finite.'
+_SAME = 'In the strip "exact": no error at all.'
 
 
 def forward(report: "PrecisionReport") -> str:

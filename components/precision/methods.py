@@ -14,7 +14,7 @@ these, and the gradient of every parameter. All elements enter, with sums in flo
 (<code>max_rel</code>) is max |x &#8722; ref| / rms(ref). Neither has an epsilon in the denominator: an epsilon of 1e-4, common in test
 suites, makes the small gradients of early layers look exact. The range is that of single sequences. Also reported: rms,
 max |x &#8722; ref|, bias = mean(x &#8722; ref), and the least-squares fit x = a + b &#183; ref with its slope b, correlation, and residual
-rms. Values that are not finite are counted and left out of the sums; a layer that has some is drawn at the upper edge of the figure.</p>
+rms. Values that are not finite are counted and left out of the sums; a layer that has some is drawn in the strip <i>overflow</i>.</p>
 <p><b>Mid median</b> and <b>mid max</b> are the median and the maximum over the outputs of all decoder layers, the last included; only the
 embedding output and the head are left out. Backward they are taken over the gradients with respect to the same outputs; <b>head</b> is the
 gradient that enters the final norm, <b>first layer</b> the one that the first layer passes to the embeddings.</p>

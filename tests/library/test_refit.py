@@ -13,7 +13,7 @@ from analyzers.dtype_detection.examples import examples
 from analyzers.dtype_detection.fitting import candidates, choose, fit
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded
 from components.library import Identity, Library
-from components.library.lock import FolderLock
+from components.library.lock import folder_lock
 from tests.components.reports import report
 from tests.dtype_detection.fits import assert_same_fit
 
@@ -67,8 +67,8 @@ def test_a_label_more_is_fitted_as_the_command_fits_it_and_kept(tmp_path: Path, 
 
 def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Library.open(tmp_path) as library:
-        with FolderLock(tmp_path / "refit.lock") as other:  # as another process that fits
-            assert other.take()
+        with folder_lock(tmp_path / "refit.lock") as mine:  # as another process that fits
+            assert mine
             library.refit_soon()
             assert library.fitting().running and library.fitting().fit is None
             with pytest.raises(LibraryUnavailable, match="being fitted"):

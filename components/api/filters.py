@@ -28,5 +28,5 @@ def check_filters(library: Library, filters: Iterable[tuple[str, str]]) -> None:
     for name, value in filters:
         if name == "model" and value:
             model_id(value)
-        elif value and name in _KNOWN and value not in _KNOWN[name] and value not in library.choices()[name]:
+        elif value and name in _KNOWN and value not in _KNOWN[name] and value not in library.facets("results").get(name, {}):
             raise InvalidRequest(f"{name} must be one of {', '.join(_KNOWN[name])}, not {quoted(value)}.")

@@ -22,6 +22,7 @@ LIST = List(
     words={},
     sorts=ORDERS["labels"],
     newest="created",
+    facets=("precision",),
 )
 COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
@@ -79,7 +80,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
     """Add a flag in a write transaction; a contributor's second flag returns the first. Raises as `add_label`."""
     if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
-        raise InvalidRequest("This label does not exist any more: reload the page.")
+        raise InvalidRequest("This label no longer exists: reload the page.")
     flag = Flag.of(who, label_id, reason, text, created=now())
     row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
     if row is not None:

@@ -2,9 +2,9 @@
 
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import ValidationError
@@ -20,21 +20,18 @@ from components.library.database import Database
 from components.library.exports import Form, Kind, export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
-from components.library.query import List, Page, Query, paged, select
+from components.library.query import List, Page, Query, facet, paged, select
 from components.library.refit import Fitting, Refit
 from components.library.reports import kept
 from components.library.results import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.seed import seed_labels
+from components.library.seed import GATHERED, seed_labels
 
 Item = TypeVar("Item")
 
 State = Literal["saved here", "published"]
 
-_CHOICES = (
-    ("labels", "precision"),
-    *(("results", name) for name in ("analyzer", "storage", "passed_through", "trained_in", "fp16_risk")),
-)
+_LISTS = {"labels": labels.LIST, "results": results.LIST, "models": models.LIST}
 
 
 class Saved(Data, Generic[Item]):
@@ -104,9 +101,9 @@ class Library:
         try:
             with database.write() as connection:
                 connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
-                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded'").fetchone() is None:
+                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
                     labels.take_labels(connection, seed_labels(), "")
-                    connection.execute("INSERT INTO meta VALUES ('seeded', ?)", (now(),))
+                    connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))
             publisher = Publisher(database, folder, dataset, token) if dataset else None
         except BaseException:
             database.close()
@@ -125,7 +122,7 @@ class Library:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def wait_restored(self, timeout: float) -> bool:
@@ -260,25 +257,23 @@ class Library:
         page: Page[ModelRow] = self._page(models.LIST, query, models.COLUMNS, models.model_row)
         return page
 
-    def choices(self) -> dict[str, tuple[str, ...]]:
-        """The values that occur, sorted, for each filter with few values."""
+    def facets(self, kind: Kind) -> dict[str, dict[str, int]]:
+        """The values that occur in a list, with their numbers of rows, for each filter with few values."""
         found = {}
         with self._database.read() as connection:
-            for table, column in _CHOICES:
-                # Jumps from one value to the next in the column's index: SQLite's own DISTINCT reads every row.
-                asked = (
-                    f"WITH RECURSIVE found (value) AS (SELECT MIN({column}) FROM {table} UNION ALL "  # noqa: S608 - our own names
-                    f"SELECT (SELECT MIN({column}) FROM {table} WHERE {column} > value) FROM found WHERE value IS NOT NULL) "
-                    "SELECT value FROM found WHERE value IS NOT NULL LIMIT 10000"
-                )
-                found[column] = tuple(sorted({word for (value,) in connection.execute(asked) for word in value.split()}))
+            for column in _LISTS[kind].facets:
+                counts = Counter[str]()
+                for value, rows in connection.execute(facet(_LISTS[kind], column)):
+                    counts.update(dict.fromkeys(value.split(), rows))  # one word of several is enough for a filter
+                found[column] = dict(sorted(counts.items()))
         return found
 
     def counts(self) -> Counts:
         """Numbers of items."""
         with self._database.read() as connection:
             row = connection.execute(
-                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models), "
+                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models "
+                "WHERE model_key NOT GLOB 'sample:*'), "
                 "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
                 "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
                 "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public), "

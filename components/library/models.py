@@ -15,6 +15,8 @@ LIST = List(
     words={"storage": "storage", "passed_through": "passed_through"},
     sorts=ORDERS["models"],
     newest="updated",
+    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
+    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are nobody's models
 )
 COLUMNS = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"

@@ -23,6 +23,7 @@ LIST = List(
     words={"storage": "storage", "passed_through": "passed_through"},
     sorts=ORDERS["results"],
     newest="created",
+    facets=("analyzer", "storage", "passed_through", "trained_in", "fp16_risk"),
 )
 COLUMNS = "record, public, published"
 SAME_KEY = 8  # results of one key that are looked at

@@ -51,6 +51,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x))
     figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
     legend(figure, toggle=True)
+    figure.update_layout(legend_itemsizing="constant")
     return figure
 
 

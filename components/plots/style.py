@@ -1,5 +1,6 @@
 """Shared by all figures: layout, colours, legends, thresholds. The style sheet sets the colours of text, grid and limits."""
 
+import math
 from typing import TYPE_CHECKING
 
 from components.text import numbers, plain_text
@@ -38,11 +39,12 @@ def layout(height: int) -> dict[str, object]:
 
 
 def log_axis(low: float, high: float) -> dict[str, object]:
-    """Settings of a logarithmic axis from 10^low to 10^high; Plotly chooses as many ticks as fit on a narrow screen.
+    """Settings of a logarithmic axis from 10^low to 10^high, with as many ticks as fit on a narrow screen.
 
-    Over one to three decades Plotly would label nine ticks per decade: "D2" limits them to 1, 2 and 5. "~g" writes those in full.
+    Left alone, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
     """
-    ticks = {"dtick": "D2", "tickformat": "~g"} if 0.7 < high - low < 3 else {"nticks": 7}
+    decades = high - low
+    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 1.5 else {"dtick": math.ceil(decades / 6)}
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
@@ -51,7 +53,7 @@ def legend(figure: "Figure", toggle: bool = False) -> None:
     if (count := len(figure.data)) < 2:
         return
     more = 28 if count < 3 else 22 * count  # on a narrow screen each entry takes its own line
-    below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top", "itemsizing": "constant"}
+    below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
     figure.update_layout(
         showlegend=True,
         legend=below | {"itemclick": "toggle" if toggle else False, "itemdoubleclick": False},

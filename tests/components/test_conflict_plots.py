@@ -47,8 +47,8 @@ def test_the_chance_of_unrelated_gradients_is_drawn_where_there_is_one() -> None
     for draw in (plots.rates, plots.batches, plots.deciles, plots.published):
         figure: Any = draw(conflict_report())
         assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 50
-        assert [note.text for note in figure.layout.annotations] == ["unrelated gradients: about 50%"]
-        assert 50 in figure.layout.yaxis.autorangeoptions.include
+        assert [note.text for note in figure.layout.annotations] == ["dashed: unrelated gradients, about 50%"]
+        assert figure.layout.yaxis.autorangeoptions.include == 50
     assert not plots.similarity(conflict_report()).layout.shapes
     found = conflict_report()
     other = found.model_copy(update={"request": found.request.model_copy(update={"gamma": 0.1})})

@@ -92,7 +92,7 @@ def test_sign_flips_are_named_and_the_last_bar_always_has_a_tick() -> None:
     for count in range(1, len(bins) + 1):
         figure = plots.ulps(sparsity_report(ulp_histogram=bins[-count:]))
         assert figure.layout.xaxis.tickvals[-1] == count - 1 and len(figure.layout.xaxis.tickvals) <= 7
-        assert figure.layout.xaxis.ticktext[-1] == "sign<br>flips"
+        assert figure.layout.xaxis.ticktext[-1] == "sign flips"
         assert figure.data[0].customdata[-1][0] == "16,384 to 32,767 ULPs (the sign flipped)"
     assert "sign" not in "".join(plots.ulps(sparsity_report()).layout.xaxis.ticktext)
 

@@ -47,7 +47,7 @@ def test_it_begins_with_the_documented_models(library: Library) -> None:
     assert library.counts().labels == library.counts().models == 53
     found = library.consensus("facebook/OPT-13b")
     assert (found.precision, found.sentence) == ("fp16-mixed", "labelled fp16-mixed by 1 contributor")
-    assert found.evidence == "arXiv 2205.01068 (OPT)" and found.labels[0].label.provenance == "seed"
+    assert found.evidence == "https://arxiv.org/abs/2205.01068" and found.labels[0].label.provenance == "seed"
     row = library.model("FACEBOOK/opt-13B")
     assert row is not None and (row.model, row.precision, row.labels, row.results) == ("facebook/opt-13b", "fp16-mixed", 1, 0)
 
@@ -191,6 +191,8 @@ def test_samples_are_kept(library: Library) -> None:
     assert library.add_result(dtype(1, "sample:tiny-bf16"), public=True) is not None
     assert library.result(f"{1:064x}") is not None
     assert library.counts().unpublished == 0  # there is no dataset
+    assert library.counts().models == 53 and library.models(Query(text="sample:")).total == 0  # it is no model of anybody
+    assert library.results(Query(text="sample:")).total == 1 and library.model("sample:tiny-bf16") is not None
 
 
 def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +258,9 @@ def test_results_and_models_are_filtered_by_what_the_bits_say(library: Library) 
     assert library.results(Query(storage="F3")).total == 0
     assert [row.model for row in library.models(Query(text="org/", sort="model", descending=False)).rows] == ["org/a", "org/b", "org/c"]
     assert library.models(Query(fp16_risk="fits")).total == 1
-    assert library.choices()["fp16_risk"] == ("fits", "overflow")
+    assert library.facets("results")["fp16_risk"] == {"fits": 1, "overflow": 1}
+    assert library.facets("models")["precision"]["fp32"] == library.models(Query(precision="fp32")).total
+    assert library.facets("labels")["precision"]["fp32"] == library.labels(Query(precision="fp32")).total
 
 
 def test_the_version_changes_with_what_is_added(library: Library) -> None:

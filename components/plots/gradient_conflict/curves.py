@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from components.conflict.names import sides
 from components.plots.marks import error_bars, line, marked
-from components.plots.style import exactly, layout, legend, level
+from components.plots.style import LIMIT, exactly, label, layout, legend
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analyzers.base import Interval
     from analyzers.gradient_conflict.report import ConflictReport
 
-CHANCE = "unrelated gradients: about 50%"
+CHANCE = "dashed: unrelated gradients, about 50%"
 
 
 def rates(report: "ConflictReport") -> "Figure":
@@ -129,8 +129,10 @@ def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
     figure = Figure(list(traces), layout(340))
     figure.update_yaxes(title=title, nticks=6)
     if chance:
-        level(figure, 50, CHANCE)
-        figure.update_yaxes(autorangeoptions_include=[50, 54])  # with the label
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
+        label(figure, CHANCE, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+        figure.update_layout(margin_t=30)
+        figure.update_yaxes(autorangeoptions_include=50)
     legend(figure)
     return figure
 

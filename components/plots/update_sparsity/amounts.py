@@ -35,12 +35,13 @@ def ulps(report: SparsityReport) -> "Figure":
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values, %{customdata[2]}<extra></extra>",
     )
     figure = Figure([bars], layout(340))
+    figure.update_layout(margin_r=32)  # for half of the last label
     every = math.ceil(len(found) / _NAMED) or 1
     last = len(found) - 1
-    named = [place for place in range(0, last, every) if last - place >= every / 2] + [last] * (last >= 0)
+    named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
     ticks = [f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named]
     if found and found[-1].low >= _FLIPPED:
-        ticks[-1] = "sign<br>flips"
+        ticks[-1] = "sign flips"
     figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
     figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
     return figure

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Up to so many checkpoints, the numbers fit into the cells, also on a narrow screen.
 _LABELLED, _LABELLED_NARROW = 10, 4
 # Pixels of the side of a panel, of its name above it, and of the colour bar above that.
-_SIDE, _NAME, _BAR = 300, 24, 40
+_SIDE, _NAME, _BAR = 240, 22, 40
 
 
 def steps(report: SparsityReport) -> "Figure":
@@ -75,6 +75,7 @@ def overlap(report: SparsityReport) -> "Figure":
     figure.update_xaxes(constrain="domain", **axes)
     figure.update_yaxes(**base["yaxis"] | {"showgrid": False, "tickvals": _ticks(count)})
     bar = COLOUR_BAR | {"y": 1 + _NAME / max(1, side), "nticks": 6}
+    figure.update_annotations(font_size=12)
     figure.update_layout(coloraxis={"colorscale": "Viridis", "cmin": 0, "cmax": 100, "colorbar": bar})
     return figure
 

@@ -1,17 +1,36 @@
-"""The dataset repository on the Hub: its files are read by range, its commits are made on the parent that was read."""
+"""The dataset repository on the Hub: its files are read by range, its commits are made on the parent that was read.
 
+Left alone, huggingface_hub waits for a silent Hub without end, and before it tries again for as long as the Hub asks, which nobody can
+stop. Here every request has a timeout, and while this thread writes, a refusal is raised instead of waited for.
+"""
+
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from analyzers import limits
 from analyzers.checkpoints.repository import Access
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable
-from components.library.hub_client import Refused, refusals_raised, use_bounded_client
 
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
 
 _TOKEN_ADVICE = "check that the token (MANTISSA_TOKEN or HF_TOKEN) may write it"  # noqa: S105 - advice
+
+
+_PASSING = (408, 429, 500, 502, 503, 504)
+_publishing = threading.local()
+
+
+class Refused(Exception):
+    """A status after which huggingface_hub would wait and try again."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
 
 
 class Conflict(HubError):
@@ -100,7 +119,7 @@ def _as_ours(name: str) -> Iterator[None]:
             raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}); unpublished rows stay here.") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
     except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
-        raise Retry("The Hub's answer makes no sense; trying again.") from None
+        raise Retry("The Hub's answer cannot be read; trying again.") from None
 
 
 def _passing(name: str, error: Refused) -> Retry:
@@ -114,3 +133,33 @@ def _passing(name: str, error: Refused) -> Retry:
 def passes(error: HubError) -> bool:
     """Whether another try may succeed."""
     return isinstance(error, Conflict | Retry | HubUnreachable | HubThrottled)
+
+
+@cache
+def use_bounded_client() -> None:
+    """From now on, in this process, give every request of huggingface_hub HUB_TIMEOUT_SECONDS unless it says otherwise."""
+    import httpx2
+    from huggingface_hub import get_session, set_client_factory
+
+    theirs = get_session().event_hooks
+
+    def bounded() -> httpx2.Client:
+        hooks = {"request": theirs["request"], "response": [*theirs["response"], _refuse]}
+        return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=float(limits.HUB_TIMEOUT_SECONDS))
+
+    set_client_factory(bounded)
+
+
+@contextmanager
+def refusals_raised() -> Iterator[None]:
+    """Inside, requests of this thread raise Refused; those of other threads, downloads for example, are tried again as usual."""
+    _publishing.active = True
+    try:
+        yield
+    finally:
+        _publishing.active = False
+
+
+def _refuse(response: Any) -> None:
+    if getattr(_publishing, "active", False) and response.status_code in _PASSING:
+        raise Refused(response.status_code, dict(response.headers))

@@ -1,16 +1,14 @@
 """Labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
 
-import json
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded
 from components.library import models
 from components.library.checks import after, now, stamp
-from components.library.consensus import LabelRow
+from components.library.consensus import LabelRow, label_row
 from components.library.database import ORDERS
 from components.library.query import List
 from components.library.schema import Flag, Identity, Label
@@ -113,26 +111,13 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
 def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
     """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour."""
     since, local = stamp(datetime.now(UTC) - _HOUR), who.provenance == "local"
-    values = (since, who.provenance, local, who.name)
-    added = 0
-    for asked in (
-        "SELECT COUNT(*) FROM labels WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
-        "SELECT COUNT(*) FROM flags WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
-    ):
-        added += connection.execute(asked, values).fetchone()[0]
+    same = "created > ? AND provenance = ? AND (? OR contributor = ?)"
+    counts = f"SELECT (SELECT COUNT(*) FROM labels WHERE {same}) + (SELECT COUNT(*) FROM flags WHERE {same})"  # noqa: S608 - our own names
+    (added,) = connection.execute(counts, 2 * (since, who.provenance, local, who.name)).fetchone()
     if who.provenance != "seed" and added >= limits.LABELS_PER_HOUR:
         raise LimitExceeded(
             f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): continue later, or log in."
         )
-
-
-def label_row(row: Any) -> LabelRow:
-    """A row of `COLUMNS`."""
-    record, current, flags, published = row
-    state = "published" if published else "saved here"
-    # Validated when it was written.
-    label = Label.model_construct(**json.loads(record))
-    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 
 def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:

@@ -15,12 +15,12 @@ from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import labels, models, results
 from components.library.checks import hub_id, now, one_line
-from components.library.consensus import Consensus, LabelRow, consensus
+from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import Database
 from components.library.exports import Form, Kind, export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
-from components.library.query import List, Page, Query, facet, paged, select
+from components.library.query import List, Page, Query, facet, select
 from components.library.refit import Fitting, Refit
 from components.library.reports import kept
 from components.library.results import ResultRow
@@ -190,7 +190,7 @@ class Library:
 
         def add(connection: sqlite3.Connection) -> ResultRow:
             if not results.take_results(connection, [(result, text)], ""):
-                results.rename_key(connection, result.id, key)
+                results.add_key(connection, result.id, key)
             row = next(iter(results.find(connection, "id", result.id)), None)
             return row or ResultRow(result=result, state="saved here", commit="")
 
@@ -244,18 +244,15 @@ class Library:
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """A page of the labels. Raises InvalidRequest."""
-        page: Page[LabelRow] = self._page(labels.LIST, query, labels.COLUMNS, labels.label_row)
-        return page
+        return self._page(labels.LIST, query, labels.COLUMNS, label_row)
 
     def results(self, query: Query) -> Page[ResultRow]:
         """A page of the results. Raises InvalidRequest."""
-        page: Page[ResultRow] = self._page(results.LIST, query, results.COLUMNS, results.result_row)
-        return page
+        return self._page(results.LIST, query, results.COLUMNS, results.result_row)
 
     def models(self, query: Query) -> Page[ModelRow]:
         """A page of the models. Raises InvalidRequest."""
-        page: Page[ModelRow] = self._page(models.LIST, query, models.COLUMNS, models.model_row)
-        return page
+        return self._page(models.LIST, query, models.COLUMNS, models.model_row)
 
     def facets(self, kind: Kind) -> dict[str, dict[str, int]]:
         """The values that occur in a list, with their numbers of rows, for each filter with few values."""
@@ -286,14 +283,14 @@ class Library:
         """The state of the library and its dataset."""
         publisher = self._publisher
         with self._database.read() as connection:
-            (put_aside,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
+            (refused,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
         return LibraryState(
             dataset=publisher.dataset if publisher else "",
             restored=publisher is None or publisher.restored.is_set(),
             ephemeral=self._ephemeral,
             head=publisher.head if publisher else "",
             problem=publisher.problem if publisher else "",
-            quarantined=put_aside,
+            quarantined=refused,
         )
 
     def version(self) -> str:
@@ -327,12 +324,12 @@ class Library:
         """Run `refit` in the background if something was added since, at most once in REFIT_SECONDS."""
         self._refit.start()
 
-    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Any]) -> Any:
+    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
         page, count, of_page, of_count = select(wanted, query, columns)
         with self._database.read() as connection:
             (total,) = connection.execute(count, of_count).fetchone()
-            rows = [made(row) for row in connection.execute(page, of_page)]
-        return paged(rows, total, query)
+            rows = tuple(made(row) for row in connection.execute(page, of_page))
+        return Page(rows=rows, total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
 
     def _write(self, change: Callable[[sqlite3.Connection], Item]) -> Item:
         try:

@@ -89,11 +89,6 @@ def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any
     return page, count, [*values, query.per_page, (query.page - 1) * query.per_page], values
 
 
-def paged(rows: Sequence[Any], total: int, query: Query) -> Any:
-    """The rows as a `Page`."""
-    return Page(rows=tuple(rows), total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
-
-
 def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
     """Conditions, each with its own index. The plus keeps SQLite from starting with one that most rows meet."""
     conditions, values = [], list[Any]()

@@ -13,7 +13,7 @@ from analyzers.checkpoints.repository import RangeFile
 from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.language_models.rows import read_rows
 from components.library.reports import kept
-from components.library.schema import VERSION, Flag, Label, Result
+from components.library.schema import VERSION, Flag, Identity, Label, Result
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,22 +49,6 @@ class Taken(NamedTuple):
     results: list[tuple[Result, str]]
     refused: int
     reason: str
-
-
-class Bytes:
-    """A file in memory as a `RangeFile`."""
-
-    def __init__(self, path: str, content: bytes) -> None:
-        self.path = path
-        self.size = len(content)
-        self._content = memoryview(content)
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Copy out of memory."""
-        buffer[:] = self._content[offset : offset + len(buffer)]
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
@@ -138,7 +122,10 @@ def _one(table: Table, row: Any, taken: Taken) -> int:
     if row.get("version") != VERSION:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
-        taken.labels.append(Label.model_validate(row))
+        # Anybody can write that they belong to the organisation: only a user's own models show it here.
+        label = Label.model_validate(row | {"author": False})
+        author = Identity(name=label.contributor, provenance=label.provenance).wrote(label.model)
+        taken.labels.append(label.model_copy(update={"author": author}))
     elif table == "flags":
         taken.flags.append(Flag.model_validate(row))
     else:

@@ -23,8 +23,8 @@ _CHOSEN = {
     "precision": "Labelled as",
     "storage": "Stored as",
     "passed_through": "Passed through",
-    "trained_in": "Inferred to be trained in",
-    "fp16_risk": "In fp16",
+    "trained_in": "Inferred training precision",
+    "fp16_risk": "fp16 risk",
     "analyzer": "Analysis",
 }
 _DISPUTED = "Labels disagree"

@@ -8,9 +8,9 @@ from components.forms.options import typed
 from components.library import model_id
 from components.library_page.browse import CLICKS, build_browse
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
+from components.library_page.downloads import PANDAS, build_downloads, counted
 from components.library_page.labels import PIECES, model_labels
 from components.library_page.lists import KINDS, MODELS
-from components.library_page.taking import PANDAS, build_taking, counted
 from components.look.navigation import build_navigation
 from components.running.jobs import sentence
 from components.running.runs import failed
@@ -35,7 +35,7 @@ def build(page: gr.Blocks) -> None:
     flagging = build_flagging()
     browse = build_browse()
     adding = build_adding()
-    code = build_taking()
+    code = build_downloads()
     shown = gr.State("")
     browse.wire()
 

@@ -37,11 +37,11 @@ def line(
     y: Sequence[float | None],
     style: int,
     hover: str,
-    said: Sequence[Sequence[str] | None] = (),
+    details: Sequence[Sequence[str] | None] = (),
     /,
     **changes: Any,
 ) -> "Scatter":
-    """A line with markers in style ``style``. hover: below the name, with ``x``, ``y`` and ``said`` as customdata; changes: of settings."""
+    """A line with markers in style ``style``. hover: below the name, ``details`` as customdata; changes: of settings."""
     from plotly.graph_objects import Scatter
 
     drawn = marked(style)
@@ -53,7 +53,7 @@ def line(
         "cliponaxis": False,
         "hovertemplate": f"{text(name)}<br>{hover}<extra></extra>",
     }
-    return Scatter(x=list(x), y=list(y), customdata=list(said), **settings | changes)
+    return Scatter(x=list(x), y=list(y), customdata=list(details), **settings | changes)
 
 
 def error_bars(values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None], color: str) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def error_bars(values: Sequence[float | None], lows: Sequence[float | None], hig
 
 
 class Series(NamedTuple):
-    """Values >= 0 for a logarithmic axis. along: positions on the other axis; said: what `hover` says of each point, beside the name."""
+    """Values >= 0 for a logarithmic axis. along: positions on the other axis; details: what `hover` says of each point, beside the name."""
 
     name: str
     along: Sequence[float]
     values: Sequence[float | None]
-    said: Sequence[Sequence[str]]
+    details: Sequence[Sequence[str]]
 
 
 def log_figure(
@@ -99,7 +99,7 @@ def log_figure(
             shown = [(value if strip is None else 0) if here else None for value, here in zip(each.values, inside, strict=True)]
             axis: dict[str, Any] = {} if strip is None else {f"{letter}axis": f"{letter}{_STRIPS[strip]}", "showlegend": False}
             x, y = (shown, each.along) if letter == "x" else (each.along, shown)
-            figure.add_trace(line(each.name, x, y, style, hover, each.said, mode=mode if strip is None else "markers", **axis))
+            figure.add_trace(line(each.name, x, y, style, hover, each.details, mode=mode if strip is None else "markers", **axis))
     return figure
 
 
@@ -128,18 +128,18 @@ def mark_rows(
     found: Mapping[str, Mapping[str, float | None]],
     names: Sequence[str],
     title: str,
-    said: Callable[[float], str],
+    formatted: Callable[[float], str],
     short: Callable[[str], str] = str,
     zero: str = "exact",
 ) -> "Figure":
     """A row for each of ``names``, and a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
 
-    title: of the axis; zero: of the strip of zeros; said: formats a value for the hover text; short: formats a row's name for the axis.
+    title: of the axis; zero: of the strip of zeros; formatted: a value for the hover text; short: formats a row's name for the axis.
     """
     series = []
     for measure, rows in found.items():
         drawn = [(row, name, value) for row, name in enumerate(names) if (value := rows.get(name)) is not None]
-        words = [[text(name), "not finite" if value == math.inf else said(value)] for _, name, value in drawn]
+        words = [[text(name), "not finite" if value == math.inf else formatted(value)] for _, name, value in drawn]
         series.append(Series(measure, [row for row, _, _ in drawn], [value for _, _, value in drawn], words))
     figure = log_figure(72 + _ROW * max(1, len(names)), "x", series, title, "%{customdata[0]}: %{customdata[1]}", "markers", zero)
     figure.update_xaxes(showgrid=True, gridcolor=GREY, selector={"type": "log"})

@@ -10,9 +10,9 @@ from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidReference,
 from components.library import FLAG_REASONS, Identity, Library, Query
 from components.library_page.browse import PER_PAGE, query_of
 from components.library_page.contributing import add_label, thanks, who_you_are
+from components.library_page.downloads import counted
 from components.library_page.labels import model_labels
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
-from components.library_page.taking import counted
 from components.site.identity import COOKIE, LOG_IN, identity
 from tests.components.reports import HOSTILE, report
 from tests.hub import LocalHub
@@ -205,7 +205,9 @@ def test_without_a_login_a_browser_has_a_name_of_its_own(library: Library) -> No
     assert first == identity(None, _Visit({COOKIE: "one"})) != second
     assert (first.provenance, first.name[:6]) == ("local", "local:")
     assert "one" not in first.name
-    assert identity(None, None).provenance == "local"
+    for nobody in (None, _Visit(), _Visit({COOKIE: ""})):  # a program that says not who it is
+        with pytest.raises(InvalidRequest, match="Say who contributes"):
+            identity(None, nobody)
     assert "no login" in who_you_are(None, _Visit({COOKIE: "one"}))
 
 

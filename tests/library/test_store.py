@@ -14,7 +14,7 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.dtype_detection.examples import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from components.library import FLAG_REASONS, Identity, Library, Query, database
+from components.library import FLAG_REASONS, Identity, Label, Library, Query, database
 from components.library.checks import now
 from components.library.database import mount_kind
 from components.library.reports import kept
@@ -206,6 +206,10 @@ def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: p
     assert library.counts().results == 1 and library.result(f"{9:064x}") is not None
 
 
+def _sought(label: Label) -> str:
+    return " ".join((label.model, label.contributor, label.evidence_link, label.evidence_quote)).lower()
+
+
 def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
     rng = random.Random(0)
     names = ("org/alpha", "org/beta", "Lab/Gamma", "lab/delta")
@@ -231,7 +235,7 @@ def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
         wanted = [
             label
             for label in everything
-            if all(word in f"{label.model} {label.contributor} {label.evidence_quote}".lower() for word in query.text.lower().split())
+            if all(word in _sought(label) for word in query.text.lower().split())
             and (not query.model or label.model.lower() == query.model.lower())
             and query.precision in ("", label.precision)
             and query.contributor in ("", label.contributor)

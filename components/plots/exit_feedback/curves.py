@@ -27,8 +27,8 @@ def layers(report: "ExitReport") -> "Figure":
     traces = []
     for name in report.methods:
         rows = sorted((row for row in report.layers if row.method == name), key=lambda row: row.layer)
-        said = [[*_said(row.cosine, row.norm_ratio), mean(row.before_norm_cosine), f"{row.loss:.3f}"] for row in rows]
-        traces.append(signal_line(name, [row.layer for row in rows], [_mean(row.cosine) for row in rows], hover, said))
+        details = [[*_said(row.cosine, row.norm_ratio), mean(row.before_norm_cosine), f"{row.loss:.3f}"] for row in rows]
+        traces.append(signal_line(name, [row.layer for row in rows], [_mean(row.cosine) for row in rows], hover, details))
     figure = _figure(traces, "mean cosine")
     seen = sorted({row.layer for row in report.layers})
     figure.update_xaxes(title="layer", tickvals=seen[:: max(1, -(-len(seen) // _TICKS))])
@@ -43,12 +43,12 @@ def loss_bins(report: "ExitReport") -> "Figure":
     )
     traces = []
     for name, method in report.methods.items():
-        said = [
+        details = [
             [*_said(row.cosine, row.norm_ratio), numbers.share(row.exact_energy), f"{row.tokens:,}", f"{row.low:.3g} to {row.high:.3g}"]
             for row in method.loss_bins
         ]
         means = [_mean(row.cosine) for row in method.loss_bins]
-        traces.append(signal_line(name, list(range(1, len(means) + 1)), means, hover, said))
+        traces.append(signal_line(name, list(range(1, len(means) + 1)), means, hover, details))
     figure = _figure(traces, "mean cosine")
     rows = next(iter(report.methods.values())).loss_bins if report.methods else ()
     bounds = [f"{row.low:.2g}<br>to {row.high:.2g}" for row in rows]
@@ -70,7 +70,7 @@ def training_cosines(report: "ExitReport") -> "Figure":
 
 
 def signal_line(
-    name: str, x: Sequence[float], y: Sequence[float | None], hover: str, said: Sequence[Sequence[str]] = (), **changes: Any
+    name: str, x: Sequence[float], y: Sequence[float | None], hover: str, details: Sequence[Sequence[str]] = (), **changes: Any
 ) -> "Scatter":
     """A line in the style of a signal. Only some of many markers are drawn. See `line`."""
     drawn = marked(style(name))
@@ -78,12 +78,12 @@ def signal_line(
         "line": {"color": drawn["color"], "dash": drawn["dash"], "width": 2.6 if name == EXACT else 2},
         "marker": {"symbol": drawn["symbol"], "size": 7, "color": drawn["color"], "maxdisplayed": _MARKERS},
     }
-    return line(name, x, y, style(name), hover, said, **settings | changes)
+    return line(name, x, y, style(name), hover, details, **settings | changes)
 
 
 def _training(report: "ExitReport", rows: Sequence[tuple[str, Sequence[float | None], Sequence[str]]], of: str, title: str) -> "Figure":
     hover = f"step %{{x}}<br>{of} %{{customdata[0]}}"
-    traces = [signal_line(name, report.training_steps, values, hover, [[each] for each in said]) for name, values, said in rows]
+    traces = [signal_line(name, report.training_steps, values, hover, [[each] for each in details]) for name, values, details in rows]
     figure = _figure(traces, title)
     figure.update_xaxes(title="training step", nticks=8)
     return figure

@@ -87,11 +87,11 @@ def _lines(parameter: str, found: Swept) -> "list[Scatter]":
             continue
         values = sorted(rows)
         lows, highs, means = ([of(rows[value]) for value in values] for of in (min, max, fmean))
-        said = [[cosine(mean), _seeds(rows[value])] for mean, value in zip(means, values, strict=True)]
+        details = [[cosine(mean), _seeds(rows[value])] for mean, value in zip(means, values, strict=True)]
         bars = error_bars(means, lows, highs, marked(style(name))["color"])
         several = {"error_y": bars} if any(len(rows[value]) > 1 for value in values) else {}
         hover = f"{text(parameter)} %{{x:,}}<br>mean cosine %{{customdata[0]}}%{{customdata[1]}}"
-        drawn.append(signal_line(name, values, means, hover, said, **several))
+        drawn.append(signal_line(name, values, means, hover, details, **several))
     return drawn
 
 
@@ -117,11 +117,11 @@ def _null(report: "ExitReport", found: Swept, values: Sequence[int], x: Sequence
     ends = [rows[held[0]], *(rows[value] for value in held), rows[held[-1]]]
     lows, highs, means = ([of(each) for each in ends] for of in (min, max, fmean))
     band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": _BAND, "hoverinfo": "skip", "cliponaxis": True}
-    said = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(means, lows, highs, strict=True)]
+    details = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(means, lows, highs, strict=True)]
     hover = "codes drawn anew for every batch<br>mean cosine %{customdata[0]}<br>from %{customdata[1]} to %{customdata[2]}"
     return [
         signal_line(NULL, [*x, *reversed(x)], [*highs, *reversed(lows)], "", **band),
-        signal_line(NULL, x, means, hover, said, mode="lines"),
+        signal_line(NULL, x, means, hover, details, mode="lines"),
     ]
 
 

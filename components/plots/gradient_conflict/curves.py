@@ -20,18 +20,18 @@ CHANCE = "dashed: unrelated gradients, about 50%"
 def rates(report: "ConflictReport") -> "Figure":
     """The conflict rate of each layer with its 95% interval, for top-k and the original."""
 
-    def said(row: Any) -> list[str]:
+    def details(row: Any) -> list[str]:
         return [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.pairs:,}", exactly(row.conflict_rate_historic)]
 
     hover = "layer %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}<br>%{customdata[2]} pairs"
     hover += "<br>rate as published %{customdata[3]}"
-    return _of_layers(report, "conflict_rate", "interval", hover, said)
+    return _of_layers(report, "conflict_rate", "interval", hover, details)
 
 
 def similarity(report: "ConflictReport") -> "Figure":
     """The gradient-norm similarity by layer, for top-k and the original."""
 
-    def said(row: Any) -> list[str]:
+    def details(row: Any) -> list[str]:
         within: Interval | None = row.magnitude_interval
         return [
             numbers.magnitude(row.magnitude_similarity),
@@ -39,7 +39,7 @@ def similarity(report: "ConflictReport") -> "Figure":
         ]
 
     hover = "layer %{x}<br>similarity %{customdata[0]}<br>95%: %{customdata[1]}"
-    return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, said)
+    return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
 
 
 def batches(report: "ConflictReport") -> "Figure":
@@ -76,12 +76,12 @@ def deciles(report: "ConflictReport") -> "Figure":
     traces = []
     for index, (name, found) in enumerate(sides(report)):
         rows = found.deciles
-        said = [
+        details = [
             [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
             for row in rows
         ]
         values, intervals = [row.conflict_rate for row in rows], [row.interval for row in rows]
-        traces.append(_with_intervals(name, [row.decile for row in rows], values, intervals, index, hover, said, 100))
+        traces.append(_with_intervals(name, [row.decile for row in rows], values, intervals, index, hover, details, 100))
     figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
     figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
     return figure
@@ -100,14 +100,14 @@ def published(report: "ConflictReport") -> "Figure":
     hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
     traces = []
     for index, (name, rows) in enumerate(curves):
-        said = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
-        traces.append(line(name, [layer for layer, _, _ in rows], _percent([rate for _, rate, _ in rows]), index, hover, said))
+        details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
+        traces.append(line(name, [layer for layer, _, _ in rows], _percent([rate for _, rate, _ in rows]), index, hover, details))
     figure = _figure(traces, "rate as published, %", chance=True)
     figure.update_xaxes(title="layer", nticks=8)
     return figure
 
 
-def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, said: Callable[[Any], list[str]]) -> "Figure":
+def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> "Figure":
     """A field of each layer with its interval; rates in percent, with the line of chance."""
     is_rate = field == "conflict_rate"
     traces = []
@@ -115,7 +115,7 @@ def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, 
         rows = sorted(found.layers, key=lambda row: row.layer)
         values, intervals = ([getattr(row, each) for row in rows] for each in (field, interval))
         layers = [row.layer for row in rows]
-        traces.append(_with_intervals(name, layers, values, intervals, index, hover, [said(row) for row in rows], 100 if is_rate else 1))
+        traces.append(_with_intervals(name, layers, values, intervals, index, hover, [details(row) for row in rows], 100 if is_rate else 1))
     figure = _figure(traces, "pairs in conflict, %" if is_rate else "gradient-norm similarity", is_rate and _has_chance(report))
     last = max((row.layer for row in report.layers), default=0)
     figure.update_xaxes(title="layer", tick0=0, dtick=max(1, -(-last // 8)), range=[-0.4, last + 0.4])
@@ -149,13 +149,13 @@ def _with_intervals(
     intervals: "Sequence[Interval | None]",
     style: int,
     hover: str,
-    said: Sequence[Sequence[str]],
+    details: Sequence[Sequence[str]],
     scale: float,
 ) -> "Scatter":
     lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
     shown = [None if value is None else scale * value for value in values]
     bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
-    return line(name, x, shown, style, hover, said, **bars)
+    return line(name, x, shown, style, hover, details, **bars)
 
 
 def _percent(shares: Sequence[float | None]) -> list[float | None]:

@@ -59,7 +59,7 @@ def dominance(report: "ConflictReport") -> "Figure":
     from plotly.graph_objects import Bar, Figure
 
     rows = report.dominance.samples
-    said = [
+    details = [
         [
             name,
             exactly(row.share),
@@ -73,7 +73,7 @@ def dominance(report: "ConflictReport") -> "Figure":
         x=[row.sample for row in rows],
         y=[None if row.share is None else 100 * row.share for row in rows],
         marker={"color": COLOURS[0]},
-        customdata=said,
+        customdata=details,
         hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
         "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
     )

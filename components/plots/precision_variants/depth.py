@@ -36,8 +36,8 @@ def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Fig
         rows = {row.layer: row for row in variant.tensors if row.kind == kind and row.layer is not None}
         rows |= {layers + ends.index(row.kind): row for row in variant.tensors if row.kind in ends}
         by_depth = sorted(rows.items())
-        values, said = [percent(row) for _, row in by_depth], [_said(row, layers) for _, row in by_depth]
-        series.append(Series(name, [place for place, _ in by_depth], values, said))
+        values, details = [percent(row) for _, row in by_depth], [_said(row, layers) for _, row in by_depth]
+        series.append(Series(name, [place for place, _ in by_depth], values, details))
     hover = "%{customdata[0]}<br>%{customdata[1]}%{customdata[2]}"
     figure = log_figure(360, "y", series, "relative error (rms), %", hover, "lines+markers")
     every = max(1, -(-layers // 8))

@@ -33,7 +33,7 @@ def headroom(report: "PrecisionReport") -> "Figure":
         largest = [getattr(row, f"{side}_max") for row in rows]
         levels = [math.log2(value) if value else None for value in largest]
         heights += [each for each in levels if each is not None]
-        said = [
+        details = [
             [
                 layer_name(row.layer, layers),
                 numbers.magnitude(value),
@@ -42,7 +42,7 @@ def headroom(report: "PrecisionReport") -> "Figure":
             ]
             for row, value in zip(rows, largest, strict=True)
         ]
-        figure.add_trace(line(name, [row.layer for row in rows], levels, index, hover, said))
+        figure.add_trace(line(name, [row.layer for row in rows], levels, index, hover, details))
     ends = [-1.4, layers + 0.4]
     figure.add_trace(Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
     level(figure, FP16, "fp16 limit, 65504")

@@ -24,17 +24,17 @@ def beside(report: SparsityReport) -> "Figure":
     hover = "%{customdata[0]}<br>from %{customdata[1]}<br>%{customdata[3]}sparsity %{customdata[2]}"
     for style, algorithm in enumerate(algorithms):
         found = [row for row in rows if row.algorithm == algorithm]
-        said = [[text(row.finetuned), text(row.base), f"{100 * row.sparsity:.1f}%", f"{text(row.data)}<br>"] for row in found]
+        details = [[text(row.finetuned), text(row.base), f"{100 * row.sparsity:.1f}%", f"{text(row.data)}<br>"] for row in found]
         marker = {"symbol": MARKERS[style], "size": 10, "color": COLOURS[style], "opacity": 0.85}
         x, y = [100 * row.sparsity for row in found], [text(algorithm)] * len(found)
-        figure.add_trace(line(algorithm, x, y, style, hover, said, mode="markers", marker=marker))
+        figure.add_trace(line(algorithm, x, y, style, hover, details, mode="markers", marker=marker))
     if report.sparsity is not None:
         here, interval = 100 * report.sparsity, report.interval
         low, high = (None, None) if interval is None else (100 * interval.low, 100 * interval.high)
         marker = {"symbol": "star", "size": 16, "color": COLOURS[3], "line": {"width": 1.2, "color": GREY}}
-        said = [[text(short(report.request.tuned[-1])), text(short(report.request.base)), f"{here:.6g}%", ""]]
+        details = [[text(short(report.request.tuned[-1])), text(short(report.request.base)), f"{here:.6g}%", ""]]
         bars = error_bars([here], [low], [high], COLOURS[3])
-        figure.add_trace(line(_HERE, [here], [_HERE], 3, hover, said, mode="markers", marker=marker, error_x=bars))
+        figure.add_trace(line(_HERE, [here], [_HERE], 3, hover, details, mode="markers", marker=marker, error_x=bars))
         figure.add_shape(type="line", yref="paper", x0=here, x1=here, y0=0, y1=1, line=LIMIT, layer="below")
     figure.update_xaxes(title="sparsity in bf16, %", range=[-2, 102], nticks=6)
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=[_HERE, *algorithms[::-1]], automargin=True, ticks="")

@@ -69,7 +69,7 @@ def roles(report: SparsityReport) -> "Figure":
     known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
     lows, highs = [_percent(row.min) for _, row, _ in known], [_percent(row.max) for _, row, _ in known]
     shares = [share for _, _, share in known]
-    said = [
+    details = [
         [exactly(row.sparsity), exactly(row.min), exactly(row.max), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
         for _, row, _ in known
     ]
@@ -77,7 +77,7 @@ def roles(report: SparsityReport) -> "Figure":
         "sparsity %{customdata[0]}<br>tensors from %{customdata[1]} to %{customdata[2]}<br>%{customdata[3]}, %{customdata[4]} parameters"
     )
     names, bars = [name for name, _, _ in known], error_bars(shares, lows, highs, GREY) | {"thickness": 1.6, "width": 5}
-    points = line("", shares, names, 0, hover, said, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
+    points = line("", shares, names, 0, hover, details, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
     figure = Figure([points], layout(80 + _ROW * max(2, len(known))))
     ends = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
     low, high = min(ends), max(ends)

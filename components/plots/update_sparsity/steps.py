@@ -28,11 +28,11 @@ def steps(report: SparsityReport) -> "Figure":
     curves += [(role, [row.roles.get(role) for row in rows]) for role in dict.fromkeys(role for row in rows for role in row.roles)]
     figure = Figure(layout=layout(330))
     for index, (curve, shares) in enumerate(curves):
-        said = [[name, exactly(share)] for name, share in zip(names, shares, strict=True)]
+        details = [[name, exactly(share)] for name, share in zip(names, shares, strict=True)]
         values = [None if share is None else 100 * share for share in shares]
         hidden = {"visible": "legendonly"} if index >= 2 else {}
         hover = "%{customdata[0]}: %{customdata[1]}"
-        figure.add_trace(line(curve, list(range(1, len(rows) + 1)), values, index, hover, said, **hidden))
+        figure.add_trace(line(curve, list(range(1, len(rows) + 1)), values, index, hover, details, **hidden))
     figure.update_xaxes(title="checkpoint", tickvals=_ticks(len(rows)), range=[0.7, len(rows) + 0.3])
     figure.update_yaxes(title="sparsity, %", nticks=6)
     legend(figure, toggle=True)

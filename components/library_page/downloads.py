@@ -17,7 +17,7 @@ labels = pd.read_parquet("${new URL('library/labels.parquet', location.href).hre
 labels[labels.current].groupby("precision").model.nunique()`"""
 
 
-def build_taking() -> gr.Textbox:
+def build_downloads() -> gr.Textbox:
     """Lay out the downloads; returns the field for the pandas snippet, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
         gr.HTML(str(PIECES.downloads(list(KINDS), _NAMES)), elem_classes="m-plain")

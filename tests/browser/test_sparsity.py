@@ -134,3 +134,18 @@ def test_tab_leads_from_picker_to_picker_and_closes_the_list(open_page: OpenPage
     page.keyboard.type(TUNED)
     page.keyboard.press("Enter")
     _compared(page, TUNED)
+
+
+def test_the_list_stays_closed_when_the_focus_moves_right_after_a_key(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/sparsity")
+    expect(page.locator("#m-swap")).to_be_visible()
+    page.locator("#m-base input").press_sequentially("tiny")
+    expect(page.locator(".m-picker .options")).to_be_visible()
+    page.locator("#m-base input").evaluate(
+        """input => {
+            input.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }));
+            document.querySelector("#m-swap").focus();
+        }"""
+    )
+    page.wait_for_timeout(1_000)  # the list must not reappear: there is nothing to wait for
+    expect(page.locator(".m-picker .options")).to_have_count(0)

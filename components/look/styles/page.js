@@ -38,6 +38,15 @@
     chosen = false;
     setTimeout(() => { input.blur(); setTimeout(inspect, 0); }, 0);
   }, true);
+  // Gradio's dropdown acts on a key one task late, and opens its list even if the focus has moved on by then: repeat the blur.
+  document.addEventListener("focusout", (event) => {
+    const input = event.target;
+    const picker = input.closest?.(".m-picker");
+    if (!picker) return;
+    setTimeout(() => {
+      if (input !== document.activeElement && picker.querySelector(".options")) input.dispatchEvent(new FocusEvent("blur"));
+    }, 100);
+  });
   document.addEventListener("paste", (event) => {
     const input = event.target;
     if (!input.closest?.(".m-picker")) return;

@@ -46,7 +46,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 
     published: the dataset's commit with them, or "".
     """
-    changed = set[str]()
+    changed = dict[str, None]()  # in the order of the labels
     new = 0
     for label in labels:
         key = label.model.lower()
@@ -67,7 +67,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
                 (key, label.contributor, label.provenance),
             )
             _count_flags(connection, label.id)
-            changed.add(key)
+            changed[key] = None
         elif published:
             connection.execute("UPDATE labels SET published = ? WHERE id = ? AND published = ''", (published, label.id))
     for key in changed:

@@ -311,8 +311,8 @@ class Library:
     def refit(self) -> Fit:
         """The classifier fitted on `training_set`, with its accuracy on families left out; kept until that changes.
 
-        Takes about ten seconds, in a process of its own, where it did. Raises InvalidRequest where labels and extremes are too few,
-        LimitExceeded, LibraryUnavailable where one is going on, OSError.
+        Otherwise takes about ten seconds, in a process of its own. Raises InvalidRequest if labels and extremes are too few,
+        LimitExceeded, LibraryUnavailable during another fit, OSError.
         """
         return self._refit.fit()
 

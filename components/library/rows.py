@@ -123,7 +123,7 @@ def _one(table: Table, row: Any, taken: Taken) -> int:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
         # Anybody can write that they belong to the organisation: only a user's own models show it here.
-        label = Label.model_validate(row | {"author": False})
+        label = Label.model_validate(row)
         author = Identity(name=label.contributor, provenance=label.provenance).wrote(label.model)
         taken.labels.append(label.model_copy(update={"author": author}))
     elif table == "flags":

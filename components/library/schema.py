@@ -130,9 +130,9 @@ class Contribution(Data):
     @classmethod
     def made(cls, who: Identity, created: str, fields: dict[str, Any]) -> Self:
         """A new item of ``who`` with its id. Raises pydantic's ValidationError."""
-        fields = {"version": VERSION, "contributor": who.name, "provenance": who.provenance} | fields
-        content = {name: value for name, value in fields.items() if name in cls.said}
-        return cls(id=address(cls.kind, content), created=created, **fields)
+        item: dict[str, Any] = {"version": VERSION, "contributor": who.name, "provenance": who.provenance} | fields
+        content = {name: value for name, value in item.items() if name in cls.said}
+        return cls(id=address(cls.kind, content), created=created, **item)
 
 
 class Label(Contribution):

@@ -90,46 +90,51 @@ class Browse:
             gr.update(interactive=found.page < found.pages),
         ]
 
-    def choices(self, kind: Any) -> list[Any]:
-        """Updates that fill the filters with the values in the list, and how many rows have each."""
+    def choices(self, kind: Any, *chosen: Any) -> list[Any]:
+        """Updates that fill the filters with the values in the list, and how many rows have each; a choice it lacks is undone."""
         ours = archive.library()
         try:
-            known = ours.facets(kind if kind in KINDS else MODELS) if ours is not None else {}
+            known = ours.facets(kind) if ours is not None and kind in KINDS else {}
         except MantissaError:
             known = {}
-        return [
-            gr.update(choices=[("any", ANY), *((f"{value} ({count:,})", value) for value, count in known.get(name, {}).items())])
-            for name in _CHOSEN
-        ]
+        updates = []
+        for name, value in zip(_CHOSEN, chosen, strict=True):
+            counts = known.get(name, {})
+            choices = [("any", ANY), *((f"{each} ({count:,})", each) for each, count in counts.items())]
+            updates.append(gr.update(choices=choices, value=value if value in counts else ANY))
+        return updates
 
-    def sorted(self, order: Any, turned: Any, event: gr.EventData) -> list[Any]:
-        """The order after a click on a column's title, and whether it is reversed, as a second click does."""
+    def changed(self, kind: Any, *chosen: Any) -> list[Any]:
+        """Updates after the choice of another list: of its order, and of the filters."""
+        known = list(orders(kind))
+        return [gr.update(choices=known, value=known[0]), False, *self.choices(kind, *chosen)]
+
+    def sorted(self, event: gr.EventData, *asked: Any) -> list[Any]:
+        """After a click on a column's title: its order, whether it is reversed (as by a second click), and the first page. Else nothing."""
         title = event._data.get("sort") if isinstance(event._data, dict) else None
-        if not isinstance(title, str):
-            return [gr.skip(), gr.skip()]
-        return [title, title == order and not turned]
+        if not isinstance(title, str) or title not in orders(typed(asked[0])):
+            return [gr.skip()] * (2 + len(self.shown()))
+        *others, order, turned = asked
+        turned = title == order and not turned
+        return [title, turned, *self.first(*others, title, turned)]
 
     def wire(self) -> None:
         """Reload the list from its first page whenever a control changes. The filters' choices load when the filters are expanded, not with
         the page.
         """
         quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.filters.expand(self.choices, self.kind, list(self.chosen), **quiet)
-        self.kind.change(
-            lambda kind: [gr.update(choices=list(orders(kind)), value=next(iter(orders(kind)))), False],
-            self.kind,
-            [self.order, self.turned],
-            **quiet,
-        )
-        self.kind.change(self.choices, self.kind, list(self.chosen), **quiet)
-        clicked = self.table.click(self.sorted, [self.order, self.turned], [self.order, self.turned], **quiet)
-        clicked.then(self.first, self.asked(), self.shown(), **quiet)
+        filters = list(self.chosen)
+        self.filters.expand(self.choices, [self.kind, *filters], filters, **quiet)
+        # one after the other: a value that is not among the new choices is an error
+        changed = self.kind.change(self.changed, [self.kind, *filters], [self.order, self.turned, *filters], **quiet)
+        changed.then(self.first, self.asked(), self.shown(), **quiet)
+        self.table.click(self.sorted, self.asked(), [self.order, self.turned, *self.shown()], **quiet)
         self.order.input(lambda: False, None, self.turned, **quiet).then(self.first, self.asked(), self.shown(), **quiet)
-        for control in (*self.chosen, self.disputed):
+        controls: list[Any] = [*self.chosen, self.disputed]
+        for control in controls:
             control.change(self.first, self.asked(), self.shown(), **quiet)
         for typing in (self.text, self.contributor):
             typing.change(self.first, self.asked(), self.shown(), trigger_mode="always_last", **quiet)
-        self.kind.change(self.first, self.asked(), self.shown(), **quiet)
         self.back.click(lambda at, *asked: self.page(at - 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
         self.on.click(lambda at, *asked: self.page(at + 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
 

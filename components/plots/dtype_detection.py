@@ -111,10 +111,10 @@ def layers(report: DtypeReport) -> "Figure":
         # tensors outside the layers are not adjacent to layer 0: the gap prevents a connecting line
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
         x = [None if row is None else outside if row.layer is None else row.layer for row in points]
-        details = [row and [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points]
+        details = [None if row is None else [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points]
         hover = "%{customdata[0]}<br>largest %{customdata[1]}<br>rms %{customdata[2]}<br>tensors: %{customdata[3]}"
         mode = {} if len(rows) > 1 else {"mode": "markers"}
-        figure.add_trace(line(role, x, [row and row.abs_max for row in points], index, hover, details, **mode))
+        figure.add_trace(line(role, x, [None if row is None else row.abs_max for row in points], index, hover, details, **mode))
     ticks = [outside] * any(row.layer is None for row in report.layers) + list(range(0, highest + 1, spacing))
     level(figure, FP16.largest, "fp16 largest 65504", height=math.log10(FP16.largest))
     shown = [row.abs_max for row in report.layers if row.abs_max]

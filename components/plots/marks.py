@@ -34,7 +34,7 @@ def shortened(name: str, longest: int) -> str:
 def line(
     name: str,
     x: Sequence[float | None],
-    y: Sequence[float | None],
+    y: Sequence[float | None] | Sequence[str],
     style: int,
     hover: str,
     details: Sequence[Sequence[str] | None] = (),

@@ -50,9 +50,9 @@ def inside_backward(report: "PrecisionReport") -> str:
 
 
 def _gaps(report: "PrecisionReport") -> str:
-    """Explains why variants have no marks."""
+    """Explains the marks in the strip of overflows."""
     over = any(variant.overflow_bw is not None for variant in report.variants.values())
-    return " Gradients that are not finite are not drawn." if over else ""
+    return f" {_OVER}" if over else ""
 
 
 def headroom(report: "PrecisionReport") -> str:

@@ -115,13 +115,13 @@ def test_tensors_sort_by_exact_values_and_read_in_few_digits(monkeypatch: pytest
 
 def test_figures_say_what_stands_at_their_edges() -> None:
     found, over = precision_report(), overflowing()
-    assert "triangle" in captions.forward(found) and "cross" not in captions.forward(found)
-    assert "cross" in captions.forward(over) and "cross" in captions.backward(over)
+    assert '"exact"' in captions.forward(found) and '"overflow"' not in captions.forward(found)
+    assert '"overflow"' in captions.forward(over) and '"overflow"' in captions.backward(over)
     assert "fp16 ran with a loss scale of 2¹⁶" in captions.backward(found)
     assert "No loss scale keeps the gradients of fp16 finite" in captions.backward(over)
     assert "In fp16 mlp.up_proj.weight of layer 1 would overflow first." in captions.headroom(over)
     assert "Nothing overflows fp16" in captions.headroom(found)
-    assert "not drawn" in captions.parameters(over) and "not drawn" not in captions.inside_backward(found)
+    assert '"overflow"' in captions.parameters(over) and '"overflow"' not in captions.inside_backward(found)
     rounded = found.request.model_copy(update={"pre_rounded": True})
     assert "same rounded weights" in captions.forward(found.model_copy(update={"request": rounded}))
 

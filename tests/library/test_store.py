@@ -18,6 +18,7 @@ from components.library import FLAG_REASONS, Identity, Label, Library, Query, da
 from components.library.checks import now
 from components.library.database import mount_kind
 from components.library.reports import kept
+from components.library.seed import SEED
 from tests.components.reports import report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))
@@ -50,6 +51,19 @@ def test_it_begins_with_the_documented_models(library: Library) -> None:
     assert found.evidence == "https://arxiv.org/abs/2205.01068" and found.labels[0].label.provenance == "seed"
     row = library.model("FACEBOOK/opt-13B")
     assert row is not None and (row.model, row.precision, row.labels, row.results) == ("facebook/opt-13b", "fp16-mixed", 1, 0)
+
+
+def test_the_initial_labels_of_an_older_program_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = Label.of(SEED, "facebook/opt-13b", "fp16", "", "arXiv", created="2026-11-20T00:00:00.000000Z")
+    with monkeypatch.context() as before:
+        before.setattr("components.library.library.seed_labels", lambda: [older])
+        before.setattr("components.library.library.GATHERED", older.created)
+        with Library.open(tmp_path) as library:
+            assert library.consensus("facebook/opt-13b").precision == "fp16"
+    for _ in range(2):
+        with Library.open(tmp_path) as library:
+            assert (library.counts().labels, library.counts().current) == (54, 53)
+            assert library.consensus("facebook/opt-13b").precision == "fp16-mixed"
 
 
 def test_the_same_label_again_is_the_one_that_is_there(library: Library) -> None:

@@ -116,7 +116,14 @@ def _null(report: "ExitReport", found: Swept, values: Sequence[int], x: Sequence
     x = [x[0], *held, x[-1]]
     ends = [rows[held[0]], *(rows[value] for value in held), rows[held[-1]]]
     lows, highs, means = ([of(each) for each in ends] for of in (min, max, fmean))
-    band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": _BAND, "hoverinfo": "skip", "cliponaxis": True}
+    band: dict[str, Any] = {
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": _BAND,
+        "hoverinfo": "skip",
+        "cliponaxis": True,
+    }
     details = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(means, lows, highs, strict=True)]
     hover = "codes drawn anew for every batch<br>mean cosine %{customdata[0]}<br>from %{customdata[1]} to %{customdata[2]}"
     return [

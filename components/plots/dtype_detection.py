@@ -86,9 +86,11 @@ def spectrum(report: DtypeReport) -> "Figure":
 
 def _add_scales(figure: "Figure", shares: list[float]) -> None:
     """The vertical axis for ``shares``, with room for the names above them, and a menu of its scales."""
-    linear = {"type": "linear", "range": [0, 1.8 * max(shares)], "nticks": 5}
+    linear = {"type": "linear", "range": [0, 1.8 * max(shares)], "tickmode": "auto", "nticks": 5}
     low, high = math.log10(min(shares)) - 0.3, math.log10(max(shares))
-    log = log_axis(low, low + 1.8 * (high - low + 0.3))
+    ticks = [10.0**exponent for exponent in range(math.ceil(low), 3, max(1, math.ceil((high - low) / 5)))]
+    log = {"type": "log", "range": [low, low + 1.8 * (high - low + 0.3)], "tickmode": "array", "tickvals": ticks}
+    log |= {"exponentformat": "power"}
     figure.update_yaxes(title="% of the values read", **linear)
     buttons = [
         {"label": name, "method": "relayout", "args": [{f"yaxis.{key}": value for key, value in scale.items()}]}

@@ -25,6 +25,7 @@ def test_small_bars_show_on_a_logarithmic_scale() -> None:
     assert (linear["yaxis.type"], log["yaxis.type"]) == ("linear", "log")
     low, high = (10**end for end in log["yaxis.range"])
     assert low < min(figure.data[0].y) and high > 2 * max(figure.data[0].y)
+    assert 2 <= len(log["yaxis.tickvals"]) <= 8 and max(log["yaxis.tickvals"]) <= 100
 
 
 def test_bf16_is_marked_where_values_come_near_it() -> None:

@@ -132,7 +132,7 @@ class Browse:
         self.order.input(lambda: False, None, self.turned, **quiet).then(self.first, self.asked(), self.shown(), **quiet)
         controls: list[Any] = [*self.chosen, self.disputed]
         for control in controls:
-            control.change(self.first, self.asked(), self.shown(), **quiet)
+            control.input(self.first, self.asked(), self.shown(), **quiet)
         for typing in (self.text, self.contributor):
             typing.change(self.first, self.asked(), self.shown(), trigger_mode="always_last", **quiet)
         self.back.click(lambda at, *asked: self.page(at - 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)

@@ -6,7 +6,7 @@ import gradio as gr
 
 from components.forms.options import typed
 from components.library import model_id
-from components.library_page.browse import CLICKS, build_browse
+from components.library_page.browse import CLICKS, build_browse, orders
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
 from components.library_page.downloads import PANDAS, build_downloads, counted
 from components.library_page.labels import PIECES, model_labels
@@ -47,9 +47,21 @@ def build(page: gr.Blocks) -> None:
         start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
         # Fields the address does not set stay unchanged: the visitor may have started typing.
         asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
-        return [counted(), text or gr.skip(), kind if show else gr.skip(), *browse.first(*start), who_you_are(profile, request), *asked]
+        # With its order: the change of the search field reads it too, and one that the list lacks is an error.
+        order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
+        return [
+            counted(),
+            text or gr.skip(),
+            kind if show else gr.skip(),
+            order if show else gr.skip(),
+            *browse.first(*start),
+            who_you_are(profile, request),
+            *asked,
+        ]
 
-    page.load(opened, None, [counts, browse.text, browse.kind, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE)
+    page.load(
+        opened, None, [counts, browse.text, browse.kind, browse.order, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE
+    )
     page.load(None, None, code, js=PANDAS, **QUIET)
 
     def clicked(model: str, event: gr.EventData) -> list[Any]:

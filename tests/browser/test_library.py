@@ -213,7 +213,7 @@ def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -
     page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=True)
     expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")
     within_the_screen(page)
-    for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No result"))):
+    for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No matching results"))):
         page.locator("#m-kind").get_by_text(kind).click()
         expect(page.locator("#m-list")).to_contain_text(listed)
         within_the_screen(page)

@@ -1,11 +1,136 @@
-"""Mantissa's analyzers: what the numbers in a language model's weights say."""
+"""Mantissa's analyzers: what the numbers in a language model's weights say.
 
-# Command -> the package that answers it, and the question. A package exports ``analyze`` and its request and report models, and
-# has a module ``command`` (see `command_line`). One line per analyzer.
+`ANALYZERS` is the one list of them: the command line, the pages, the navigation, the API, the MCP tools, exports, the library and the
+methods page read it, and nothing else names an analyzer.
+"""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Analyzer:
+    """One analyzer. Its modules are named as text and loaded when they are needed: no command waits for torch or Gradio in vain.
+
+    name: the command, the API endpoint and the key in the library. question: what it answers, for ``--help``.
+    package: exports ``analyze`` and the models ``request`` and ``report``; its module ``command`` has the options of the command line.
+    title, short: of its page, on a wide and on a narrow screen. address: of its page, relative to the app's.
+    components: the package with the modules ``form`` (as typed, as a link, as a command, for programs, the ``COST`` of a run), ``page``,
+    ``result`` (the layout of the page and of documents) and ``methods``. runs_model: it runs the model; else it reads weights.
+    many: a call may name several models, by the endpoint ``NAME_many``. aliases: former names of the endpoint.
+    """
+
+    name: str
+    question: str
+    package: str
+    request: str
+    report: str
+    title: str
+    short: str
+    address: str
+    components: str
+    runs_model: bool = False
+    many: bool = False
+    aliases: tuple[str, ...] = ()
+
+    def load(self) -> Any:
+        """The package: ``load().analyze``."""
+        return import_module(self.package)
+
+    def request_model(self) -> Any:
+        """The class of its requests."""
+        return getattr(self.load(), self.request)
+
+    def report_model(self) -> Any:
+        """The class of its reports."""
+        return getattr(self.load(), self.report)
+
+    def analysis_version(self) -> int:
+        """Raised when the same request would give other results."""
+        version: int = vars(sys.modules[self.load().analyze.__module__])["ANALYSIS_VERSION"]
+        return version
+
+    def command(self) -> Any:
+        """The module with its options of the command line."""
+        return import_module(f"{self.package}.command")
+
+    def component(self, name: str) -> Any:
+        """A module of ``components``: "form", "page", "result" or "methods"."""
+        return import_module(f"{self.components}.{name}")
+
+
 ANALYZERS = {
-    "dtype": ("analyzers.dtype_detection", "what formats the weights are stored in, have passed through, and fit into"),
-    "sparsity": ("analyzers.update_sparsity", "what a fine-tune changed at bf16 resolution, where, and by how much"),
-    "conflict": ("analyzers.gradient_conflict", "whether samples pull the same neuron apart, and whether one of them dominates"),
-    "precision": ("analyzers.precision_variants", "how rounding error grows through a model, for each way of running it"),
-    "exit": ("analyzers.exit_feedback", "how close a gradient without backpropagation at the LM head comes to the exact one"),
+    analyzer.name: analyzer
+    for analyzer in (
+        Analyzer(
+            name="dtype",
+            question="what formats the weights are stored in, have passed through, and fit into",
+            package="analyzers.dtype_detection",
+            request="DtypeRequest",
+            report="DtypeReport",
+            title="Passport",
+            short="Passport",
+            address="",
+            components="components.dtype",
+            many=True,
+            aliases=("inspect",),
+        ),
+        Analyzer(
+            name="sparsity",
+            question="what a fine-tune changed at bf16 resolution, where, and by how much",
+            package="analyzers.update_sparsity",
+            request="SparsityRequest",
+            report="SparsityReport",
+            title="Fine-tune diff",
+            short="Diff",
+            address="sparsity",
+            components="components.sparsity",
+        ),
+        Analyzer(
+            name="conflict",
+            question="whether samples pull the same neuron in opposite directions, and whether one dominates",
+            package="analyzers.gradient_conflict",
+            request="ConflictRequest",
+            report="ConflictReport",
+            title="Gradient conflict",
+            short="Conflict",
+            address="conflict",
+            components="components.conflict",
+            runs_model=True,
+        ),
+        Analyzer(
+            name="precision",
+            question="how rounding error grows through a model, for each way of running it",
+            package="analyzers.precision_variants",
+            request="PrecisionRequest",
+            report="PrecisionReport",
+            title="Rounding error",
+            short="Rounding",
+            address="precision",
+            components="components.precision",
+            runs_model=True,
+        ),
+        Analyzer(
+            name="exit",
+            question="how close a gradient without backpropagation at the LM head comes to the exact one",
+            package="analyzers.exit_feedback",
+            request="ExitRequest",
+            report="ExitReport",
+            title="Backprop-free gradients",
+            short="No backprop",
+            address="exit",
+            components="components.exit",
+            runs_model=True,
+        ),
+    )
 }
+
+
+def analyzer_of(request: Any) -> Analyzer:
+    """The analyzer of a request."""
+    kind = type(request)
+    return next(
+        each for each in ANALYZERS.values() if each.request == kind.__name__ and f"{kind.__module__}.".startswith(f"{each.package}.")
+    )

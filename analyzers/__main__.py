@@ -1,7 +1,7 @@
 """The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and ``scan``.
 
-Standard output holds the answer and nothing else; progress and errors go to standard error. Exit status: 0 done;
-2 bad input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
+Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 2 bad input, unusable checkpoint or
+a limit, with one line on standard error per model; 130 interrupted.
 """
 
 import os
@@ -17,28 +17,41 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
-_COMMANDS = ANALYZERS | {"scan": ("analyzers.scan", "dtype of thousands of models, as Parquet")}
+_SCAN = "scan", "dtype of thousands of models, as Parquet"
 
 
-def _parser(chosen: str | None) -> "Parser":
-    """The parser of all commands, with the options of the ``chosen`` one: the others need not be loaded."""
-    from analyzers.command_line import Parser  # here, where main catches an interrupt of what it imports
+def _write_html(reports: Any, path: Any) -> None:
+    from components.results.export import write_html
 
-    parser = Parser(prog="python -m analyzers", description="What the numbers in a language model's weights say.")
+    write_html(reports, path)
+
+
+def _contribute(reports: Any, dataset: str) -> str:
+    from components.site.archive import contribute
+
+    return contribute(reports, dataset)
+
+
+def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
+    """The parser of all commands, with options for the ``chosen`` one only: the others are not imported."""
+    from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
+
+    parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more and wrapped(more, 0))
+    parser.set_defaults(write_html=_write_html, contribute_to=_contribute)  # a command line reaches up, as app.py does; analyzers do not
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (package, help) in _COMMANDS.items():
-        options = commands.add_parser(name, help=help)
+    for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), _SCAN):
+        options = commands.add_parser(name, help=wrapped(question, 14))
         if name == chosen:
-            _module(package).add_options(options)
+            _module(name).add_options(options)
     return parser
 
 
-def _module(package: str) -> Any:
-    return import_module(f"analyzers.{package.removeprefix('analyzers.')}.command")
+def _module(command: str) -> Any:
+    return ANALYZERS[command].command() if command in ANALYZERS else import_module("analyzers.scan.command")
 
 
 def _is_text(word: str) -> bool:
-    """Whether the bytes that were typed are text: others could stand in no report."""
+    """Whether the argument is valid UTF-8; anything else cannot be stored in a report."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -46,18 +59,21 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
-    if sys.stderr is None:  # closed by who started this: print would take standard output instead
+def main(arguments: Sequence[str] | None = None, program: str = "python -m analyzers", more: str | None = None) -> int:
+    """Run one command; returns the exit status. program: the name it was called by; more: the last line of its help."""
+    if sys.stderr is None:  # closed by the parent process: print would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     words = sys.argv[1:] if arguments is None else list(arguments)
     if odd := next((word for word in words if not _is_text(word)), None):
-        print(f"error: {printable(odd[:200])} holds bytes that are no UTF-8: rename the file, or write it otherwise.", file=sys.stderr)
+        print(f"error: {printable(odd[:200])} contains bytes that are not UTF-8: rename the file.", file=sys.stderr)
         return 2
     try:
-        options = _parser(next((word for word in words if not word.startswith("-")), None)).parse_args(words)
-        command = _module(_COMMANDS[options.command][0])
-        status: int = command.run(options)
+        from analyzers.extras import extras_explained  # here, where an interrupt of the import is caught
+
+        chosen = next((word for word in words if not word.startswith("-")), None)
+        with extras_explained():
+            options = _parser(chosen, program, more).parse_args(words)
+            status: int = _module(options.command).run(options)
         return status
     except MantissaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

@@ -1,33 +1,37 @@
-"""What every analyzer shares: a request goes in, progress comes out, a report comes last.
+"""Requests, progress and reports: the types that all analyzers share.
 
-An analyzer is a generator. Closing it cancels the work and frees what it held.
+An analyzer exports ``analyze(request, access)``, a generator of `Progress` whose last item is the `Report`. Closing it cancels the work and
+frees its memory.
 """
 
 import hashlib
+import html
 import json
 import platform
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
+from analyzers.extras import extras_explained
+from analyzers.formatting import parse_bytes
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
 
 class Data(BaseModel):
-    """A frozen piece of plain data. Unknown fields and the numbers JSON cannot hold (NaN, infinities) are refused."""
+    """Immutable plain data. Refuses unknown fields, and numbers that JSON cannot represent (NaN, infinities)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Progress(Data):
-    """How far the work is: ``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
+    """``done`` of ``total``, counted in ``unit`` ("bytes", "tensors", "samples")."""
 
     done: int
     total: int
@@ -36,15 +40,15 @@ class Progress(Data):
 
 
 class Request(Data):
-    """What is asked. Validates everything: page, command line, API and MCP all pass through it."""
+    """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
 
 
 class WeightsRequest(Request):
-    """How closely to look at weights: what the requests of analyzers that read them have in common.
+    """Options of the analyzers that read weights.
 
-    mode: "quick" reads a seeded sample of ``budget`` bytes of each checkpoint; "exact" reads everything.
-    include, exclude: regular expressions searched in tensor names; only the tensors selected are looked at.
-    subfolder: look only at the weights in this folder of the repository.
+    mode: "quick" reads a seeded sample of ``budget`` bytes per checkpoint; "exact" reads everything.
+    include, exclude: regular expressions searched in tensor names, to select tensors.
+    subfolder: read only the weights in this folder of the repository.
     """
 
     mode: Literal["quick", "exact"] = "quick"
@@ -54,6 +58,11 @@ class WeightsRequest(Request):
     subfolder: str | None = None
     seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget_in_bytes(cls, budget: Any) -> Any:
+        return parse_bytes(budget) if isinstance(budget, str) else budget
 
     @field_validator("budget")
     @classmethod
@@ -77,7 +86,7 @@ class WeightsRequest(Request):
 
 
 class CheckpointFacts(Data):
-    """A checkpoint as a whole. ``parameters`` leaves buffers out; ``bytes`` and ``files`` are those of its weights."""
+    """A checkpoint as a whole. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
 
     ref: str
     commit: str
@@ -90,7 +99,7 @@ class CheckpointFacts(Data):
 
 
 class Interval(Data):
-    """A 95% interval for a share of the whole checkpoint, from the sample."""
+    """A 95% interval for a share of the whole checkpoint, estimated from the sample."""
 
     estimate: float
     low: float
@@ -98,7 +107,7 @@ class Interval(Data):
 
 
 class Environment(Data):
-    """Where a report was made. Outside its id, and outside what "the same report" means."""
+    """The software and hardware of a run. Not part of a report's id, nor of what "the same report" means."""
 
     python: str
     machine: str
@@ -107,9 +116,9 @@ class Environment(Data):
 
 
 class Timing(Data):
-    """How long it took. Outside the report's id, and outside what "the same report" means.
+    """Duration of a run. Not part of a report's id, nor of what "the same report" means.
 
-    seconds: all of it; reading_seconds: while weights were read and worked on; bytes_per_second: bytes read in that time.
+    seconds: in all; reading_seconds: reading and processing weights; bytes_per_second: of that time.
     """
 
     seconds: float
@@ -118,7 +127,7 @@ class Timing(Data):
 
 
 class Report(Data):
-    """What was found. ``id`` is the content address of the resolved request (see `content_id`)."""
+    """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
     analyzer: str
     schema_version: int
@@ -128,36 +137,69 @@ class Report(Data):
     environment: Environment
 
     def subject(self) -> dict[str, str]:
-        """What it is about, for the first columns of tables that several reports share: ``{"model": ref}``."""
+        """The checkpoints it describes, for the first columns of tables of several reports: ``{"model": ref}``."""
         raise NotImplementedError
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The report's tables, by name, for people: one DataFrame each. ``summary`` has one row."""
+        """The report's tables by name. ``summary`` has one row."""
         raise NotImplementedError
 
     def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """The same with a row for every tensor, where this object is the one the analyzer made and ``tables`` has fewer."""
+        """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
         return self.tables()
 
+    @property
+    def summary(self) -> str:
+        """The answer in one line. This and what follows are drawn as on the page: they need the extra ``plots``, and raise MissingExtra."""
+        line: str = self._layout().summary(self)
+        return line
 
-class Analyzer(Protocol):
-    """The one function an analyzer package exports as ``analyze``. The last item it yields is the report."""
+    def plots(self) -> "dict[str, Figure]":
+        """Every figure of the result, by its name on the page."""
+        with extras_explained():
+            return {plot.label: plot.draw(self) for plot in self._layout().plots(self)}
 
-    def __call__(self, request: Any, access: Any = ...) -> Iterator[Progress | Report]: ...
+    def plot(self, name: str) -> "Figure":
+        """The figure of this name, in any case, or of which this is a part of the name. Raises InvalidRequest, which lists the names."""
+        with extras_explained():
+            known = {plot.label: plot for plot in self._layout().plots(self)}
+            found = [plot for label, plot in known.items() if label.lower() == name.lower()]
+            found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
+            if len(found) != 1:
+                raise InvalidRequest(f"There is no one figure {json.dumps(name[:60])} in this report: {', '.join(known)}.")
+            return found[0].draw(self)
+
+    def to_html(self) -> str:
+        """One self-contained page with tables and figures, about 5 MB: Plotly's script is in it."""
+        with extras_explained():
+            page: str = self._layout().document([self]).alone()
+        return page
+
+    def _repr_html_(self) -> str:
+        """The same in a frame, for notebooks."""
+        style = "width: 100%; height: 720px; border: 0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
+
+    def _layout(self) -> Any:
+        """The layout of such results, which is in `components`."""
+        from analyzers import ANALYZERS
+
+        with extras_explained():
+            return ANALYZERS[self.analyzer].component("result").RESULT
 
 
 def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -> str:
     """SHA-256 (hex) of the canonical JSON of analyzer, analysis version and the *resolved* request.
 
-    ``resolved`` names the canonical repository and commit in place of what the user typed, and leaves out every
-    option at its default, so that a new option changes no old id.
+    ``resolved`` has the canonical repository and commit in place of the user's reference, and omits every option at its default, so that a
+    new option changes no old id.
     """
     content = {"analyzer": analyzer, "analysis_version": analysis_version, "request": resolved}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# What a value must be, by the kind of pydantic's error; what is not here says so itself.
+# Requirements by the type of pydantic's error; the messages of other types are used as they are.
 _MUST_BE = {
     "literal_error": "{expected}",
     "greater_than": "more than {gt:,}",
@@ -174,7 +216,7 @@ _MUST_BE = {
 
 
 def request_error(error: ValidationError) -> InvalidRequest:
-    """A request model's validation error as one sentence for the user."""
+    """Convert a request model's validation error to one sentence for the user."""
     first = error.errors(include_url=False)[0]
     name = ""
     for part in first["loc"]:  # ("pairs", 0, "output") -> "output of entry 1 of pairs"
@@ -182,7 +224,7 @@ def request_error(error: ValidationError) -> InvalidRequest:
     if name and first["type"] in _MUST_BE:
         return InvalidRequest(f"{name} must be {_MUST_BE[first['type']].format(**first.get('ctx', {}))}{_instead_of(first['input'])}.")
     if name and first["type"] == "string_too_short" and not first["input"]:
-        return InvalidRequest(f"{name} is empty: give it, or leave it out.")
+        return InvalidRequest(f"{name} is empty: give it a value, or omit it.")
     said = first["msg"].removeprefix("Value error, ")
     if name and not (first["type"] == "value_error" and name in re.findall(r"\w+", said)):
         return InvalidRequest(f"{name}: {said}.")
@@ -190,7 +232,7 @@ def request_error(error: ValidationError) -> InvalidRequest:
 
 
 def _instead_of(given: object) -> str:
-    """What was given, where that is short enough to be shown."""
+    """The given value, if it is short enough to be shown."""
     if isinstance(given, str):
         return f", not {json.dumps(given[:40])}"
     short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= 64)
@@ -198,7 +240,7 @@ def _instead_of(given: object) -> str:
 
 
 def environment(device: str, libraries: tuple[str, ...]) -> Environment:
-    """The interpreter, the machine, and the versions of those ``libraries`` that took part: that are loaded."""
+    """The interpreter, the machine, and the versions of those ``libraries`` that are loaded."""
     versions = {name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules}
     machine = f"{platform.system()} {platform.machine()}"
     return Environment(python=platform.python_version(), machine=machine, device=device, libraries=versions)

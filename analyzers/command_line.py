@@ -1,14 +1,17 @@
 """What the commands of every analyzer have in common: options, progress, outputs.
 
-A package in `analyzers.ANALYZERS` has a module ``command`` with ``add_options(parser)`` and ``run(options)``, which
-returns the exit status or raises MantissaError.
+A package in `analyzers.ANALYZERS` has a module ``command`` with ``add_options(parser)`` and ``run(options)``, which returns the exit status
+or raises MantissaError. Outputs of other layers come with the options: ``write_html`` and ``contribute_to`` are functions that the entry
+point sets (`analyzers.__main__`).
 """
 
 import argparse
 import errno
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,38 +21,70 @@ from analyzers import limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
 from analyzers.formatting import parse_bytes
-from analyzers.terminal import printable
+from analyzers.terminal import fitted, printable
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports an error on one line; wraps its help at the terminal's width, never inside a name."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawTextHelpFormatter, **settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """As the base class does, with ``help`` wrapped."""
+        if "help" in settings:
+            settings["help"] = wrapped(settings["help"])
+        return super().add_argument(*names, **settings)
+
+    def describe(self, question: str, *examples: tuple[str, str]) -> None:
+        """Set the question that a command answers, and the examples below its options: arguments, and what they do."""
+        self.description = wrapped(question, 0)
+        shown = (f"  {self.prog} {arguments}\n" + textwrap.indent(wrapped(does, 6), " " * 6) for arguments, does in examples)
+        self.epilog = "\n".join(["examples:", *shown])
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {printable(' '.join(message.split())[:300])} (see --help)\n")
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """The options of `base.WeightsRequest`: how much is read, and of which tensors."""
+def wrapped(text: str, indent: int = 24) -> str:
+    """``text`` wrapped at the terminal's width, less ``indent`` columns (by default those that argparse keeps for an option's name)."""
+    width = max(20, shutil.get_terminal_size().columns - 2 - indent)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def add_sampling(parser: Parser) -> None:
+    """Options of how much is read, and of which tensors."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", action="store_true", help="read everything instead of a sample")
-    how.add_argument("--budget", metavar="SIZE", help=f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)")
-    parser.add_argument("--include", metavar="RE", help="only tensors whose name this regular expression is found in")
-    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name this regular expression is found in")
-    parser.add_argument("--subfolder", metavar="FOLDER", help="only the weights in this folder of the repository")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to count (default: the CPU)")
+    how.add_argument("--exact", action="store_true", help=wrapped("read everything instead of a sample"))
+    budget = f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)"
+    how.add_argument("--budget", metavar="SIZE", help=wrapped(budget))
+    parser.add_argument("--include", metavar="RE", help="only tensors whose name matches this regular expression")
+    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name matches this regular expression")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default 0)")
 
 
-def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """What `add_reading` added, as fields of a `base.WeightsRequest`. Raises InvalidRequest."""
+def add_reading(parser: Parser) -> None:
+    """The options of `base.WeightsRequest`."""
+    add_sampling(parser)
+    parser.add_argument("--subfolder", metavar="FOLDER", help="only the weights in this folder of the repository")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to count (default: the CPU)")
+
+
+def sampling(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_sampling` as fields of a request. Raises InvalidRequest."""
     asked: dict[str, Any] = {"mode": "exact"} if options.exact else {}
     if options.budget is not None:
         asked["budget"] = parse_bytes(options.budget)
-    return asked | {name: getattr(options, name) for name in ("include", "exclude", "subfolder", "seed", "device")}
+    return asked | {name: getattr(options, name) for name in ("include", "exclude", "seed")}
 
 
-def add_outputs(parser: argparse.ArgumentParser, tensors: bool = False) -> None:
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_reading` as fields of a `base.WeightsRequest`. Raises InvalidRequest."""
+    return sampling(options) | {"subfolder": options.subfolder, "device": options.device}
+
+
+def add_outputs(parser: Parser, tensors: bool = False) -> None:
     """``--json``, ``--csv``, ``--html`` and ``--contribute``; tensors: also ``--tensors``, for commands that pass `write` their table."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON (a list for several)")
     parser.add_argument("--csv", metavar="DIR", help="write every table as CSV into this folder")
@@ -61,14 +96,14 @@ def add_outputs(parser: argparse.ArgumentParser, tensors: bool = False) -> None:
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Refuse output paths that cannot be used, or written to, before any work is done. Raises InvalidRequest."""
+    """Refuse output paths that cannot be written, before any work is done. Raises InvalidRequest."""
     if options.contribute and not _dataset():
         raise InvalidRequest("--contribute needs the dataset to contribute to: set MANTISSA_DATASET to its id on the Hub, org/name.")
     for option, path, check in (("--csv", options.csv, _check_folder), ("--html", options.html, _check_file)):
         try:
             if path is not None:
                 check(path)
-        except OSError as error:  # a name too long, a folder that may not be entered or written to
+        except OSError as error:  # a name that is too long, a folder without permission
             reason = error.strerror or "the system refuses it"
             raise InvalidRequest(f"{option} cannot write to {path[:200]}: {reason}.") from None
 
@@ -79,7 +114,7 @@ def _check_folder(path: str) -> None:
         raise InvalidRequest("--csv is empty: name the folder to write to.")
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"--csv needs a folder; {path} is a file.")
-    _write_in(next(place for place in (folder, *folder.parents) if place.exists()))
+    _write_in(next(existing for existing in (folder, *folder.parents) if existing.exists()))
 
 
 def _check_file(path: str) -> None:
@@ -93,7 +128,7 @@ def _check_file(path: str) -> None:
 
 
 def _write_in(folder: Path) -> None:
-    """Raise OSError where no file can be made in ``folder``; that it may be is not enough, as in /proc."""
+    """Raise OSError if no file can be created in ``folder``; its permissions do not tell, for example in /proc."""
     from tempfile import TemporaryFile
 
     with TemporaryFile(dir=folder):
@@ -101,7 +136,7 @@ def _write_in(folder: Path) -> None:
 
 
 def with_progress(items: Iterator[Any], name: str) -> Iterator[Any]:
-    """Pass items on, drawing progress on a terminal."""
+    """Yield ``items``, showing their progress on a terminal."""
     with closing(items):  # type: ignore[type-var]
         if not sys.stderr.isatty():
             yield from items
@@ -135,41 +170,41 @@ def write(
 
             write_csv(reports, Path(options.csv))
         if options.html is not None:
-            from components.results.export import write_html
-
-            write_html(reports, Path(options.html))
+            options.write_html(reports, Path(options.html))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise InvalidRequest(f"Cannot write the output: {error.strerror or 'the disk refused'}{where}.") from None
     if options.json:
         each = [report.model_dump_json(indent=2) for report in reports]
-        answer = "[" + ",\n".join(each) + "]" if several else each[0]
+        print_answer("[" + ",\n".join(each) + "]" if several else each[0], True, "The answer")
     else:
         answer = text()
         if tensors is not None and options.tensors:
-            answer = "\n".join([answer, *(line for report in reports for line in _tensor_table(report, several, tensors))])
-    if sys.stdout is None:  # closed by who started this
-        raise InvalidRequest("The answer cannot be written: standard output is closed.")
+            for report in reports:
+                name = f"{printable(' -> '.join(report.subject().values()))}\n" if several else ""
+                answer += f"\n\n{name}" + "\n".join(tensors(report))
+        print_answer(answer, False, "The answer")
+    if options.contribute:
+        print(f"contributed: {printable(options.contribute_to(reports, _dataset()))}", file=sys.stderr)
+
+
+def print_answer(answer: str, as_json: bool, subject: str) -> None:
+    """Print to standard output, text fitted to a terminal. Raises InvalidRequest, naming ``subject``, where it cannot be written."""
+    if sys.stdout is None:  # closed by the parent process
+        raise InvalidRequest(f"{subject} cannot be written: standard output is closed.")
+    if not as_json and sys.stdout.isatty():
+        answer = fitted(answer, shutil.get_terminal_size().columns)
     try:
-        print(_in_encoding(answer, sys.stdout.encoding, options.json), flush=True)
+        print(_in_encoding(answer, sys.stdout.encoding, as_json), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not complain
-        raise InvalidRequest(f"The answer cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
-    if options.contribute:
-        from components.site.archive import contribute
-
-        print(f"contributed: {printable(contribute(reports, _dataset()))}", file=sys.stderr)
-
-
-def _tensor_table(report: Report, several: bool, tensors: Callable[[Any], list[str]]) -> list[str]:
-    """The table after an empty line; named after its model where there are several."""
-    return ["", *([printable(" -> ".join(report.subject().values()))] if several else []), *tensors(report)]
+        raise InvalidRequest(f"{subject} cannot be written to standard output: {error.strerror or 'the system refuses it'}.") from None
 
 
 def _in_encoding(answer: str, encoding: str, as_json: bool) -> str:
-    """``answer`` as standard output can take it, which may know fewer characters: others as escapes, in JSON as JSON writes them."""
+    """``answer`` with the characters that standard output cannot encode escaped, in JSON as JSON escapes."""
     try:
         answer.encode(encoding)
     except UnicodeEncodeError:

@@ -1,8 +1,7 @@
 """Every error Mantissa raises on purpose, as one tree.
 
-Each message is one sentence (or two) that a user can act on: what was wrong, with which value, what to do.
-It never holds a traceback, a token, or a path of the server. The command line prints it and exits with
-status 2; the page shows it where the result would stand.
+Each message is one sentence (or two) that a user can act on: what was wrong, with which value, what to do. It never contains a traceback, a
+token, or a path of the server. The command line prints it and exits with status 2; the page shows it in place of the result.
 
     MantissaError
     ├── InvalidRequest            the request cannot be used as it is
@@ -10,17 +9,18 @@ status 2; the page shows it where the result would stand.
     │   ├── InvalidData           not instruction data, or too little of it
     │   └── InvalidFilter         --include / --exclude does not compile, runs too long or matches nothing
     ├── CheckpointError           the checkpoint cannot be used
-    │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file (or one we may not see)
+    │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file (or no access)
     │   ├── AccessDenied          gated, or the token was refused
-    │   ├── NoWeights             nothing in it that can be read as weights
+    │   ├── NoWeights             no file that can be read as weights
     │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
-    │   ├── UnsupportedWeights    weights in a form that is not read, or has no float values to speak of
-    │   ├── UnknownArchitecture   no causal language model, or of a family that is not known
-    │   └── ModelTooLarge         more than this machine's memory or disk holds; says what it needs and has
-    ├── HubError                  the Hub did not do its part
+    │   ├── UnsupportedWeights    weights in an unsupported form, or without float values
+    │   ├── UnknownArchitecture   not a causal language model, or of an unsupported family
+    │   └── ModelTooLarge         needs more memory or disk than this machine has; gives both sizes
+    ├── HubError                  the Hub failed
     │   ├── HubUnreachable        no connection, or too slow to be of use
     │   ├── HubThrottled          too many requests; says how long to wait
-    │   └── HubMisbehaved         an answer that contradicts the protocol or what it said before
+    │   └── HubMisbehaved         a reply that contradicts the protocol or an earlier reply
+    ├── MissingExtra              a library of an extra is not installed; says which, with the line for pip
     ├── ProcessLost               the workers of a cluster that scanned a checkpoint were lost
     ├── LibraryUnavailable        the folder of the library cannot be used: full, read-only, or not a library
     └── LimitExceeded             larger than a limit of analyzers/limits.py; names the limit and its variable
@@ -69,7 +69,7 @@ class AccessDenied(CheckpointError):
 
 
 class NoWeights(CheckpointError):
-    """Nothing in the checkpoint can be read as weights."""
+    """No file of the checkpoint can be read as weights."""
 
 
 class InvalidCheckpoint(CheckpointError):
@@ -77,19 +77,19 @@ class InvalidCheckpoint(CheckpointError):
 
 
 class UnsupportedWeights(CheckpointError):
-    """Weights stored in a form that is not read, or that has no float values to speak of."""
+    """Weights in an unsupported form, or without float values."""
 
 
 class UnknownArchitecture(CheckpointError):
-    """No causal language model that can be run, or one of a family that is not known."""
+    """Not a causal language model that can be run, or of an unsupported family."""
 
 
 class ModelTooLarge(CheckpointError):
-    """More than the memory or the disk of this machine holds."""
+    """Needs more memory or disk than this machine has."""
 
 
 class HubError(MantissaError):
-    """The Hub did not do its part."""
+    """The Hub failed."""
 
 
 class HubUnreachable(HubError):
@@ -101,11 +101,15 @@ class HubThrottled(HubError):
 
 
 class HubMisbehaved(HubError):
-    """The Hub's answer contradicts the protocol or what it said before."""
+    """A reply of the Hub contradicts the protocol or an earlier reply."""
+
+
+class MissingExtra(MantissaError):
+    """A library of an extra is not installed."""
 
 
 class ProcessLost(MantissaError):
-    """Worker after worker of a cluster was lost while it scanned a checkpoint."""
+    """The workers of a cluster that scanned a checkpoint were lost, one after another."""
 
 
 class LibraryUnavailable(MantissaError):

@@ -1,7 +1,4 @@
-"""Numbers as people read and write them, on the page and in a terminal: few digits, thousands separated, with units.
-
-Exact values are in the downloads.
-"""
+"""Formats numbers for people, on the page and in a terminal: few digits, thousands separated, with units; and parses byte sizes."""
 
 import math
 import re
@@ -31,17 +28,17 @@ def plural(value: int, one: str, many: str = "") -> str:
 
 
 def parameters(value: int) -> str:
-    """A number of parameters, three digits: ``6.74 B``; exact below a million."""
+    """A number of parameters, to three digits: ``6.74 B``; exact below a million."""
     return _scaled(value, _PARAMETERS, f"{value:,}")
 
 
 def size(value: int) -> str:
-    """A number of bytes, three digits, decimal units: ``13.5 GB``; exact below a thousand."""
+    """A number of bytes, to three digits in decimal units: ``13.5 GB``; exact below a thousand."""
     return _scaled(value, _BYTES, f"{value:,} B")
 
 
 def parse_bytes(text: str) -> int:
-    """``64MB``, ``1.5 GiB``, ``2,000,000`` -> bytes; decimal and binary units, in any case. Raises InvalidRequest."""
+    """Parse ``64MB``, ``1.5 GiB`` or ``2,000,000``; decimal and binary units, in any case. Raises InvalidRequest."""
     match = re.fullmatch(r"\s*(\d{1,3}(?:,\d{3}){1,4}|\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
     unit = _BYTE_UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
@@ -50,7 +47,7 @@ def parse_bytes(text: str) -> int:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage. Never rounds to 0% or 100% what is not: ``12.5%``, ``99.9998%``, ``0.0015%``."""
+    """A share as a percentage, ``12.5%``. Only exact values give 0% and 100%: ``99.9998%``, ``0.0015%``."""
     if value is None:
         return NOTHING
     percent = value * 100
@@ -70,7 +67,7 @@ def between(interval: "Interval | None") -> str:
 
 
 def magnitude(value: float | None) -> str:
-    """A number of any size, three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
+    """A number of any size, to three digits: ``17.2``, ``65,504``, ``3.1e-5``."""
     if value is None:
         return NOTHING
     if value == 0:
@@ -82,12 +79,12 @@ def magnitude(value: float | None) -> str:
 
 
 def power(exponent: int, base: int = 2) -> str:
-    """A power in print: ``2⁻¹⁴``."""
+    """A power with a superscript exponent: ``2⁻¹⁴``."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def shape(axes: Sequence[int], scalar: str = NOTHING) -> str:
-    """The shape of a tensor, ``4096 x 64``."""
+    """The shape of a tensor: ``4096 x 64``."""
     return " x ".join(map(str, axes)) or scalar
 
 
@@ -106,13 +103,13 @@ def duration(seconds: float) -> str:
 
 
 def day(stamp: str) -> str:
-    """A time in ISO form, UTC: ``2026-11-21 23:58 UTC``."""
+    """An ISO timestamp in UTC, to the minute: ``2026-11-21 23:58 UTC``."""
     return f"{stamp[:10]} {stamp[11:16]} UTC"
 
 
 def _scaled(value: int, units: tuple[tuple[float, str], ...], small: str) -> str:
     for scale, unit in units:
-        # a value that would print as 1000 of the smaller unit (999,950 kB) is one of the larger
+        # a value that would be rounded to 1000 of the smaller unit (999,950 kB) takes the larger one
         if value >= scale * 0.9995:
             scaled = value / scale
             return f"{scaled:,.0f} {unit}" if scaled >= 1000 else f"{_three_digits(scaled)} {unit}"

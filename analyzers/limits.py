@@ -1,7 +1,6 @@
-"""Every limit: its name, value, unit, the reason for it, and the variable that overrides it.
+"""Every limit: its name, value, unit and reason. The environment variable ``MANTISSA_X``, read at import, overrides the limit ``X``.
 
-``LIMITS`` lists them in the order below; the methods page prints that list and a test compares the two.
-A limit named ``X`` is overridden by the environment variable ``MANTISSA_X``, read once at import.
+``LIMITS`` lists them in the order below, as the methods page does.
 """
 
 import os
@@ -43,224 +42,136 @@ def _limit(name: str, default: int, unit: str, why: str) -> int:
     return value
 
 
-REFERENCE_LENGTH = _limit(
-    "REFERENCE_LENGTH", 500, "characters", "A model reference longer than this is no Hub id and no path; nothing is done with it."
+REFERENCE_LENGTH = _limit("REFERENCE_LENGTH", 500, "characters", "A longer model reference is neither a Hub id nor a path.")
+REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's file list is held in memory.")
+HEADER_BYTES = _limit("HEADER_BYTES", 100_000_000, "bytes", "A safetensors header is parsed in memory; the library has the same limit.")
+HEADER_PROCESS_BYTES = _limit(
+    "HEADER_PROCESS_BYTES", 100_000_000, "bytes", "A longer header is parsed in a process of its own; the app sets 1,000,000."
 )
-REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's file list is held in memory while its weights are found.")
-HEADER_BYTES = _limit(
-    "HEADER_BYTES", 100_000_000, "bytes", "The safetensors library refuses longer headers too; a header is parsed in memory."
-)
-GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are taken apart one by one; real ones have under 100.")
-GGUF_STRINGS = _limit(
-    "GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header are passed over one by one; a vocabulary has under 600,000."
-)
+HEADER_PROCESS_MEMORY = _limit("HEADER_PROCESS_MEMORY", 800_000_000, "bytes", "Memory of the process that parses a long header.")
+GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are parsed one by one; real ones have under 100.")
+GGUF_STRINGS = _limit("GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header; a vocabulary has under 600,000.")
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
 CONFIG_BYTES = _limit("CONFIG_BYTES", 10_000_000, "bytes", "config.json is parsed in memory.")
-TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each file of a tokenizer is parsed in memory; the largest have 35 MB.")
-TOKENIZER_SECONDS = _limit(
-    "TOKENIZER_SECONDS",
-    20,
-    "seconds",
-    "Computing for one text: tokenizers and chat templates are programs of the repository's, which may never end. The largest load in 4.",
-)
-TOKENIZER_MEMORY = _limit(
-    "TOKENIZER_MEMORY", 2 << 30, "bytes", "Memory of the process that a tokenizer and its chat template run in; the largest take 0.8 GB."
-)
-TOKENS_PER_BYTE = _limit(
-    "TOKENS_PER_BYTE", 8, "tokens", "A tokenizer may make a text longer; real ones make less than one token of a byte."
-)
-TEMPLATE_CHARACTERS = _limit(
-    "TEMPLATE_CHARACTERS", 100_000, "characters", "What a chat template may add to a conversation: all of it is turned into tokens."
-)
-DATASET_BYTES = _limit(
-    "DATASET_BYTES",
-    100_000_000,
-    "bytes",
-    "What is read of instruction data: lines up to there, a JSON list or a Parquet row group if it is not larger.",
-)
+TOKENIZER_BYTES = _limit("TOKENIZER_BYTES", 100_000_000, "bytes", "Each tokenizer file is parsed in memory; the largest have 35 MB.")
+TOKENIZER_SECONDS = _limit("TOKENIZER_SECONDS", 20, "seconds", "CPU time per text: a tokenizer or chat template may never end.")
+TOKENIZER_MEMORY = _limit("TOKENIZER_MEMORY", 2 << 30, "bytes", "Memory of a tokenizer's process; the largest tokenizers need 0.8 GB.")
+TOKENS_PER_BYTE = _limit("TOKENS_PER_BYTE", 8, "tokens", "A tokenizer may expand a text; real ones make less than one token per byte.")
+TEMPLATE_CHARACTERS = _limit("TEMPLATE_CHARACTERS", 100_000, "characters", "What a chat template may add to a conversation.")
+DATASET_BYTES = _limit("DATASET_BYTES", 100_000_000, "bytes", "Instruction data read: JSON lines up to there; a list or row group in all.")
 PICKLE_BYTES = _limit(
-    "PICKLE_BYTES", 100_000_000, "bytes", "The pickled part of a PyTorch file, which describes its tensors, is decoded in memory."
+    "PICKLE_BYTES", 100_000_000, "bytes", "The pickle of a PyTorch file, which describes its tensors, is decoded in memory."
 )
-PICKLE_OPCODES = _limit(
-    "PICKLE_OPCODES", 8_000_000, "opcodes", "Steps of decoding a pickle, each of which makes at most one object; a tensor takes about 35."
-)
-PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of what a pickle describes; state dicts have under 10 levels.")
-PICKLE_VIEWS = _limit(
-    "PICKLE_VIEWS", 8, "times the file", "Views may show the same bytes many times over: a byte of file could stand for years of reading."
-)
+PICKLE_OPCODES = _limit("PICKLE_OPCODES", 8_000_000, "opcodes", "Each opcode makes at most one object; a tensor takes about 35.")
+PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of the objects in a pickle; state dicts have under 10 levels.")
+PICKLE_VIEWS = _limit("PICKLE_VIEWS", 8, "times the file", "Tensors may share bytes: a small file could stand for years of reading.")
 ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a zip archive with an entry for every storage.")
 ZIP_DIRECTORY_BYTES = _limit("ZIP_DIRECTORY_BYTES", 200_000_000, "bytes", "The directory of a zip archive is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
 TENSORS = _limit("TENSORS", 1_000_000, "tensors", "Tensor descriptions are held in memory, about 300 bytes each.")
-TENSOR_NAME_LENGTH = _limit(
-    "TENSOR_NAME_LENGTH", 4_096, "characters", "Names are taken apart, filtered and shown; real ones are under 200."
-)
+TENSOR_NAME_LENGTH = _limit("TENSOR_NAME_LENGTH", 4_096, "characters", "Names are parsed, filtered and shown; real ones are under 200.")
 TENSOR_DIMENSIONS = _limit("TENSOR_DIMENSIONS", 256, "dimensions", "Shapes are held in memory and shown; real ones have at most 8.")
 STREAM_BYTES = _limit("STREAM_BYTES", 64 << 20, "bytes", "Weights in flight at any moment, over all reads together.")
-CHUNK_BYTES = _limit(
-    "CHUNK_BYTES",
-    8 << 20,
-    "bytes",
-    "One chunk of a stream: long enough to amortise what each costs beside its bytes.",
-)
-DEFAULT_BUDGET_BYTES = _limit("DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "What quick mode reads of the weights unless told otherwise.")
-MAX_BUDGET_BYTES = _limit("MAX_BUDGET_BYTES", 4_000_000_000, "bytes", "The largest sample quick mode accepts; exact mode reads everything.")
+CHUNK_BYTES = _limit("CHUNK_BYTES", 8 << 20, "bytes", "One chunk of a stream: long enough to amortise its fixed costs.")
+DEFAULT_BUDGET_BYTES = _limit("DEFAULT_BUDGET_BYTES", 64_000_000, "bytes", "What quick mode reads of the weights by default.")
+MAX_BUDGET_BYTES = _limit("MAX_BUDGET_BYTES", 4_000_000_000, "bytes", "The largest sample in quick mode; exact mode reads everything.")
 WEB_EXACT_BYTES = _limit(
-    "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint the page reads whole; the command line has no such limit."
+    "WEB_EXACT_BYTES", 40_000_000_000, "bytes", "The largest checkpoint the page reads whole; not for the command line."
 )
 WEB_MODEL_WORK = _limit(
     "WEB_MODEL_WORK",
     6_000_000_000_000,
     "parameters x tokens",
-    "The most that an analysis on the page runs through a model: minutes on two fast cores, a quarter of an hour on slow ones. On a GPU "
-    "300 times as much.",
+    "The most that one run of the page computes: minutes on two fast cores, 15 on slow ones. On a GPU 300 times as much.",
 )
 RANGE_REQUESTS = _limit(
-    "RANGE_REQUESTS",
-    1_200,
-    "requests",
-    "Range reads of one quick run: two of them within the 3,000 the Hub allows an address in 5 minutes.",
+    "RANGE_REQUESTS", 1_200, "requests", "Range reads of a quick run: two runs stay within the 3,000 that the Hub allows in 5 minutes."
 )
 HUB_PARALLEL_READS = _limit("HUB_PARALLEL_READS", 16, "connections", "Range reads in flight at once against the Hub.")
 HUB_TIMEOUT_SECONDS = _limit("HUB_TIMEOUT_SECONDS", 20, "seconds", "Longest wait for the Hub to send the next byte.")
 HUB_MIN_BYTES_PER_SECOND = _limit(
-    "HUB_MIN_BYTES_PER_SECOND", 2_000, "bytes per second", "A reply slower than this, measured over 20 seconds, is given up."
+    "HUB_MIN_BYTES_PER_SECOND", 2_000, "bytes per second", "A slower reply, measured over 20 seconds, is abandoned."
 )
-HUB_WAIT_SECONDS = _limit("HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait that one read accepts from Retry-After and back-off.")
-HUB_ATTEMPTS = _limit("HUB_ATTEMPTS", 5, "attempts", "Tries of one read before it is given up.")
-HUB_REPLY_BYTES = _limit(
-    "HUB_REPLY_BYTES", 50_000_000, "bytes", "An answer of the Hub's API (a repository's file list) is parsed in memory."
-)
-FILTER_SECONDS = _limit("FILTER_SECONDS", 2, "seconds", "Longest time name filters may take over all tensor names.")
+HUB_WAIT_SECONDS = _limit("HUB_WAIT_SECONDS", 60, "seconds", "Longest total wait of one read for Retry-After and back-off.")
+HUB_ATTEMPTS = _limit("HUB_ATTEMPTS", 5, "attempts", "Attempts at one read.")
+HUB_REPLY_BYTES = _limit("HUB_REPLY_BYTES", 50_000_000, "bytes", "A reply of the Hub's API (a file list) is parsed in memory.")
+FILTER_SECONDS = _limit("FILTER_SECONDS", 2, "seconds", "Longest time that name filters may take over all tensor names.")
 FILTER_REPEATS = _limit("FILTER_REPEATS", 10_000, "repeats", "Counted repeats of a name filter, multiplied: compiling unrolls them.")
 FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filter.")
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
 FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")
-TRAJECTORY = _limit(
-    "TRAJECTORY", 64, "checkpoints", "Tuned checkpoints compared with one base: their files are open, and a part of each is in memory."
-)
-SPECTRAL_MATRICES = _limit(
-    "SPECTRAL_MATRICES", 48, "matrices", "Matrices of one run whose singular values are computed: up to a minute each on a CPU."
-)
-SPECTRAL_SIDE = _limit(
-    "SPECTRAL_SIDE", 4_096, "rows", "The shorter side of a matrix taken apart: time grows with its cube, memory with its square."
-)
-SPECTRAL_ELEMENTS = _limit("SPECTRAL_ELEMENTS", 1 << 26, "elements", "A matrix taken apart is held in memory in float32, of both sides.")
-PAIR_CHARACTERS = _limit(
-    "PAIR_CHARACTERS", 100_000, "characters", "Longest instruction, input or answer of a pair given to gradient conflict."
-)
-MODEL_LAYERS = _limit(
-    "MODEL_LAYERS", 2_048, "layers", "Before a model is run its layers are looked at one by one; the deepest have about 200."
-)
-MODEL_EXPERTS = _limit(
-    "MODEL_EXPERTS", 100_000, "experts", "So are the experts of all its layers together; the largest models have about 25,000."
-)
-CONFLICT_SAMPLES = _limit(
-    "CONFLICT_SAMPLES",
-    256,
-    "samples",
-    "Gradient conflict runs all samples as one batch, and keeps a matrix of all their pairs for each layer.",
-)
-CONFLICT_TOKENS = _limit("CONFLICT_TOKENS", 8_192, "tokens", "Longest cut of a sample in gradient conflict.")
+TRAJECTORY = _limit("TRAJECTORY", 64, "checkpoints", "Tuned checkpoints compared with one base: all their files are open at once.")
+SPECTRAL_MATRICES = _limit("SPECTRAL_MATRICES", 48, "matrices", "Matrices per run whose SVD is computed: up to a minute each on a CPU.")
+SPECTRAL_SIDE = _limit("SPECTRAL_SIDE", 4_096, "rows", "Shorter side of a matrix for its SVD: time grows with its cube.")
+SPECTRAL_ELEMENTS = _limit("SPECTRAL_ELEMENTS", 1 << 26, "elements", "A matrix is held in memory in float32 for its SVD, from both sides.")
+PAIR_CHARACTERS = _limit("PAIR_CHARACTERS", 100_000, "characters", "Longest instruction, input or answer of a sample.")
+MODEL_LAYERS = _limit("MODEL_LAYERS", 2_048, "layers", "Layers are inspected one by one before a run; the deepest models have about 200.")
+MODEL_EXPERTS = _limit("MODEL_EXPERTS", 100_000, "experts", "Experts of all layers together; the largest models have about 25,000.")
+CONFLICT_SAMPLES = _limit("CONFLICT_SAMPLES", 256, "samples", "Gradient conflict keeps a matrix of all pairs of samples for each layer.")
+CONFLICT_TOKENS = _limit("CONFLICT_TOKENS", 8_192, "tokens", "Longest sample in gradient conflict; the rest is truncated.")
 GRAM_CHUNK_BYTES = _limit(
-    "GRAM_CHUNK_BYTES",
-    128 << 20,
-    "bytes",
-    "Per-sample gradients at a time: of a few units on each thread, so that they stay in cache; on a GPU 8 times as much.",
+    "GRAM_CHUNK_BYTES", 128 << 20, "bytes", "Per-sample gradients held at a time, small enough for the cache; on a GPU 8 times as much."
 )
 REPORT_COSINES = _limit("REPORT_COSINES", 500_000, "numbers", "Beyond this a report has the cosines between samples for the model only.")
 REPORT_NEURONS = _limit("REPORT_NEURONS", 200, "rows", "Rows of the most, and as many of the least conflicted neurons, in a report.")
 NEURON_COSINES = _limit(
-    "NEURON_COSINES", 200_000, "numbers", "Cosines between samples of single neurons in a report: the most and least conflicted within it."
+    "NEURON_COSINES", 200_000, "numbers", "Cosines between samples of the most and least conflicted neurons in a report."
 )
 PRECISION_VARIANTS = _limit("PRECISION_VARIANTS", 24, "variants", "Each runs the whole model forward and backward.")
 PRECISION_SEQUENCES = _limit("PRECISION_SEQUENCES", 64, "sequences", "Precision variants run all sequences as one batch.")
 PRECISION_TOKENS = _limit("PRECISION_TOKENS", 8_192, "tokens", "Longest sequence of precision variants.")
 PRECISION_CHARACTERS = _limit("PRECISION_CHARACTERS", 1_000_000, "characters", "Longest text given to precision variants.")
 PRECISION_KEPT_BYTES = _limit(
-    "PRECISION_KEPT_BYTES",
-    128 << 20,
-    "bytes",
-    "Activations of the last layers that a precision run keeps for the backward pass; those of other layers are recomputed.",
+    "PRECISION_KEPT_BYTES", 128 << 20, "bytes", "Activations that a precision run keeps for the backward pass; others are recomputed."
 )
-EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Most samples of exit feedback, which keeps hidden states of all of them.")
+EXIT_SAMPLES = _limit("EXIT_SAMPLES", 256, "samples", "Exit feedback keeps the hidden states of all its samples.")
 EXIT_LENGTH = _limit("EXIT_LENGTH", 8_192, "tokens", "Longest sample in exit feedback; the rest is truncated.")
 EXIT_TOKENS = _limit("EXIT_TOKENS", 65_536, "tokens", "Measured tokens of exit feedback: their hidden states at every layer are kept.")
 EXIT_SIZE = _limit("EXIT_SIZE", 65_536, "columns or rows", "Largest rank or k of a signal of exit feedback.")
 EXIT_SEEDS = _limit("EXIT_SEEDS", 64, "seeds", "Draws of random codes that exit feedback measures, each on every token.")
 EXIT_STEPS = _limit("EXIT_STEPS", 2_000, "steps", "Training steps of exit feedback's small transformer, under each signal.")
-EXIT_LOGITS_BYTES = _limit(
-    "EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is needed in addition."
-)
-EXIT_CODES_BYTES = _limit(
-    "EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the heads that exit feedback measures together; the others follow."
-)
+EXIT_LOGITS_BYTES = _limit("EXIT_LOGITS_BYTES", 64 << 20, "bytes", "Logits of exit feedback at a time; about six times as much is added.")
+EXIT_CODES_BYTES = _limit("EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the heads that exit feedback measures at a time.")
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
-JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once.")
-MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of those that run a model, how many at once: they share one GPU, or the machine's memory.")
-QUEUE = _limit(
-    "QUEUE", 32, "calls", "Analyses that may wait, those that run a model apart from those that do not; others are told to come back."
-)
-REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "What one request may bring to the app: all of it is read into memory.")
-SESSIONS = _limit(
-    "SESSIONS",
-    300,
-    "visitors",
-    "What Gradio remembers of a visitor, or of one call of a program, takes about 1.2 MB, and stays until others come.",
-)
+JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once; half of them at most for one visitor.")
+MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of these, how many may run a model: they share one GPU, or the machine's memory.")
+QUEUE = _limit("QUEUE", 32, "calls", "Analyses that may wait, with and without a model counted separately; a quarter for one visitor.")
+READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the page ends when nobody has read its progress for so long.")
+BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
+REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "Size of one request to the app, which is read into memory.")
+SESSIONS = _limit("SESSIONS", 300, "visitors", "Gradio keeps about 1.2 MB for each visitor or API caller until others come.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")
-MODELS = _limit("MODELS", 20, "models", "Models that one run of the page takes: they are read one after the other in one place.")
+MODELS = _limit("MODELS", 20, "models", "Models in one run of the page, read one after the other.")
 DOWNLOADS = _limit("DOWNLOADS", 64, "runs", "Files for download are kept for this many of the latest runs, about 6 MB each.")
 SEARCHES = _limit("SEARCHES", 4, "searches", "Hub searches of the picker at once; further key strokes do not search.")
 SCAN_CHECKPOINTS = _limit("SCAN_CHECKPOINTS", 100_000, "lines", "Longest list of a scan, comments and blank lines included.")
 SCAN_LIST_BYTES = _limit("SCAN_LIST_BYTES", 20_000_000, "bytes", "The list of a scan is held in memory.")
-SCAN_JOBS = _limit("SCAN_JOBS", 64, "checkpoints", "The most checkpoints that one process of a scan works on at once.")
-SCAN_PART_BYTES = _limit(
-    "SCAN_PART_BYTES", 1 << 30, "bytes", "Exact mode on a cluster: larger checkpoints are counted in parts of this size, one task each."
-)
+SCAN_JOBS = _limit("SCAN_JOBS", 64, "checkpoints", "Checkpoints that one process of a scan reads at once.")
+SCAN_PART_BYTES = _limit("SCAN_PART_BYTES", 1 << 30, "bytes", "On a cluster, exact mode counts larger checkpoints in parts of this size.")
 EVIDENCE_LINK_LENGTH = _limit("EVIDENCE_LINK_LENGTH", 500, "characters", "Longest link given as the evidence for a label.")
-EVIDENCE_QUOTE_LENGTH = _limit(
-    "EVIDENCE_QUOTE_LENGTH", 2_000, "characters", "Longest quote given as the evidence for a label: a paragraph."
-)
+EVIDENCE_QUOTE_LENGTH = _limit("EVIDENCE_QUOTE_LENGTH", 2_000, "characters", "Longest quote given as evidence for a label: a paragraph.")
 LABELS_PER_HOUR = _limit(
-    "LABELS_PER_HOUR",
-    300,
-    "labels and flags",
-    "The most that one contributor adds to the library in an hour; those without a login count as one, for anybody can be many of them.",
+    "LABELS_PER_HOUR", 300, "labels and flags", "The most that one contributor adds in an hour; all those without a login count as one."
 )
-FLAGS = _limit("FLAGS", 3, "contributors", "Flags by so many who are logged in take a label out of the consensus; it stays in the library.")
-LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results kept in the library here; the oldest go first, labels never.")
-LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "What the results kept here may take on the disk, compressed.")
-RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report that the library takes; the largest have about 3 MB.")
-LIBRARY_FILE_BYTES = _limit(
-    "LIBRARY_FILE_BYTES", 256_000_000, "bytes", "Larger files of the library's dataset are put aside unread; its own have under a quarter."
+FLAGS = _limit(
+    "FLAGS", 3, "contributors", "Flags by this many logged-in contributors exclude a label from the consensus; it stays visible."
 )
-LIBRARY_FILE_ROWS = _limit("LIBRARY_FILE_ROWS", 1_000_000, "rows", "Rows of a file of the library's dataset that are looked at.")
-LIBRARY_SHARD_BYTES = _limit(
-    "LIBRARY_SHARD_BYTES", 16_000_000, "bytes", "Files of the library's dataset are merged up to this size: they are read into memory."
-)
-LIBRARY_FILES = _limit(
-    "LIBRARY_FILES", 24, "files", "Small files of one kind in the library's dataset, beyond which they are merged into one."
-)
+LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results stored here; the oldest are deleted first, labels never.")
+LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "Disk space of the results stored here, compressed.")
+RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report that the library accepts; the largest have about 3 MB.")
+LIBRARY_FILE_BYTES = _limit("LIBRARY_FILE_BYTES", 256_000_000, "bytes", "Larger files of the library's dataset are ignored.")
+LIBRARY_FILE_ROWS = _limit("LIBRARY_FILE_ROWS", 1_000_000, "rows", "Rows read from one file of the library's dataset.")
+LIBRARY_SHARD_BYTES = _limit("LIBRARY_SHARD_BYTES", 16_000_000, "bytes", "Files of the dataset are merged, in memory, up to this size.")
+LIBRARY_FILES = _limit("LIBRARY_FILES", 24, "files", "Small files of one kind in the dataset, beyond which they are merged.")
 LIBRARY_BATCH = _limit("LIBRARY_BATCH", 2_000, "rows", "Rows that one commit to the library's dataset adds.")
 LIBRARY_BATCH_BYTES = _limit("LIBRARY_BATCH_BYTES", 24_000_000, "bytes", "JSON of reports that one commit to the library's dataset adds.")
-PUBLISH_SECONDS = _limit(
-    "PUBLISH_SECONDS", 60, "seconds", "How long contributions are gathered for one commit, and how often others' are asked for."
-)
+PUBLISH_SECONDS = _limit("PUBLISH_SECONDS", 60, "seconds", "Time to collect contributions for one commit, and between two updates.")
 PUBLISH_WAIT_SECONDS = _limit(
     "PUBLISH_WAIT_SECONDS", 10, "seconds", "Longest wait of a contributor for the Hub, where the disk does not survive a restart."
 )
-COMMITS_PER_HOUR = _limit(
-    "COMMITS_PER_HOUR", 100, "commits", "Commits to the library's dataset in an hour: the Hub allows about 128 to one repository."
-)
-LIBRARY_ATTEMPTS = _limit(
-    "LIBRARY_ATTEMPTS", 20, "attempts", "Tries of one commit to the library's dataset before it waits for the next turn."
-)
-LIBRARY_WAIT_SECONDS = _limit(
-    "LIBRARY_WAIT_SECONDS", 600, "seconds", "Longest wait that the library's publisher accepts from Retry-After and back-off at a time."
-)
-REFIT_SECONDS = _limit(
-    "REFIT_SECONDS", 300, "seconds", "Shortest time between two fits of the classifier on the library's labels: each takes ten seconds."
-)
-FIT_SECONDS = _limit("FIT_SECONDS", 600, "seconds", "Longest fit of the classifier on the library's labels, in a process of its own.")
+COMMITS_PER_HOUR = _limit("COMMITS_PER_HOUR", 100, "commits", "Commits to the dataset in an hour: the Hub allows about 128 per repository.")
+LIBRARY_ATTEMPTS = _limit("LIBRARY_ATTEMPTS", 20, "attempts", "Attempts at one commit to the dataset before it waits for the next turn.")
+LIBRARY_WAIT_SECONDS = _limit("LIBRARY_WAIT_SECONDS", 600, "seconds", "Longest single wait of the publisher for Retry-After and back-off.")
+REFIT_SECONDS = _limit("REFIT_SECONDS", 300, "seconds", "Shortest time between two fits of the classifier: each takes ten seconds.")
+FIT_SECONDS = _limit("FIT_SECONDS", 600, "seconds", "Longest fit of the classifier, in a process of its own.")
 LIBRARY_BUSY_SECONDS = _limit("LIBRARY_BUSY_SECONDS", 30, "seconds", "Longest wait for another process that writes to the same library.")

@@ -1,4 +1,4 @@
-"""Reports as pandas tables and CSV files: what every analyzer's tables have in common."""
+"""Reports as pandas tables and CSV files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,22 +11,22 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     import pandas
 
-# A spreadsheet takes what begins so for a formula, or leaves the apostrophe out.
+# A spreadsheet evaluates text that begins like this as a formula, or hides the apostrophe.
 _LEADS = ("=", "+", "-", "@", "'")
 
 
 def frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
-    """One line per row, a column for each field of ``kind``, also where there are no rows."""
+    """One line per row and a column per field of ``kind``, even if there are no rows."""
     import pandas
 
     return pandas.DataFrame([row.model_dump() for row in rows], columns=list(kind.model_fields))
 
 
 def write_csv(reports: Sequence[Report], folder: Path) -> None:
-    """Write every table of ``reports`` into ``folder``, one CSV each, with what each is about in the first columns.
+    """Write every nonempty table of ``reports`` as a CSV file into ``folder``, with `Report.subject` in the first columns.
 
-    Tables that are empty for all are left out. ``tensors`` and ``neurons`` have every row, also where the report has not;
-    beyond `limits.REPORT_TENSORS` rows they are written as Parquet too, which reads faster at that size.
+    ``tensors`` and ``neurons`` have every row, even if the report aggregates them; with more than `limits.REPORT_TENSORS` rows they are
+    also written as Parquet, which is faster to read at that size.
     """
     import pandas
 
@@ -47,15 +47,15 @@ def write_csv(reports: Sequence[Report], folder: Path) -> None:
 
 
 def safe_text(table: "pandas.DataFrame") -> "pandas.DataFrame":
-    """A copy with each text `safe`."""
+    """A copy with `safe` applied to each text."""
     return table.map(lambda cell: safe(cell) if isinstance(cell, str) else cell)
 
 
 def safe(text: str) -> str:
-    """``text`` as it does no harm in a terminal or a spreadsheet, for names are somebody else's text; different ones stay different.
+    """Untrusted ``text`` made harmless for terminals and spreadsheets; different texts stay different.
 
-    It is `terminal.printable`, where ``<U+`` was there before as ``<U+003C>U+``, so that each code can be told from the same
-    in a name; and what begins as a formula does, or with an apostrophe, has an apostrophe before it.
+    As `terminal.printable`, with ``<U+`` in the text written as ``<U+003C>U+``, so that codes are unambiguous, and an apostrophe before a
+    text that begins like a formula or with an apostrophe.
     """
     shown = printable(text.replace("<U+", "<U+003C>U+"))
     return f"'{shown}" if shown.startswith(_LEADS) else shown

@@ -1,16 +1,21 @@
-"""Reports as text for a terminal: what every analyzer's text has in common."""
+"""Text for a terminal: aligned columns, wrapping, and untrusted text made harmless."""
 
+import re
+import textwrap
 from collections.abc import Sequence
 
 from analyzers.formatting import magnitude as number
 from analyzers.formatting import plural, size
 from analyzers.formatting import share as percent
 
-__all__ = ["clean", "columns", "number", "percent", "plural", "printable", "size"]
+__all__ = ["clean", "columns", "fitted", "number", "percent", "plural", "printable", "size"]
+
+# A last cell of a row that is shorter is not wrapped, and in less space lines are indented by only so much.
+_SENTENCE, _INDENT = 30, 4
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    """Aligned lines of ``rows``; columns numbered in ``right`` are flush right."""
+    """Lines of ``rows`` with aligned columns; those numbered in ``right`` are right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     cells = (
         [cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
@@ -19,11 +24,25 @@ def columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> lis
     return ["  ".join(line).rstrip() for line in cells]
 
 
+def fitted(text: str, width: int) -> str:
+    """Wrap the lines of ``text`` that are longer than ``width``: sentences, and the last column of a row where it holds one."""
+    return "\n".join(_fitted(line, width) for line in text.split("\n"))
+
+
+def _fitted(line: str, width: int) -> str:
+    start = max((gap.end() for gap in re.finditer(r"  +", line)), default=0)
+    if len(line) <= width or len(line) - start < _SENTENCE:
+        return line
+    indent = " " * (start if width - start >= _SENTENCE else _INDENT)
+    wrapper = textwrap.TextWrapper(width, line[:start], indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(line[start:])
+
+
 def printable(text: str) -> str:
-    """``text`` on one line: what cannot be seen, or could rewrite a terminal or reorder a line, is written as its code, ``<U+202E>``."""
+    """``text`` on one line, with characters that are invisible, control a terminal or reorder a line as their code, ``<U+202E>``."""
     return text if text.isprintable() else "".join(c if c.isprintable() else f"<U+{ord(c):04X}>" for c in text)
 
 
 def clean(text: str) -> str:
-    """Each line of ``text`` `printable`: names of tensors are somebody else's text."""
+    """Make each line of ``text`` `printable`: names of tensors are untrusted."""
     return "\n".join(map(printable, text.split("\n")))

@@ -1,6 +1,6 @@
-"""Calls that take long: what they tell on their way, and a way out of them.
+"""Runs a long call in a thread and turns the progress it reports into a generator, which can be closed to cancel the call.
 
-A function that a library calls cannot yield, and what runs a generator cannot interrupt it: so the call has a thread of its own.
+A function that a library calls back cannot yield, and the consumer of a generator cannot interrupt it.
 """
 
 import queue
@@ -12,34 +12,34 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Left(BaseException):
-    """Nobody waits for the work any more. No Exception: libraries would take it for a failure of theirs, and go on."""
+class Cancelled(BaseException):
+    """The generator was closed. Not an Exception: libraries would treat it as a failure of their own and continue."""
 
 
 def watched(
     work: Callable[[Callable[[T], None]], R], *, silence: float | None = None, patience: float | None = None
 ) -> Generator[T, None, R]:
-    """Yields what ``work`` tells by calling what it is given; returns what it returns, and raises what it raises.
+    """Call ``work(report)`` in a thread: yields each value passed to ``report``, returns the result of ``work``, and raises its exception.
 
-    silence: after so many seconds without a word the last one is yielded again, so that the caller has a turn. Closing the generator makes
-    the next telling raise `Left` in ``work``, and waits for its end, for ``patience`` seconds at most (None: for as long as it takes).
+    silence: after this many seconds without a report, yield the last value again, so that the caller gets control. Closing the generator
+    makes the next ``report`` raise `Cancelled`, and waits for ``work`` to end, at most ``patience`` seconds (None: no limit).
     """
-    told: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+    reports: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
     results: list[R] = []
     failures: list[BaseException] = []
-    left = threading.Event()
+    cancelled = threading.Event()
 
-    def tell(said: T) -> None:
-        if left.is_set():
-            raise Left
-        told.put((said,))
+    def report(value: T) -> None:
+        if cancelled.is_set():
+            raise Cancelled
+        reports.put((value,))
 
     def run() -> None:
         try:
-            results.append(work(tell))
+            results.append(work(report))
         except BaseException as failure:
             failures.append(failure)
-        told.put(None)
+        reports.put(None)
 
     thread = threading.Thread(target=run, name="watched", daemon=True)
     thread.start()
@@ -47,18 +47,18 @@ def watched(
     try:
         while True:
             try:
-                said = told.get(timeout=silence)
+                item = reports.get(timeout=silence)
             except queue.Empty:
-                said = last
-                if said is None:
+                if last is None:
                     continue
-            if said is None:
+                item = last
+            if item is None:
                 break
-            last = said
-            yield said[0]
+            last = item
+            yield item[0]
     finally:
-        left.set()
+        cancelled.set()
         thread.join(patience)
     if failures:
-        raise failures.pop()  # which would otherwise be held by what it holds
+        raise failures.pop()  # popped, or the exception would refer to itself through its traceback
     return results.pop()

@@ -96,7 +96,7 @@ class _Bounded(Request):
     ("options", "said"),
     [
         ({"share": 0}, "share must be more than 0.0, not 0."),
-        ({"data": ""}, "data is empty: give it, or leave it out."),
+        ({"data": ""}, "data is empty: give it a value, or omit it."),
         ({"data": "abcd"}, 'data must be at most 3 characters long, not "abcd".'),
     ],
 )

@@ -1,14 +1,21 @@
 """``python -m analyzers``: what it prints where, exit statuses, files, interruption, and every kind of bad input."""
 
 import csv
+import fcntl
 import json
 import os
+import pty
 import re
+import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import textwrap
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,9 +25,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
+from analyzers.__main__ import _parser as parser
 from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
+from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES
 from tests.dtype_detection.checkpoints import normal, write
 from tests.hub import Fault, LocalHub
@@ -251,6 +260,54 @@ def test_local_paths_and_control_characters(tmp_path: Path, capsys: pytest.Captu
         assert (status, err) == (0, "") and "\x1b" not in out
 
 
+@pytest.mark.parametrize("name", [*ANALYZERS, "scan"])
+def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    for columns in ("60", "10000"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(SystemExit) as stop:
+            main([name, "--help"])
+        assert stop.value.code == 0
+        shown[columns] = capsys.readouterr().out
+    assert set(re.split(r"[ \n]+", shown["60"])) == set(re.split(r"[ \n]+", shown["10000"])), "no name is broken"
+    text, examples = shown["60"].split("examples:\n")
+    usage, _, described = text.partition("\n\n")
+    assert usage.startswith(f"usage: python -m analyzers {name} ")
+    assert all(len(line) <= 60 or re.match(r" +(-|.*,\S{30})", line) for line in described.splitlines()), "only names are longer"
+    commands = re.findall(rf"^  python -m analyzers {name} (.+)$", examples, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert parser(name).parse_args([name, *shlex.split(command)]).command == name
+
+
+def test_sentences_are_fitted_to_a_terminal() -> None:
+    """Sentences are wrapped, in the last column of a row too; what is not a terminal gets whole lines, and so do tables."""
+    words = " ".join(["word"] * 30)
+    assert fitted(words, 40).split("\n") == textwrap.wrap(words, 40)
+    first, *others = fitted(f"Label  {words}", 60).split("\n")
+    assert first.startswith("Label  word") and others and all(line.startswith(" " * 7 + "word") and len(line) <= 60 for line in others)
+    row = "  ".join(["12345"] * 20)
+    assert fitted(f"short\n{row}\n{'x' * 99}", 60) == f"short\n{row}\n{'x' * 99}"
+
+
+def test_a_terminal_gets_lines_of_its_width() -> None:
+    """In a real terminal of 60 columns no sentence is longer."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    command = [sys.executable, "-m", "analyzers", "dtype", "sample:tiny-bf16-as-fp32", "--exact"]
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(command, cwd=ROOT, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env=environ) as process:
+        os.close(follower)
+        shown = b""
+        with suppress(OSError):  # the terminal is closed
+            while part := os.read(leader, 4096):
+                shown += part
+    os.close(leader)
+    sentences = shown.decode().replace("\r", "").split("\n\n")[:2]
+    assert process.returncode == 0 and "Passed through" in sentences[1]
+    assert all(len(line) <= 60 for part in sentences for line in part.split("\n"))
+
+
 # --- interruption -------------------------------------------------------------------------------------------------
 
 
@@ -284,7 +341,7 @@ def test_interrupted_while_it_is_loaded(tmp_path: Path) -> None:
         assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
-@pytest.mark.parametrize("module", ["dataclasses", "llvmlite.binding"])
+@pytest.mark.parametrize("module", ["argparse", "llvmlite.binding"])
 def test_interrupted_while_the_real_things_are_loaded(module: str, tmp_path: Path) -> None:
     """As each is done that the command line, the requests and the compiled loops need; some of it runs text, some callbacks."""
     folder = write(tmp_path, {"a.weight": normal(2048, 2048)})
@@ -488,7 +545,7 @@ def test_half_a_character_in_a_config_is_written_as_a_whole_one(tmp_path: Path) 
 
 @pytest.mark.parametrize("word", ["--include=a|\udcff", "./a\udcff"])
 def test_bytes_that_are_no_text_are_refused(word: str) -> None:
-    assert "holds bytes that are no UTF-8" in refused(run("dtype", "sample:tiny-bf16", word, "--json"))
+    assert "contains bytes that are not UTF-8" in refused(run("dtype", "sample:tiny-bf16", word, "--json"))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -1,4 +1,4 @@
-"""Who may import whom: app -> components -> analyzers, and the libraries each part may use.
+"""Who may import whom: app and mantissa -> components -> analyzers, and the libraries each part may use.
 
 The rules are data (`ANALYZER_PARTS`, `LIBRARIES`, `LIGHT`), `violations` applies them to sources, and the tests show
 both that the product keeps them and that a breach of each is found.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ ROOT = Path(__file__).parents[1]
 # Inside analyzers: what each shared part may import of ours. An analyzer may import all of these, and itself.
 ANALYZER_PARTS = {
     "errors": set[str](),
+    "extras": {"errors"},
     "limits": {"errors"},
-    "base": {"errors", "limits"},
+    "base": {"errors", "extras", "formatting", "limits"},
     "formatting": {"base", "errors"},
-    "tables": {"base", "errors", "limits", "terminal"},
+    "tables": {"base", "errors", "extras", "limits", "terminal"},
     "terminal": {"formatting"},
     "watched": set[str](),
     "command_line": {"base", "errors", "formatting", "limits", "tables", "terminal"},
@@ -34,16 +36,19 @@ ANALYZER_PARTS = {
 RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
-# The command line is an entry point like app.py: for --html and --contribute it may reach up, and only lazily.
+# The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
+# A report is drawn by the components that the registry names for it.
 # Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
-    ("analyzers.command_line", "components.results.export"),
-    ("analyzers.command_line", "components.site.archive"),
+    ("analyzers.__main__", "components.results.export"),
+    ("analyzers.__main__", "components.site.archive"),
     ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
+    ("analyzers.base", "analyzers"),
 }
 
 
 COMPUTED = "(computed)"  # stands for the target of an import whose name is no literal
+REGISTRY = "analyzers"  # the one module that loads others by names held in data: those of `ANALYZERS`
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,24 @@ LIBRARIES = {
     "pyarrow": Library(lazily=("analyzers.scan", "analyzers.language_models.rows", "components.library")),
     "plotly": Library(eagerly=("components",)),
     "spaces": Library(eagerly=("app", "components")),
-    "sklearn": Library(eagerly=("analyzers.dtype_detection.fitting", "analyzers.dtype_detection.fit_classifier")),
+    "sklearn": Library(eagerly=("analyzers.dtype_detection.fit_classifier",)),
     "torch": Library(
-        eagerly=("analyzers.language_models", "analyzers.gradient_conflict", "analyzers.precision_variants", "analyzers.exit_feedback"),
+        eagerly=(
+            "analyzers.language_models",
+            "analyzers.gradient_conflict",
+            "analyzers.precision_variants",
+            "analyzers.exit_feedback",
+            "mantissa.held",
+            "mantissa.training",
+        ),
         lazily=(
             "analyzers.numerics.torch_kernels",
             "analyzers.numerics.torch_pairs",
             "analyzers.numerics.device",
-            "analyzers.scan.store",
             "analyzers.update_sparsity.spectral",
         ),
     ),
-    "transformers": Library(eagerly=("analyzers.language_models",)),
+    "transformers": Library(eagerly=("analyzers.language_models", "mantissa.training.callback")),
 }
 # Loading one of these must not load any of HEAVY: a cold command line must feel instant.
 LIGHT = (
@@ -85,6 +96,8 @@ LIGHT = (
     "analyzers.update_sparsity",
     "analyzers.scan",
     "components.library",
+    "mantissa",
+    "mantissa.__main__",
 )
 HEAVY = ("accelerate", "gradio", "httpx2", "huggingface_hub", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "torch", "transformers")
 
@@ -146,13 +159,13 @@ def own_breach(found: Import) -> str | None:
     """Why an import of one part of the product by another breaks the layering; None if it does not."""
     module, target = found.module, found.target
     if target == COMPUTED:
-        return "the name is computed where it cannot be checked"
+        return None if module == REGISTRY else "the name is computed where it cannot be checked"
     if (module, target) in EXCEPTIONS:
         return None if found.lazy else "allowed only inside a function"
-    layers = ("analyzers", "components", "app")
+    layers = ("analyzers", "components", "app", "mantissa")
     above = [*layers[layers.index(module.split(".")[0]) + 1 :], "tests"]
     if within(target, *above):
-        return "imports go from app to components to analyzers, never back"
+        return "imports go from mantissa and app to components to analyzers, never back"
     if not within(target, "analyzers") or not within(module, "analyzers") or module in ANALYZER_ENTRIES:
         return None
     here, there = module.split(".")[1], ".".join(target.split(".")[1:2])
@@ -189,11 +202,26 @@ def loads(start: str, eager: Mapping[str, list[Import]]) -> Iterator[Import]:
             queue.extend(found.target for found in eager[name])
 
 
+def circles(found: Mapping[str, list[Import]]) -> list[str]:
+    """Modules that import each other, in functions too; a report may import the module of its own tables there."""
+    graph: dict[str, set[str]] = {}
+    for name, group in found.items():
+        targets = {each.target for each in group if each.target in found and not each.types_only}
+        if name.endswith(".report"):
+            targets.discard(name.removesuffix("report") + "tables")
+        graph[name] = targets - {name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [f"{error.args[1][0]}: imports go round in a circle: {' -> '.join(error.args[1])}"]
+    return []
+
+
 def violations(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
     """Every breach in the sources (module name -> text), one sentence each; ``packages`` are the names that stand for folders."""
     modules = frozenset(sources)
     found = {name: list(imports(name, text, modules, name in packages)) for name, text in sources.items()}
-    breaches = []
+    breaches = circles(found)
     for each in (each for group in found.values() for each in group):
         breaches += [f"{each}: {reason}" for reason in (own_breach(each), library_breach(each)) if reason]
     eager = {name: [each for each in group if not each.lazy and not each.types_only] for name, group in found.items()}
@@ -203,9 +231,9 @@ def violations(sources: Mapping[str, str], packages: frozenset[str] = frozenset(
 
 
 def product() -> tuple[dict[str, str], frozenset[str]]:
-    """Module name -> source of app.py, components and analyzers, and which of the names are packages."""
+    """Module name -> source of app.py, mantissa, components and analyzers, and which of the names are packages."""
     sources, packages = {}, set()
-    for path in [ROOT / "app.py", *ROOT.glob("components/**/*.py"), *ROOT.glob("analyzers/**/*.py")]:
+    for path in [ROOT / "app.py", *(path for layer in ("mantissa", "components", "analyzers") for path in ROOT.glob(f"{layer}/**/*.py"))]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
@@ -216,7 +244,7 @@ def product() -> tuple[dict[str, str], frozenset[str]]:
 
 def test_the_product_keeps_the_layers() -> None:
     sources, packages = product()
-    assert {"app", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
+    assert {"app", "mantissa", "components", "analyzers", "analyzers.checkpoints", "analyzers.dtype_detection"} <= set(sources)
     assert violations(sources, packages) == []
 
 
@@ -247,7 +275,8 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.base", "import components.pages", "never back"),
         ("components.forms.links", "import app", "never back"),
         ("components.forms.links", "def f():\n    from tests import hub", "never back"),
-        ("analyzers.command_line", "from components.results import export", "allowed only inside a function"),
+        ("analyzers.__main__", "from components.results import export", "allowed only inside a function"),
+        ("analyzers.command_line", "def f():\n    from components.results import export", "never back"),
         ("analyzers.__main__", "def f():\n    from components import pages", "never back"),
         ("analyzers.dtype_detection.lineage", "from analyzers.update_sparsity import swallowed", "analyzers.dtype_detection may import"),
         ("analyzers.dtype_detection.lineage", "from analyzers import update_sparsity", "analyzers.dtype_detection may import"),
@@ -263,7 +292,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         ("analyzers.limits", "import analyzers.base", "analyzers.limits may import"),
         ("analyzers.checkpoints.local", "import huggingface_hub", "only these may"),
         ("analyzers.checkpoints.hubbub", "def f():\n    import huggingface_hub", "only these may"),
-        ("components.pages.home", "from huggingface_hub import HfApi", "only these may"),
+        ("components.dtype.page", "from huggingface_hub import HfApi", "only these may"),
         ("analyzers.dtype_detection.lineage", "import gradio as gr", "only these may"),
         ("analyzers.dtype_detection.tables", "def f():\n    import plotly.express", "only these may"),
         ("analyzers.dtype_detection.tables", "import pandas as pd", "only these may"),
@@ -285,6 +314,18 @@ def test_a_breach_is_found(module: str, source: str, message: str) -> None:
     assert any(breach.startswith(f"{module}:") and message in breach for breach in breaches), breaches
 
 
+@pytest.mark.parametrize("second", ["import analyzers.parents.analyze", "def f():\n    from .analyze import analyze"])
+def test_a_circle_is_found(second: str) -> None:
+    sources = {"analyzers.parents.analyze": "from .fit import fit", "analyzers.parents.fit": second}
+    (breach,) = violations(sources)
+    assert "analyzers.parents.analyze" in breach and "in a circle" in breach
+
+
+def test_a_report_may_import_its_own_tables() -> None:
+    report, tables = "def f():\n    from .tables import tables", "from .report import Report"
+    assert violations({"analyzers.parents.report": report, "analyzers.parents.tables": tables}) == []
+
+
 def test_a_heavy_library_is_found_through_other_modules() -> None:
     sources = {
         "analyzers": "",
@@ -303,13 +344,13 @@ def test_a_heavy_library_is_found_through_other_modules() -> None:
         ("app", "import gradio\nfrom components import pages\nfrom analyzers import limits"),
         ("components.plots.dtype_detection", "import plotly.graph_objects as go\nfrom analyzers.numerics import formats"),
         ("components.library.store", "from huggingface_hub import HfApi"),
-        ("analyzers.command_line", "def f():\n    from components.results import export"),
+        ("analyzers.__main__", "def f():\n    from components.results import export"),
         ("analyzers.__main__", "def f():\n    import analyzers.dtype_detection"),
         ("analyzers.dtype_detection.report", "if TYPE_CHECKING:\n    import pandas\nfrom analyzers import base, errors, limits"),
         ("analyzers.dtype_detection.tables", "def f():\n    import pandas"),
         ("analyzers.dtype_detection.tables", "from .report import Report\nfrom ..base import Data"),
         ("analyzers.scan.worker", "from analyzers.dtype_detection import analyze\ndef f():\n    import pyarrow"),
-        ("analyzers.scan.store", "def f():\n    import torch"),
+        ("analyzers.numerics.device", "def f():\n    import torch"),
         ("analyzers.checkpoints.hub", "import huggingface_hub"),
         ("analyzers.checkpoints.hub_session", "import huggingface_hub"),
         ("analyzers.numerics.torch_kernels", "def f():\n    import torch"),

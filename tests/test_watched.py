@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analyzers.watched import Left, watched
+from analyzers.watched import Cancelled, watched
 
 SECONDS = 20
 
@@ -64,7 +64,7 @@ def test_who_leaves_ends_it_at_its_next_word_and_waits_for_that() -> None:
             except Exception as error:  # as a library does that takes every failure for one of its own
                 done.append(error)
             done.append("more")
-        except Left:
+        except Cancelled:
             done.append("left")
             raise
 

@@ -6,6 +6,7 @@ from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.names import ROLES
 from analyzers.checkpoints.paired import PairedChunk, PairedStep, stream_aligned
 from analyzers.checkpoints.paired_plan import PairedSample, plan_paired_sample, whole_paired_spans
@@ -29,6 +30,8 @@ __all__ = [
     "Header",
     "HeaderTensor",
     "LocalRepository",
+    "MemoryRepository",
+    "MemoryTensor",
     "Misshapen",
     "Pair",
     "PairedChunk",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.header import Header, read_header
+from analyzers.checkpoints.header_process import parse_apart
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
 from analyzers.checkpoints.local import LocalFile, LocalRepository
 from analyzers.checkpoints.names import is_buffer, layer, role
@@ -24,7 +25,7 @@ from analyzers.checkpoints.reference import parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import DTYPE_BITS, Tensor
-from analyzers.errors import CheckpointError, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
+from analyzers.errors import CheckpointError, CheckpointNotFound, HubError, InvalidCheckpoint, InvalidReference, LimitExceeded, NoWeights
 from analyzers.terminal import plural
 
 if TYPE_CHECKING:
@@ -134,6 +135,12 @@ def _open_repository(text: str, access: Access) -> Repository:
     reference = parse_reference(text, access.local)
     if reference.kind == "local":
         return LocalRepository(reference.name)
+    if reference.kind == "memory":
+        if reference.name not in access.memory:
+            raise CheckpointNotFound(
+                f"{quoted(reference.name)} was a model in the memory of the program that made the report: pass it again."
+            )
+        return access.memory[reference.name]
     if reference.kind == "sample":
         from analyzers.language_models.samples import sample_folder
 
@@ -225,7 +232,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
     """Read the header of one of ``files`` weight files; the file extension selects the format."""
     if file.path.endswith(SAFETENSORS):
-        return read_header(file)
+        return read_header(file, parse_apart)
     if file.path.endswith(GGUF):
         from analyzers.checkpoints.gguf import read_gguf
 

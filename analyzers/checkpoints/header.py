@@ -8,7 +8,7 @@ module is stricter: it refuses duplicate names, undefined fields, and headers th
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -59,8 +59,8 @@ class _Malformed(Exception):
     """What is wrong with a header; the caller adds the file's name."""
 
 
-def read_header(file: RangeFile) -> Header:
-    """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two.
+def read_header(file: RangeFile, parse: Callable[[bytes, int, str], Header] | None = None) -> Header:
+    """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two. parse: by default `parse_header`.
 
     Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
     """
@@ -72,7 +72,7 @@ def read_header(file: RangeFile) -> Header:
     stop = header_stop(raw, size, file.path)
     if stop > len(raw):
         raw += read_range(file, len(raw), stop - len(raw))
-    return parse_header(raw[:stop], size, file.path)
+    return (parse or parse_header)(raw[:stop], size, file.path)
 
 
 def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:

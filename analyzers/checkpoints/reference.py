@@ -26,11 +26,11 @@ _EXAMPLE = "for example Qwen/Qwen3-0.6B or sample:tiny-bf16"
 class Reference:
     """A parsed reference.
 
-    kind: "hub", "sample" or "local"; name: the repository id, the sample's name or the path as typed;
+    kind: "hub", "sample", "local" or "memory"; name: the repository id, the sample's name, the path as typed or the whole text;
     revision: branch, tag, ``refs/pr/N`` or commit of a Hub repository, None for its default branch.
     """
 
-    kind: Literal["hub", "sample", "local"]
+    kind: Literal["hub", "sample", "local", "memory"]
     name: str
     revision: str | None = None
 
@@ -61,6 +61,8 @@ def parse_reference(text: str, local: bool) -> Reference:
         _refuse(text, f"is no model id: write a local path as {quoted('./' + text) if text[0] == '.' else 'an absolute path, /...'}")
     if text.startswith("sample:"):
         return _sample(text)
+    if local and text.startswith("memory:"):
+        return Reference("memory", text)
     if _ADDRESS.match(text):
         _refuse_address(text)
     return _hub(text)

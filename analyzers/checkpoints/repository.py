@@ -1,11 +1,11 @@
 """The seam between weights and where they come from: a repository of files that can be read by range.
 
-`hub.HubRepository` and `local.LocalRepository` are the two implementations; everything above them
+`hub.HubRepository`, `local.LocalRepository` and `memory.MemoryRepository` are the implementations; everything above them
 (layout, header, stream, sample) sees only these protocols.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -16,10 +16,12 @@ class Access:
     token: the Hub token to read with; None for none at all (never the server's own); True for the token this
         machine is logged in with, as huggingface_hub finds it (command line only).
     local: whether local folders and files may be opened (command line only).
+    memory: reference ``memory:NAME`` -> what this program itself holds under that name (Python only).
     """
 
     token: str | bool | None = None
     local: bool = False
+    memory: "Mapping[str, Repository]" = field(default_factory=dict)
 
     def __repr__(self) -> str:  # a token must not end up in a log
         return f"Access(token={'***' if isinstance(self.token, str) else self.token}, local={self.local})"
@@ -48,11 +50,11 @@ class Repository(Protocol):
 
     @property
     def ref(self) -> str:
-        """Canonical reference without revision: ``org/name``, ``sample:NAME`` or an absolute path."""
+        """Canonical reference without revision: ``org/name``, ``sample:NAME``, an absolute path or ``memory:NAME``."""
 
     @property
     def commit(self) -> str:
-        """The Hub's commit; for a sample or local checkpoint the hash of its files."""
+        """The Hub's commit; for any other checkpoint the hash of its files."""
 
     @property
     def public(self) -> bool:

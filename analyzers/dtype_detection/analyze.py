@@ -10,13 +10,10 @@ from typing import Self
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, open_checkpoint, stream
-from analyzers.dtype_detection.chosen import Chosen, storage_rows
-from analyzers.dtype_detection.collect import Collector, Partial, Plan, Shares, in_order, intervals, merge
+from analyzers.dtype_detection.collect import Chosen, Collector, Partial, Plan, Shares, in_order, intervals, merge, storage_rows
 from analyzers.dtype_detection.count import Counted, Counter
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.notes import LEAST_EXPONENT, notes, unread
 from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Extremes
-from analyzers.dtype_detection.risk import fp16_risk
 from analyzers.dtype_detection.statistics import (
     UNREAD,
     TensorResult,
@@ -26,8 +23,9 @@ from analyzers.dtype_detection.statistics import (
     share_counts,
     tensor_row,
     together,
-)
+)  # fmt: skip
 from analyzers.dtype_detection.training import Label, infer_training, labels
+from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, unread
 from analyzers.errors import LimitExceeded
 from analyzers.formatting import size
 from analyzers.numerics.device import Device, choose_device
@@ -104,11 +102,11 @@ class Inspection:
         return self._plan.nbytes
 
     def parts(self, nbytes: int) -> int:
-        """In how many parts of about ``nbytes`` it can be counted; 1 in quick mode."""
+        """The number of parts of about ``nbytes``; 1 in quick mode."""
         return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
 
     def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
-        """Count part number ``part`` of ``parts``; yields progress in bytes, then what was found. Closing it cancels the reads."""
+        """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
         count = Counter(self._device, every_run=quick)

@@ -17,7 +17,7 @@ from math import dist, exp, isfinite, log10
 from typing import Literal
 
 from analyzers.base import Data
-from analyzers.dtype_detection.evaluation import Alternative, Evaluation
+from analyzers.dtype_detection.evaluation import Alternative, Evaluation, Example
 from analyzers.dtype_detection.labels import REFERENCE
 
 Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
@@ -37,18 +37,6 @@ class Feature(Data):
     mean: float
     scale: float
     weights: dict[str, float]
-
-
-class Example(Data):
-    """A labelled model: its family, training precision and the extremes of its base model's weights."""
-
-    model: str
-    family: str
-    precision: str
-    abs_min: float
-    abs_max: float
-    norm_min: float
-    norm_max: float
 
 
 @dataclass(frozen=True, slots=True)

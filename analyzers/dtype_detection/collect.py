@@ -1,4 +1,4 @@
-"""What will be read, cut into parts that may be counted anywhere, and the parts put together again.
+"""The read plan, split into parts that can be counted on any machine, and the merge of their counts.
 
 A part is a run of consecutive spans. Tensors that lie in one part are finished there; of a tensor cut between parts
 its counts are handed over. Counts merge exactly, so the whole is the same however it was cut.
@@ -7,19 +7,82 @@ its counts are handed over. Counts merge exactly, so the whole is the same howev
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.base import Interval
-from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_reads, whole_spans
+from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_reads, select, whole_spans
+from analyzers.checkpoints.names import INTEGER_DTYPES
+from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.count import Counted
-from analyzers.dtype_detection.report import DtypeRequest
+from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
-from analyzers.errors import InvalidRequest
+from analyzers.errors import InvalidRequest, NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
 Shares = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The selected tensors: parameters that pass the filters, those with float values, scales, and buffers."""
+
+    parameters: list[Tensor]
+    floats: list[Tensor]
+    scales: list[Tensor]
+    buffers: list[Tensor]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> Self:
+        """Select from ``checkpoint``. Raises UnsupportedWeights where its weights are integers, NoWeights where there are no values."""
+        tensors = select(checkpoint.tensors, request.include, request.exclude)
+        parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
+        floats = [t for t in parameters if t.has_values]
+        method = checkpoint.quantization
+        if method is not None and not request.include and _of_integers(method, parameters):
+            raise UnsupportedWeights(
+                f"{checkpoint.ref} holds {describe_quantization(method, checkpoint.config)}. The bits of integers say nothing about "
+                "training: inspect the original model, or choose the tensors that are still floats with an include filter (for example: "
+                "embed|norm)."
+            )
+        if not parameters:
+            raise NoWeights(f"{checkpoint.ref} holds no parameters: " + ("only buffers." if tensors else "its files have no tensors."))
+        if not any(t.elements for t in parameters):
+            which = "its only tensor is" if len(parameters) == 1 else f"all of its {len(parameters):,} tensors are"
+            raise NoWeights(f"{checkpoint.ref} holds no values: {which} empty.")
+        if not any(t.elements for t in floats):
+            kinds = ", ".join(sorted({t.dtype for t in parameters if t.elements}))
+            raise UnsupportedWeights(f"{checkpoint.ref} holds no float values to look at: its parameters are {kinds}.")
+        return cls(parameters, floats, [t for t in tensors if t.holds_scales], [t for t in tensors if t.buffer])
+
+
+def _of_integers(method: str, parameters: Sequence[Tensor]) -> bool:
+    """Whether a method of quantization left integers without values; where nothing but a dtype tells of one, whether most are such."""
+    if method in ("fp8", "mxfp4"):
+        return False
+    integers = sum(t.elements for t in parameters if not t.has_values and t.dtype in INTEGER_DTYPES)
+    return integers > (sum(t.elements for t in parameters) // 2 if method == "integer" else 0)
+
+
+def storage_rows(chosen: Chosen) -> tuple[Storage, ...]:
+    """A row for each dtype, the largest first."""
+    by_dtype: dict[str, list[Tensor]] = {}
+    for tensor in (*chosen.parameters, *chosen.scales):
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    rows = [
+        Storage(
+            dtype=dtype,
+            tensors=len(each),
+            parameters=sum(t.elements for t in each if not t.holds_scales),
+            bytes=sum(t.nbytes for t in each),
+            note=storage_note(each),
+        )
+        for dtype, each in by_dtype.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
 
 # Formats that hold every value of a dtype.
 _ALWAYS_EXACT = {
@@ -87,7 +150,7 @@ class Partial:
 
 
 def _pool(tensor: Tensor) -> str:
-    """Under which name values are pooled: by dtype, those that scales make apart from those that are as stored."""
+    """The name of a tensor's pool: its dtype; decoded values are pooled separately."""
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
 
 
@@ -112,7 +175,7 @@ class Collector:
                 self._spans_left[span.tensor.name] += 1
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
-        """Take in one finished span."""
+        """Add one finished span."""
         tensor = span.tensor
         if shares is not None and self._strata is not None:
             self.partial.blocks.append((self._strata[tensor.name], span.count, shares))
@@ -130,14 +193,14 @@ class Collector:
             held[:] = [Counted.together(held)]
 
     def finish(self) -> Partial:
-        """The part, once all of its spans were taken in."""
+        """Return the part after its last span was added."""
         self.partial.cut = {name: Counted.together(held) for name, held in self._held.items()}
         self.partial.pools = {name: Counted.together(pooled) for name, pooled in self._pooled.items()}
         return self.partial
 
 
 def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
-    """All parts of one plan as one, in whatever order they come. Raises ValueError where they are not each once. They are used up."""
+    """Merge all parts of one plan, in any order; empties them. Raises ValueError unless every part occurs exactly once."""
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
@@ -164,7 +227,7 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
 
 
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
-    """Results in the order of ``tensors``, with an empty one for what was not read."""
+    """Results in the order of ``tensors``; empty for tensors that were not read."""
     return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
 
 

@@ -13,9 +13,11 @@ from analyzers.terminal import printable
 
 
 def add_options(parser: Parser) -> None:
-    """What the command takes."""
-    parser.description = (
-        "Was this checkpoint trained in fp16, bf16 or fp32? What formats have its weights passed through? Will it fit fp16?"
+    """Add the command's options."""
+    parser.describe(
+        "Was this checkpoint trained in fp16, bf16 or fp32? What formats have its weights passed through? Will it fit fp16?",
+        ("Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B", "one line per model, from a sample of 64 MB each"),
+        ("./checkpoint --exact --html report.html", "all weights of a local folder, with the plots as a page"),
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     add_reading(parser)

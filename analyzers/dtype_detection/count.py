@@ -1,4 +1,4 @@
-"""What is counted of each span of a tensor: its bit histogram, and per-row counters for what depends on position."""
+"""Counts per span of a tensor: its bit histogram, and row and run counters, which depend on position."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -6,28 +6,14 @@ Every number is of predictions *out of fold*: each family is judged by what was 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Protocol
 
 from analyzers.base import Data
 
 BINS = 5
 
 
-class Known(Protocol):
-    """A model whose training precision is known."""
-
-    @property
-    def family(self) -> str: ...
-    @property
-    def precision(self) -> str: ...
-
-
-class OutOfFold(Data):
-    """One labelled model, judged by what was fitted without its family.
-
-    probabilities, verdict, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
-    the other families; rule: what the rule of thumb says with thresholds chosen without the family.
-    """
+class Example(Data):
+    """A labelled model: its family, training precision and the extremes of its base model's weights."""
 
     model: str
     family: str
@@ -36,6 +22,15 @@ class OutOfFold(Data):
     abs_max: float
     norm_min: float
     norm_max: float
+
+
+class OutOfFold(Example):
+    """One labelled model, judged by what was fitted without its family.
+
+    probabilities, verdict, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
+    the other families; rule: what the rule of thumb says with thresholds chosen without the family.
+    """
+
     probabilities: dict[str, float]
     verdict: str
     reason: str
@@ -116,7 +111,7 @@ def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
     )
 
 
-def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Known]) -> Loss:
+def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> Loss:
     """Log-loss of one set of probabilities per model of ``truth``; they must be positive for what is true."""
     by_family: dict[str, list[float]] = {}
     for found, row in zip(probabilities, truth, strict=True):
@@ -125,13 +120,13 @@ def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Known
     return Loss(models=sum(sum(losses) for losses in by_family.values()) / len(truth), families=sum(families) / len(families))
 
 
-def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Known]) -> int:
+def likeliest_correct(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> int:
     """For how many models the likeliest precision is the labelled one."""
     return sum(max(found, key=lambda name: found[name]) == row.precision for found, row in zip(probabilities, truth, strict=True))
 
 
 def reliability(rows: Sequence[OutOfFold]) -> tuple[Bin, ...]:
-    """Predicted probabilities of every precision for every model, in `BINS` bins of equal width; empty bins are left out."""
+    """Predicted probabilities of every precision for every model, in `BINS` bins of equal width; empty bins are omitted."""
     pairs: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for row in rows:
         for name, probability in row.probabilities.items():

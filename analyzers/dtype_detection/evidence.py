@@ -1,4 +1,4 @@
-"""The questions put to the bits: each test, its odds by chance, and what its outcome means.
+"""The tests on stored bits: each test, its probability by chance, and what its outcome means.
 
 A value that every format holds (zero, a power of two) proves nothing and is left out of all tests. One exception
 refutes that all values passed through a format. When there is none, the proof is as good as the number of
@@ -8,7 +8,7 @@ refutes that all values passed through a format. When there is none, the proof i
 from dataclasses import dataclass
 from functools import cache
 from math import log10
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,9 +58,9 @@ _PROOF_SHARE_OF_BLOCKS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One question to the values of a dtype.
+    """One test for the values of a dtype.
 
-    domain: name of the Bins mask the question applies to; exact: key of Bins.exact that a value must satisfy.
+    domain: the mask of `Bins` the question applies to; exact: key of Bins.exact that a value must satisfy.
     """
 
     name: str
@@ -82,11 +82,7 @@ TESTS: dict[str, tuple[Test, ...]] = {
         Test("bf16_exact", "bf16", "Exact in bf16?", "finite_nonzero", "bf16", 2.0**-45),
         Test("fp16_exact", "fp16", "On fp16's grid and in its range?", "finite_nonzero", "fp16", 2.0**-42),
     ),
-    "F32": (
-        _BF16_IN_FP32,
-        _FP16_IN_FP32,
-        Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5),
-    ),
+    "F32": (_BF16_IN_FP32, _FP16_IN_FP32, Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 1e-5)),
     "F16": (Test("bf16_exact", "bf16", "Low 3 mantissa bits zero on normals?", "normal", "bf16", 0.125),),
     "BF16": (Test("fp16_grid", "fp16", _GRID_QUESTION, "low_magnitude", "fp16_grid", 0.16),),
 }
@@ -96,7 +92,7 @@ GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
 def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evidence:
-    """Put ``test`` to the ``values`` of one dtype.
+    """Apply ``test`` to the ``values`` of one dtype.
 
     scaled_grid: they are known to be those of fp8 or fp4 times scales. Values of one significand then pass or fail together,
     and only different significands are different values.
@@ -121,18 +117,19 @@ def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evi
     else:
         conclusion = "no value the question applies to"
     counts = tested, distinct, exceptions
-    return _evidence(test.name, test.question, test.format, values.dtype, "values", counts, test.chance, proven, conclusion)
+    named = {"test": test.name, "question": test.question, "format": test.format, "stored": values.dtype, "unit": "values"}
+    return _evidence(counts, test.chance, **named, proven=proven, conclusion=conclusion)
 
 
 def _significands(values: BitHistogram, mask: NDArray[np.bool_]) -> int:
-    """How many different significands (of 10 bits in fp16, else the first 7 and the plane) occur in the bins of ``mask``."""
+    """The number of different significands (of 10 bits in fp16, else the first 7 and the plane) occur in the bins of ``mask``."""
     index = values.index[mask[values.index]]
     return len(np.unique(index & (0x3FF if values.dtype == "F16" else ~0xFF80)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Masks:
-    """Bins that a test is put to, that fail it, that pass it and prove something, and that use the ancestor's last bit."""
+    """Bins a test applies to, bins that fail it, bins whose passing is informative, and bins that use the ancestor's last bit."""
 
     tested: NDArray[np.bool_]
     exceptions: NDArray[np.bool_]
@@ -143,7 +140,7 @@ class _Masks:
 @cache  # a checkpoint may have 90,000 tensors, and an fp32 histogram has 330,000 bins
 def _masks(test: Test, dtype: str) -> _Masks:
     table = bins(dtype)
-    domain = _domain(test, table)
+    domain: NDArray[np.bool_] = getattr(table, test.domain)
     passing = domain & table.exact[test.exact]
     tested = domain & ~(passing & table.one_bit)
     exceptions = domain & ~table.exact[test.exact]
@@ -164,11 +161,6 @@ def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
     if test.format == "fp16":
         return np.asarray((plane == 1) & (np.abs(table.value) >= FP16.smallest_normal))
     return np.asarray(plane == 0)
-
-
-def _domain(test: Test, table: Bins) -> NDArray[np.bool_]:
-    domains = {"finite_nonzero": table.finite_nonzero, "low_magnitude": table.low_magnitude, "normal": table.normal}
-    return domains[test.domain]
 
 
 def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
@@ -194,8 +186,8 @@ def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
     else:
         conclusion = "few significands, as of fp8, but within reach of integers with scales too"
     question = f"At most {most} different significands in each run of 128?"
-    proven = enough and not exceptions
-    return _evidence("fp8_runs", question, name, stored, "runs", (tested, telling, exceptions), _RUN_CHANCE, proven, conclusion)
+    named = {"test": "fp8_runs", "question": question, "format": name, "stored": stored, "unit": "runs"}
+    return _evidence((tested, telling, exceptions), _RUN_CHANCE, **named, proven=enough and not exceptions, conclusion=conclusion)
 
 
 def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
@@ -224,35 +216,19 @@ def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
     else:
         conclusion = "on the grid, as integers of few steps are too: too few blocks reach from its 1 to its 12"
     question = "Each block of 16 on the 4-bit float grid 1, 2, 3, 4, 6, 8, 12 × t?"
-    proven = enough and not off
-    return _evidence("fp4_blocks", question, name, stored, "blocks", (tested, whole, off), _BLOCK_CHANCE, proven, conclusion)
+    named = {"test": "fp4_blocks", "question": question, "format": name, "stored": stored, "unit": "blocks"}
+    return _evidence((tested, whole, off), _BLOCK_CHANCE, **named, proven=enough and not off, conclusion=conclusion)
 
 
-def _evidence(
-    name: str,
-    question: str,
-    ancestor: str,
-    stored: str,
-    unit: Literal["values", "runs", "blocks"],
-    counts: tuple[int, int, int],
-    chance: float,
-    proven: bool,
-    conclusion: str,
-) -> Evidence:
-    """counts: tested, different (or telling) ones among those that pass, exceptions."""
+def _evidence(counts: tuple[int, int, int], chance: float, **described: Any) -> Evidence:
+    """counts: tested, different (or telling) ones among those that pass, exceptions. described: the other fields."""
     tested, distinct, exceptions = counts
     return Evidence(
-        test=name,
-        question=question,
-        format=ancestor,
-        stored=stored,
-        unit=unit,
         tested=tested,
         distinct=distinct,
         exceptions=exceptions,
         share=(tested - exceptions) / tested if tested else None,
         chance=chance,
         log10_chance=max(distinct * log10(chance), -1e9),
-        proven=proven,
-        conclusion=conclusion,
+        **described,
     )

@@ -5,15 +5,13 @@ from math import isfinite
 from pathlib import Path
 
 from analyzers import limits
-from analyzers.dtype_detection.classifier import Example
-from analyzers.dtype_detection.labels import REFERENCE, family_of, labelled_extremes, precision_of
+from analyzers.dtype_detection.evaluation import Example
+from analyzers.dtype_detection.labels import MAGNITUDES, REFERENCE, family_of, labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest, LimitExceeded
 
 LABELS = REFERENCE / "training_precision_labels.csv"
 # What the classifier knows; fp8 is seen in the bits or in a label.
 CLASSES = ("fp16", "bf16", "fp32")
-
-_MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 def examples(file: Path = LABELS) -> tuple[Example, ...]:
@@ -23,7 +21,7 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
     abs_min, abs_max, norm_min and norm_max, where there are any, add models which that table lacks. Labels of models
     without extremes are left out. Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
     """
-    extremes = {each.model.lower(): [getattr(each, name) for name in _MAGNITUDES] for each in labelled_extremes()}
+    extremes = {each.model.lower(): [getattr(each, name) for name in MAGNITUDES] for each in labelled_extremes()}
     names = {each.model.lower(): each.model for each in labelled_extremes()}
     precisions: dict[str, str | None] = {each.model.lower(): each.precision for each in labelled_extremes()}
     given: dict[str, str | None] = {}
@@ -34,12 +32,12 @@ def examples(file: Path = LABELS) -> tuple[Example, ...]:
             raise InvalidRequest(f"Line {line} of {file.name} contradicts an earlier label of {model[:100]!r}: keep one of the two.")
         given[key] = precision
         names.setdefault(key, model)
-        if key not in extremes and all(row.get(name) for name in _MAGNITUDES):
-            extremes[key] = [_magnitude(row[name], line, file) for name in _MAGNITUDES]
+        if key not in extremes and all(row.get(name) for name in MAGNITUDES):
+            extremes[key] = [_magnitude(row[name], line, file) for name in MAGNITUDES]
     precisions |= given
     chosen = ((key, precisions[key]) for key in sorted(extremes))
     return tuple(
-        Example(model=names[key], family=family_of(key), precision=precision, **dict(zip(_MAGNITUDES, extremes[key], strict=True)))
+        Example(model=names[key], family=family_of(key), precision=precision, **dict(zip(MAGNITUDES, extremes[key], strict=True)))
         for key, precision in chosen
         if precision in CLASSES
     )

@@ -3,25 +3,189 @@
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json:
 coefficients, what they were fitted on, and how good they are on families left out. It takes about ten seconds. The same
 input gives the same numbers on every machine, except for the last digits, which depend on the processor.
+
+The family is the unit throughout: its models share a weight of 1 in the fit, in the shares and in the choice of C.
+Arrays: x (models, features) is log10 of the magnitudes, z the same standardised.
 """
 
 import argparse
 import json
 import platform
 import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy
+import numpy as np
+import numpy.typing as npt
 import sklearn  # type: ignore[import-untyped]
+from sklearn import config_context
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import FITTED, Fit
-from analyzers.dtype_detection.evaluation import evaluate
-from analyzers.dtype_detection.examples import LABELS, examples
-from analyzers.dtype_detection.fitting import ALTERNATIVES, PENALTIES, alternative, candidates, check, choose, fit, out_of_fold
-from analyzers.dtype_detection.rule import rule_correct
-from analyzers.errors import MantissaError
+from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit, Magnitude
+from analyzers.dtype_detection.evaluation import Alternative, Example, OutOfFold, evaluate, likeliest_correct, log_loss
+from analyzers.dtype_detection.examples import CLASSES, LABELS, examples
+from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
+from analyzers.errors import InvalidRequest, MantissaError
 
 COMMAND = "python -m analyzers.dtype_detection.fit_classifier"
+
+# C of scikit-learn, the inverse strength of the L2 penalty.
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Recipe(NamedTuple):
+    """What a classifier looks at, which precisions it tells apart by it (the others keep their shares), and how far it answers."""
+
+    features: tuple[Magnitude, ...]
+    learned: tuple[str, ...]
+    reach: float | None
+
+
+class Candidate(NamedTuple):
+    """A recipe with a penalty."""
+
+    recipe: Recipe
+    penalty: float
+
+
+TWO: tuple[Magnitude, ...] = ("abs_max", "norm_max")
+FOUR: tuple[Magnitude, ...] = ("abs_min", "abs_max", "norm_min", "norm_max")
+LEARNED = ("fp16", "bf16")
+# One standard deviation of the labelled models. Settled with the results of several designs in view, which the methods page says.
+REACH = 1.0
+RECIPES = (Recipe(TWO, LEARNED, REACH), Recipe(FOUR, LEARNED, REACH))
+# What else could have been done, judged in the same folds.
+ALTERNATIVES = {
+    "two magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None),),
+    "two or four magnitudes, answers at any distance": (Recipe(TWO, LEARNED, None), Recipe(FOUR, LEARNED, None)),
+    "all four magnitudes": (Recipe(FOUR, LEARNED, REACH),),
+    "fp32 told apart by magnitudes too": (Recipe(TWO, CLASSES, REACH), Recipe(FOUR, CLASSES, REACH)),
+}
+
+
+def candidates(recipes: Iterable[Recipe] = RECIPES) -> tuple[Candidate, ...]:
+    """Every recipe with every penalty, the strongest first."""
+    return tuple(Candidate(recipe, penalty) for recipe, penalty in product(recipes, PENALTIES))
+
+
+def fit(examples: tuple[Example, ...], candidate: Candidate) -> Classifier:
+    """Fit one classifier: the L2-penalised log-loss of the precisions told apart, each family with weight 1."""
+    recipe, penalty = candidate
+    return _fit(examples, recipe.features, recipe.learned, penalty).model_copy(update={"reach": recipe.reach})
+
+
+@cache  # of two families left out, each is once the one judged and once the one that is chosen by
+def _fit(examples: tuple[Example, ...], features: tuple[Magnitude, ...], precisions: tuple[str, ...], penalty: float) -> Classifier:
+    x = np.log10(np.maximum([[getattr(example, name) for name in features] for example in examples], FLOOR))
+    mean = np.average(x, axis=0, weights=_weights(examples))
+    deviation = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=_weights(examples)))
+    scale = np.where(deviation > 0, deviation, 1.0)
+    learned = [i for i, example in enumerate(examples) if example.precision in precisions]
+    own = [examples[i] for i in learned]
+    z = ((x - mean) / scale)[learned]
+    found = LogisticRegression(C=penalty, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # of a thousand small fits checks are a quarter
+        found.fit(z, [example.precision for example in own], sample_weight=_weights(own))
+    coefficients, intercepts = found.coef_, found.intercept_
+    if len(found.classes_) == 2:  # one row, the log odds of the second: half of it to each side
+        coefficients, intercepts = (np.concatenate([-each, each]) / 2 for each in (coefficients, intercepts))
+    names = [str(name) for name in found.classes_]
+    return Classifier(
+        features=tuple(
+            Feature(
+                name=name,
+                mean=float(mean[i]),
+                scale=float(scale[i]),
+                weights={precision: float(coefficients[row, i]) for row, precision in enumerate(names)},
+            )
+            for i, name in enumerate(features)
+        ),
+        intercepts={precision: float(intercepts[row]) for row, precision in enumerate(names)},
+        rates=shares(examples),
+        reach=None,
+        examples=examples,
+    )
+
+
+def shares(examples: Sequence[Example]) -> dict[str, float]:
+    """The share of the families that each of `CLASSES` has, one family added to each."""
+    counted = dict.fromkeys(CLASSES, 1.0)
+    for example, weight in zip(examples, _weights(examples), strict=True):
+        counted[example.precision] += float(weight)
+    total = sum(counted.values())
+    return {name: count / total for name, count in counted.items()}
+
+
+def choose(examples: Sequence[Example], tried: Sequence[Candidate]) -> Candidate:
+    """The candidate with the least log-loss on families left out, as a mean over families."""
+    losses = [log_loss([found.probabilities for found in judged(examples, each)], examples).families for each in tried]
+    return tried[losses.index(min(losses))]
+
+
+def judged(examples: Sequence[Example], candidate: Candidate) -> list[Estimate]:
+    """Each example by what was fitted without its family."""
+    by_family = {family: fit(rest, candidate) for family, rest in folds(examples)}
+    return [by_family[example.family].estimate(example.model_dump()) for example in examples]
+
+
+def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list[OutOfFold]:
+    """Each example by what was chosen and fitted without its family: nested leave-one-family-out."""
+    fitted = {}
+    for family, rest in folds(examples):
+        chosen = choose(rest, tried)
+        fitted[family] = chosen, fit(rest, chosen), shares(rest), best_thresholds(rest)[0]
+    rows = []
+    for example in examples:
+        chosen, classifier, prior, thresholds = fitted[example.family]
+        found = classifier.estimate(example.model_dump())
+        rows.append(
+            OutOfFold(
+                **example.model_dump(),
+                probabilities=found.probabilities,
+                verdict=found.verdict,
+                reason=found.reason,
+                features=chosen.recipe.features,
+                penalty=chosen.penalty,
+                prior=prior,
+                rule=rule(example.abs_max, example.norm_max, thresholds),
+            )
+        )
+    return rows
+
+
+def alternative(name: str, examples: Sequence[Example], recipes: Sequence[Recipe]) -> Alternative:
+    """One of `ALTERNATIVES` in the same folds."""
+    found = [row.probabilities for row in out_of_fold(examples, candidates(recipes))]
+    return Alternative(name=name, log_loss=log_loss(found, examples), likeliest_correct=likeliest_correct(found, examples))
+
+
+def folds(examples: Sequence[Example]) -> Iterable[tuple[str, tuple[Example, ...]]]:
+    """Each family with the examples of all others."""
+    for family in sorted({example.family for example in examples}):
+        yield family, tuple(example for example in examples if example.family != family)
+
+
+def check(examples: Sequence[Example]) -> None:
+    """Raise InvalidRequest where two families cannot be left out: one to judge, one to choose with."""
+    for precision in LEARNED:
+        families = {example.family for example in examples if example.precision == precision}
+        if len(families) < 3:
+            raise InvalidRequest(
+                f"Only {len(families)} families of models with extremes are labelled {precision}, and 3 are needed: add labels of others."
+            )
+    if len({example.family for example in examples if example.precision in LEARNED}) < 4:
+        raise InvalidRequest("Labelled models with extremes are of fewer than 4 families: add labels of others.")
+
+
+def _weights(examples: Sequence[Example]) -> FloatArray:
+    sizes = Counter(example.family for example in examples)
+    return np.array([1 / sizes[example.family] for example in examples])
 
 
 def fit_all(labels: Path = LABELS) -> Fit:
@@ -32,7 +196,7 @@ def fit_all(labels: Path = LABELS) -> Fit:
     chosen = choose(known, tried)
     return Fit(
         command=COMMAND if labels == LABELS else f"{COMMAND} --labels {labels.name}",
-        versions={"python": platform.python_version(), "numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
+        versions={"python": platform.python_version(), "numpy": np.__version__, "scikit-learn": sklearn.__version__},
         penalty=chosen.penalty,
         penalties=PENALTIES,
         classifier=fit(known, chosen),

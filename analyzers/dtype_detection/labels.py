@@ -9,6 +9,7 @@ REFERENCE = Path(__file__).parent / "reference"
 
 # What training is told apart into; a label may add how, as in "fp16-mixed".
 PRECISIONS = ("fp16", "bf16", "fp32", "fp8")
+MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,7 @@ def labels() -> dict[str, Label]:
 def labelled_extremes() -> tuple[LabelledExtremes, ...]:
     """The 29 labelled models of the reference table (stas00/ml-ways)."""
     return tuple(
-        LabelledExtremes(
-            row["model_id"],
-            row["training_precision"],
-            *(float(row[name]) for name in ("abs_min", "abs_max", "norm_min", "norm_max")),
-        )
+        LabelledExtremes(row["model_id"], row["training_precision"], *(float(row[name]) for name in MAGNITUDES))
         for row in _rows("weight_extremes.csv")
     )
 

@@ -101,44 +101,26 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
 
     older = tuple(found[name].format for name in _NARROW if proven(name))  # one at most: what proves fp8 refutes fp4
     own_name: Verdict = "fp4-ancestor" if proven("fp4_blocks") else "fp8-ancestor"
-    if dtype == "F64":
-        if proven("bf16_exact"):
-            return "upcast-from-bf16", (*older, "bf16")
-        if proven("fp16_exact"):
-            return "upcast-from-fp16", (*older, "fp16")
-        if proven("fp32_exact"):
-            return "upcast-from-fp32", (*older, "fp32")
-        if older:
-            return own_name, older
-        return ("native" if refuted("fp32_exact") else "undecided"), ()
-    if dtype == "F32":
-        if proven("bf16_exact"):
-            return "upcast-from-bf16", (*older, *(("fp16",) if proven("fp16_grid") else ()), "bf16")
-        if proven("fp16_exact"):
-            return "upcast-from-fp16", (*older, "fp16")
-        if older:
-            return own_name, older
-        if not (refuted("bf16_exact") and refuted("fp16_exact")):
-            return "undecided", ()
-        return ("fp16-ancestor", ("fp16",)) if proven("fp16_grid") else ("native", ())
-    if dtype == "F16":
-        if proven("bf16_exact"):
-            return "downcast-from-bf16", (*older, "bf16")
-        if older:
-            return own_name, older
-        return ("native" if refuted("bf16_exact") else "undecided"), ()
-    if dtype == "BF16":
-        if older:
-            return own_name, (*older, *(("fp16",) if proven("fp16_grid") else ()))
-        if proven("fp16_grid"):
-            return "fp16-ancestor", ("fp16",)
-        return ("native" if refuted("fp16_grid") else "undecided"), ()
-    return "undecided", ()  # of fp8 files nothing narrower is asked
+    on_grid = ("fp16",) if proven("fp16_grid") else ()  # asked of fp32 and bf16
+    if proven("bf16_exact"):
+        return ("downcast-from-bf16" if dtype == "F16" else "upcast-from-bf16"), (*older, *on_grid, "bf16")
+    if proven("fp16_exact"):
+        return "upcast-from-fp16", (*older, "fp16")
+    if proven("fp32_exact"):
+        return "upcast-from-fp32", (*older, "fp32")
+    if older:
+        return own_name, (*older, *(on_grid if dtype == "BF16" else ()))
+    narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
+    if on_grid and all(map(refuted, narrower)):
+        return "fp16-ancestor", on_grid
+    # Nothing narrower is asked of fp8 values.
+    told = narrower or (("fp16_grid",) if dtype == "BF16" else ())
+    return ("native" if told and all(map(refuted, told)) else "undecided"), ()
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One tensor's judgement with what it weighs."""
+    """One tensor's judgement and number of parameters."""
 
     dtype: str
     parameters: int
@@ -199,28 +181,19 @@ def _besides(parts: Sequence[Part], everything: int) -> str:
     if not parts:
         return ""
     said = ", ".join(f"{plural(part.tensors, 'tensor is', 'tensors are')} {part.verdict}" for part in parts)
-    return f" Besides, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
+    return f" In addition, {said} ({formatting.share(sum(part.parameters for part in parts) / max(1, everything))} of the parameters)."
 
 
 def _parts(judged: Sequence[Judged]) -> list[Part]:
-    tensors: dict[Verdict, int] = {}
-    parameters: dict[Verdict, int] = {}
+    by_verdict: dict[Verdict, list[int]] = {}
     for one in judged:
-        verdict = one.judgement.verdict
-        tensors[verdict] = tensors.get(verdict, 0) + 1
-        parameters[verdict] = parameters.get(verdict, 0) + one.parameters
-    parts = [Part(verdict=v, tensors=tensors[v], parameters=parameters[v]) for v in tensors]
+        by_verdict.setdefault(one.judgement.verdict, []).append(one.parameters)
+    parts = [Part(verdict=verdict, tensors=len(sizes), parameters=sum(sizes)) for verdict, sizes in by_verdict.items()]
     return sorted(parts, key=lambda part: -part.parameters)
 
 
 def _statement(
-    verdict: Verdict,
-    stored: str,
-    ancestors: tuple[str, ...],
-    parts: list[Part],
-    tensors: int,
-    fossils: int,
-    found: Sequence[Evidence],
+    verdict: Verdict, stored: str, ancestors: tuple[str, ...], parts: list[Part], tensors: int, fossils: int, found: Sequence[Evidence]
 ) -> str:
     here = FORMAT_OF.get(stored, stored)
     if verdict == "mixed":
@@ -230,10 +203,10 @@ def _statement(
         rows = f"; {plural(fossils, exact, 'rows are exact in a narrower format, as rows never updated since are')}" if fossils else ""
         return f"Parts of it have different histories: {shares} of the parameters{rows}."
     if verdict == "undecided" and stored not in TESTS:
-        return f"Of {here} values nothing narrower is asked."
+        return f"No narrower format is tested for {here} values."
     unsure = next((e for e in found if e.test in _NARROW and not e.exceptions and not e.proven), None)
     if verdict == "undecided" and unsure:
-        return f"What came before {FORMAT_OF[unsure.stored]} stays open: {_UNSURE[unsure.test]}."
+        return f"What preceded {FORMAT_OF[unsure.stored]} is undecided: {_UNSURE[unsure.test]}."
     if verdict == "undecided":
         return f"Too few different informative values to tell what came before {here}."
     if verdict == "native":
@@ -246,12 +219,12 @@ def _statement(
     narrow = verdict in ("fp4-ancestor", "fp8-ancestor")
     proof = next((e for e in found if e.proven and (e.test in _NARROW or not narrow)), None)
     if "fp16" in ancestors and "bf16" in ancestors:
-        path = f"fp16 and bf16, in which order the bits do not tell, then {here}"
+        path = f"fp16 and bf16, in an unknown order, then {here}"
     else:
         path = " then ".join((*ancestors, here))
     if proof is None:
         part = next(part for part in parts if part.verdict == verdict)
-        others = "; the bits of the others decide nothing" if part.tensors < tensors else ""
+        others = "; the others are undecided" if part.tensors < tensors else ""
         return f"{path}: proven in {part.tensors:,} of {plural(tensors, 'tensor')}{others}."
     if proof.test == "fp8_runs":
         return (

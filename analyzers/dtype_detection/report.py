@@ -1,7 +1,7 @@
 """The request and the report of dtype detection. Field names are the JSON contract; fields may be added, never renamed.
 
-Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick
-mode counts and extremes are what was *seen* in the values read, shares are estimates with a 95% interval.
+Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick
+mode counts and extremes describe the values read, shares are estimates with a 95% interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in 
 
 
 class DtypeRequest(WeightsRequest):
-    """What to look at, and how closely.
+    """Which checkpoint to inspect, and how.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     The rest is as in `base.WeightsRequest`.
@@ -56,8 +56,8 @@ class Storage(Data):
 class Extremes(Data):
     """Over all selected parameters, finite values only.
 
-    abs_min counts zeros; norms are Frobenius norms per tensor, zero norms left out. ``exact`` is False in quick
-    mode, where magnitudes are what was seen and the norm of a tensor read in part is scaled up from what was read.
+    abs_min counts zeros; norms are Frobenius norms per tensor, zero norms excluded. ``exact`` is False in quick
+    mode, where magnitudes are those of the sample and the norm of a partly read tensor is extrapolated.
     """
 
     abs_min: float | None
@@ -93,9 +93,9 @@ class Representable(Data):
 
 
 class Evidence(Data):
-    """One question put to the bits.
+    """One test on the stored bits.
 
-    test: its name; format: the ancestor it looks for; stored: the dtype of the values it was put to, empty in reports of analysis
+    test: its name; format: the ancestor it looks for; stored: the dtype of the tested values, empty in reports of analysis
     version 2 and before; unit: what is counted ("values", "runs" of 128 neighbours, or "blocks"
     of 16). tested: how many were; distinct: how many different bit patterns among those that pass (repeats prove nothing), or
     how many runs or blocks that only a grid of the ancestor explains;
@@ -119,7 +119,7 @@ class Evidence(Data):
 
 
 class Part(Data):
-    """How many tensors and parameters share one lineage verdict."""
+    """The tensors and parameters with one lineage verdict."""
 
     verdict: Verdict
     tensors: int
@@ -165,7 +165,7 @@ class Fp16Risk(Data):
 
 
 class Exponent(Data):
-    """How many of the values read have a magnitude in [2^exponent, 2^(exponent+1))."""
+    """``count`` of the values read have a magnitude in [2^exponent, 2^(exponent+1))."""
 
     exponent: int
     count: int
@@ -210,7 +210,7 @@ class TensorRow(Data):
 
 
 class LayerRow(Data):
-    """All tensors of one layer and role together; ``layer`` is null for what stands not in a layer."""
+    """All tensors of one layer and role together; ``layer`` is null for tensors outside the layers."""
 
     layer: int | None
     role: str
@@ -222,7 +222,7 @@ class LayerRow(Data):
 
 
 class BufferRow(Data):
-    """A stored tensor that is no parameter: named here and left out of everything else."""
+    """A stored tensor that is not a parameter: listed, and excluded from everything else."""
 
     name: str
     dtype: str

@@ -17,7 +17,7 @@ PUBLISHED = Thresholds(1e2, 1e3)
 
 
 class Labelled(Protocol):
-    """What the rule needs of a labelled model."""
+    """The fields of a labelled model that the rule reads."""
 
     @property
     def precision(self) -> str: ...
@@ -35,7 +35,7 @@ def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) ->
 
 
 def rule_correct(models: Iterable[Labelled], thresholds: Thresholds = PUBLISHED) -> int:
-    """Of how many models the rule names the labelled precision."""
+    """Count the models whose labelled precision the rule predicts."""
     return sum(rule(model.abs_max, model.norm_max, thresholds) == model.precision for model in models)
 
 
@@ -58,7 +58,7 @@ def _between(values: Iterable[float]) -> list[float]:
 
 
 def _departure(thresholds: Thresholds) -> float:
-    """How many decades away from the published thresholds; all or none is the farthest."""
+    """Distance from the published thresholds in decades; 0 and infinity count as farthest."""
     return sum(
         abs(log10(mine) - log10(published)) if 0 < mine < inf else 1e3 for mine, published in zip(thresholds, PUBLISHED, strict=True)
     )

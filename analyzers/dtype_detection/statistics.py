@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ def _row_masks(dtype: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a row of the report needs, in counts, so that rows can be put together. Extremes are None where nothing was read."""
+    """The counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
 
     values_read: int
     nonzero: int
@@ -84,14 +85,7 @@ def statistics(values: BitHistogram, elements: int) -> Statistics:
         values_read=read,
         nonzero=nonzero,
         exact=tuple(exact),
-        counts=Counts(
-            zero=zero,
-            nan=nan,
-            inf=inf,
-            fp16_overflow=values.overflow(),
-            fp16_underflow=underflow,
-            fp16_subnormal=subnormal,
-        ),
+        counts=Counts(zero=zero, nan=nan, inf=inf, fp16_overflow=values.overflow(), fp16_underflow=underflow, fp16_subnormal=subnormal),
         abs_min=abs_min,
         abs_min_nonzero=abs_min_nonzero,
         abs_max=abs_max,
@@ -108,15 +102,11 @@ def together(parts: Sequence[Statistics]) -> Statistics:
         nonzero=sum(p.nonzero for p in parts),
         exact=tuple(sum(p.exact[i] for p in parts) for i in range(len(FORMATS))),
         counts=Counts(**{name: sum(getattr(p.counts, name) for p in parts) for name in names}),
-        abs_min=_least(p.abs_min for p in parts),
-        abs_min_nonzero=_least(p.abs_min_nonzero for p in parts),
+        abs_min=min((p.abs_min for p in parts if p.abs_min is not None), default=None),
+        abs_min_nonzero=min((p.abs_min_nonzero for p in parts if p.abs_min_nonzero is not None), default=None),
         abs_max=max((p.abs_max for p in parts if p.abs_max is not None), default=None),
         square=sum(squares, Fraction(0)) if squares else None,
     )
-
-
-def _least(values: "object") -> float | None:
-    return min((v for v in values if v is not None), default=None)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +149,10 @@ def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
 def tensor_row(result: TensorResult) -> TensorRow:
     """One tensor's row of the report."""
     tensor = result.tensor
-    lineage = TensorLineage(
-        verdict=result.judgement.verdict, passed_through=result.judgement.passed_through, evidence=result.judgement.evidence
-    )
-    return _row(
-        result.statistics, tensor.name, tensor.dtype, tensor.shape, 1, tensor.elements, tensor.role, tensor.layer, lineage,
-        result.judgement.fossil_rows,
-    )  # fmt: skip
+    judged = result.judgement
+    lineage = TensorLineage(verdict=judged.verdict, passed_through=judged.passed_through, evidence=judged.evidence)
+    described = {name: getattr(tensor, name) for name in ("name", "dtype", "shape", "role", "layer")}
+    return _row(result.statistics, lineage, **described, tensors=1, parameters=tensor.elements, fossil_rows=judged.fossil_rows)
 
 
 def aggregate_rows(results: Sequence[TensorResult]) -> list[TensorRow]:
@@ -185,12 +172,9 @@ def aggregate_rows(results: Sequence[TensorResult]) -> list[TensorRow]:
         whole = together([r.statistics for r in read])
         covered = sum(r.tensor.elements for r in read)
         if whole.square is not None:  # scaled from the tensors read to all of the group
-            whole = Statistics(
-                whole.values_read, whole.nonzero, whole.exact, whole.counts, whole.abs_min, whole.abs_min_nonzero, whole.abs_max,
-                whole.square * Fraction(parameters, covered),
-            )  # fmt: skip
-        fossils = sum(r.judgement.fossil_rows for r in group)
-        rows.append(_row(whole, name, dtype, (), len(group), parameters, role, layer, lineage, fossils))
+            whole = replace(whole, square=whole.square * Fraction(parameters, covered))
+        described = {"name": name, "dtype": dtype, "shape": (), "tensors": len(group), "parameters": parameters, "role": role}
+        rows.append(_row(whole, lineage, **described, layer=layer, fossil_rows=sum(r.judgement.fossil_rows for r in group)))
     return rows
 
 
@@ -216,32 +200,15 @@ def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
     return tuple(summed)
 
 
-def _row(
-    s: Statistics, name: str, dtype: str, shape: tuple[int, ...], tensors: int, parameters: int, role: str, layer: int | None,
-    lineage: TensorLineage, fossil_rows: int,
-) -> TensorRow:  # fmt: skip
-    return TensorRow(
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        tensors=tensors,
-        parameters=parameters,
-        values_read=s.values_read,
-        role=role,
-        layer=layer,
-        abs_min=s.abs_min,
-        abs_min_nonzero=s.abs_min_nonzero,
-        abs_max=s.abs_max,
-        norm=s.norm,
-        representable=s.representable,
-        lineage=lineage,
-        fossil_rows=fossil_rows,
-        **s.counts.model_dump(),
-    )
+def _row(statistics: Statistics, lineage: TensorLineage, **described: Any) -> TensorRow:
+    """described: the fields of the row that say what it is of."""
+    named = ("values_read", "abs_min", "abs_min_nonzero", "abs_max", "norm", "representable")
+    values = {name: getattr(statistics, name) for name in named}
+    return TensorRow(**described, **values, lineage=lineage, **statistics.counts.model_dump())
 
 
 def layer_rows(results: Sequence[TensorResult]) -> list[LayerRow]:
-    """One row per layer and role, layers in order, what stands outside them last."""
+    """One row per layer and role, in layer order; tensors outside the layers come last."""
     groups: dict[tuple[int | None, str], list[TensorResult]] = {}
     for result in results:
         groups.setdefault((result.tensor.layer, result.tensor.role), []).append(result)

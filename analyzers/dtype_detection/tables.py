@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
 from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, LayerRow, Storage, TensorRow
+from analyzers.extras import extras_explained
 from analyzers.tables import frame
 
 if TYPE_CHECKING:
     import pandas
 
 
+@extras_explained()
 def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``intervals``, ``buffers``."""
     import pandas

@@ -19,11 +19,14 @@ LINEAGE_CONFIDENCE = 0.9
 _WIDE = ("F32", "F64")
 _NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
 
+_ANCESTOR = {
+    "upcast-from-bf16": "bf16", "downcast-from-bf16": "bf16", "upcast-from-fp16": "fp16", "fp16-ancestor": "fp16", "fp8-ancestor": "fp8",
+}  # fmt: skip
 _WHY = {
     "clear": "",
-    "unclear": "No precision is likelier than all others together. ",
-    "unsupported": "Too far from every labelled model for an answer; the probabilities are the shares of their families. ",
-    "unlearned": "The likeliest precision is one that magnitudes do not show. ",
+    "unclear": "No precision is more likely than all others combined. ",
+    "unsupported": "Too far from every labelled model to answer; the probabilities are the shares of the labelled families. ",
+    "unlearned": "The most likely precision is one that magnitudes cannot reveal. ",
 }
 
 
@@ -74,10 +77,10 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
 
 
 def _explain(found: Estimate, base: Extremes) -> str:
-    """What the classifier looked at, what it is nearest to, why it abstains if it does, and what the rule of thumb would say."""
+    """The classifier's inputs, the nearest labelled model, the reason if it abstains, and the answer of the rule of thumb."""
     assert base.abs_max is not None and base.norm_max is not None  # the classifier was asked
     seen = f"{'' if base.exact else 'at least '}{base.abs_max:.3g}, largest norm {'' if base.exact else 'about '}{base.norm_max:.3g}"
-    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, for magnitudes do not show it."
+    kept = "" if found.reason == "unsupported" else " fp32 keeps its share of the labelled families, since magnitudes cannot reveal it."
     return (
         f"{_WHY[found.reason]}From magnitudes without LM head and buffers: largest weight {seen}. Nearest labelled model: "
         f"{found.nearest.model} ({found.nearest.precision}), {found.distance:.2g} standard deviations away.{kept} "
@@ -99,21 +102,17 @@ def _passed(lineage: Lineage, dtypes: dict[str, int]) -> str | None:
     if lineage.verdict == "mixed":
         ancestors: dict[str, int] = {}
         for part in lineage.parts:
-            if part.verdict in ("upcast-from-bf16", "downcast-from-bf16"):
-                ancestors["bf16"] = ancestors.get("bf16", 0) + part.parameters
-            elif part.verdict in ("upcast-from-fp16", "fp16-ancestor"):
-                ancestors["fp16"] = ancestors.get("fp16", 0) + part.parameters
-            elif part.verdict == "fp8-ancestor":
-                ancestors["fp8"] = ancestors.get("fp8", 0) + part.parameters
+            if (name := _ANCESTOR.get(part.verdict)) is not None:
+                ancestors[name] = ancestors.get(name, 0) + part.parameters
         leading = max(ancestors, key=lambda name: ancestors[name], default=None)
         if leading and 2 * ancestors[leading] > sum(dtypes.values()):
             return leading
-        return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)
-    if lineage.verdict == "fp8-ancestor":
+    elif lineage.verdict == "fp8-ancestor":
         return "fp8"
-    if lineage.verdict == "fp4-ancestor":
-        return None  # nobody trains in 4 bits alone, and they say nothing of what was there before
-    for name in ("bf16", "fp16"):
-        if name in lineage.passed_through:
-            return name
+    elif lineage.verdict == "fp4-ancestor":
+        return None  # nobody trains in 4 bits alone, and they say nothing about what came before
+    else:
+        for name in ("bf16", "fp16"):
+            if name in lineage.passed_through:
+                return name
     return {"BF16": "bf16", "F16": "fp16"}.get(lineage.stored)

@@ -51,7 +51,8 @@ def analyze(request: ExitRequest, access: Access | None = None, *, largest: int 
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
     with open_model(request.model, access, dtype=request.dtype, device=request.device) as opened:
-        work = _Work.of(request, opened, instruction_pairs(request.data, access, request.samples))
+        text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
+        work = _Work.of(request, opened, text)
         work.check(opened, largest)
         yield from opened.fetch()
         model = opened.load()
@@ -99,7 +100,10 @@ class _Work:
     def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "_Work":
         """Raises InvalidRequest for what this model does not have, InvalidData, UnknownArchitecture."""
         head = ModelHead.of(opened.outline)
-        encoded = encode(opened.tokenizer, text.pairs, min(request.sequence_length, opened.context or request.sequence_length))
+        if request.token_ids:
+            encoded = request.encoded(opened)
+        else:
+            encoded = encode(opened.tokenizer, text.pairs, min(request.sequence_length, opened.context or request.sequence_length))
         batch = collate(encoded, opened.device)
         positions = Positions.of(batch, request.tokens, request.seed)
         sizes = Sizes(head.width, head.vocabulary, len(positions))
@@ -213,7 +217,8 @@ class _Work:
         """The report."""
         request = self.request
         revision = parse_reference(request.model, local=True).revision
-        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref, "data": self.text.source}
+        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
+        canonical |= {} if request.token_ids else {"data": self.text.source}
         exact = exact_row(self.points[0], results.at_head)
         methods = method_rows(self.points, self.swept, results.at_head, results.swept, results.costs)
         null = null_row(self.swept, results.swept)
@@ -244,7 +249,7 @@ class _Work:
         )
 
     def _head(self, opened: OpenModel) -> HeadFacts:
-        known = opened.tokenizer.size
+        known = self.head.vocabulary if self.request.token_ids else opened.tokenizer.size
         return HeadFacts(
             vocabulary=self.head.vocabulary,
             tokenizer_vocabulary=known,

@@ -15,13 +15,17 @@ from analyzers.language_models.bounded_process import prepare
 
 def add_options(parser: Parser) -> None:
     """The options of the command. One that is not given is left to the request's default."""
-    parser.description = "How close is a cheap gradient at the LM head, computed without backpropagation, to the exact one?"
+    parser.describe(
+        "How close is a cheap gradient at the LM head, computed without backpropagation, to the exact one?",
+        ("HuggingFaceTB/SmolLM2-135M --methods parallel,span", "two signals on the built-in text"),
+        ("sample:tiny-bf16 --no-sweep --training-steps 0 --json", "the measurement alone, as JSON"),
+    )
 
     def option(name: str, *names: str, **settings: Any) -> None:
         parser.add_argument(name, *names, default=None, **settings)
 
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder")
-    option("--methods", metavar="NAMES", help=f"signals, separated by commas (default all: {','.join(METHODS)})")
+    option("--methods", metavar="NAMES", help=f"signals, separated by commas (default all: {', '.join(METHODS)})")
     option("--rank", type=int, metavar="R", help="rank of random codes and svd (default 128, parallel_...: 32; at most half the width)")
     option("--rank-exact", type=int, metavar="R", help="of hybrid's rank, columns of the exact codes (default 32, at most a quarter)")
     option("--rank-tail", type=int, metavar="R", help="with --rank-exact: columns of hybrid's tail sketch; their sum is its rank")

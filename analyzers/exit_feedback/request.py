@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import Request
 from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
+from analyzers.language_models.given_tokens import TokensRequest
 
 # Limits of whole numbers: the smallest, and the name of the largest.
 _LIMITS = {
@@ -22,7 +22,7 @@ _LIMITS = {
 }
 
 
-class ExitRequest(Request):
+class ExitRequest(TokensRequest):
     """Which model, which signals, on what.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
@@ -31,7 +31,8 @@ class ExitRequest(Request):
     seeds: draws of random codes, from ``seed`` on, that the spread is taken over. sweep: also measure other ranks, ks and anchors.
     layers: of the logit lens: "auto" (up to six, evenly spread), "all", "final", or numbers and ranges such as "0,4-6", counted from 0.
     training_steps: of the small transformer under each signal; 0 skips training.
-    data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of instruction data. samples: how many, the first
+    data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of instruction data; token_ids with answer_starts
+    (`TokensRequest`): given here instead, which leaves out training, whose text needs a tokenizer. samples: how many, the first
     ones; sequence_length: tokens after which a sample is truncated; tokens: the most answer tokens that are measured.
     seed: of random codes, anchors, the choice of tokens where there are more, the small transformer's weights and its batches.
     """
@@ -94,4 +95,6 @@ class ExitRequest(Request):
     def _ranks_fit_together(self) -> Self:
         if "hybrid" in self.methods and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
             raise ValueError(conflict)
+        if self.token_ids and (self.data != "builtin" or self.training_steps):
+            raise ValueError("token_ids take the place of data, and training needs text: leave out data, and give training_steps=0")
         return self

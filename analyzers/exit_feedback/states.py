@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.model_head import hidden_of
-from analyzers.language_models.failures import running
+from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import decoder_layers
-from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import IGNORED, Batch
 from analyzers.terminal import plural
 

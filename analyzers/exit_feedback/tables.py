@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analyzers.exit_feedback.report import HISTOGRAM_BINS, Alignment, CostRow, Distribution, ExitReport, LayerRow, LossBin, SweepRow
+from analyzers.extras import extras_explained
 from analyzers.tables import frame
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _OVER = ("seeds", "mean_over_seeds", "standard_error")
 _SETTINGS = ("rank", "rank_exact", "rank_tail", "k", "topk_by", "alpha", "residual", "mass_threshold", "anchors", "seed")
 
 
+@extras_explained()
 def tables(report: ExitReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``methods`` (at "head" and "before norm"), ``loss_bins``, ``histogram``, ``layers``, ``sweep``, ``training``,
     ``curves``, ``cost``.

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -13,14 +13,12 @@ from analyzers.base import Progress, Timing, content_id, environment
 from analyzers.checkpoints import Access, parse_reference
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
-from analyzers.gradient_conflict.cost import Cost
-from analyzers.gradient_conflict.jackknife import pair_share
 from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
-from analyzers.gradient_conflict.rates import TAU
+from analyzers.gradient_conflict.rates import TAU, pair_share
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
-from analyzers.gradient_conflict.topk import TopKMask, converted, described, mask_of
+from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import PartedRun, Run, run
@@ -87,14 +85,14 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be run. layers: of the model; measured: those with units; converted: those with a top-k FFN, ``mask`` what they get.
+    """The resolved run. layers: of the model; measured: those with units; converted: those with a top-k FFN, all with the same ``mask``.
 
-    checkpointing: asked for, or needed where keeping activations takes more memory than there is.
+    checkpointing: requested, or necessary because memory is short.
     """
 
     request: ConflictRequest
     encoded: Sequence[Encoded]
-    template: Template
+    template: Template | None
     batch: Batch
     settings: Settings
     layers: int
@@ -108,8 +106,9 @@ class _Work:
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
         """Raises InvalidData for fewer than two samples; InvalidRequest where no layer has the units asked for; what `OpenModel.check`
         raises."""
-        template = resolved(request.template, opened.tokenizer)
-        encoded = encode(opened.tokenizer, text.pairs, min(request.max_length, opened.context or request.max_length), template)
+        template = None if request.token_ids else resolved(request.template, opened.tokenizer)
+        longest = min(request.max_length, opened.context or request.max_length)
+        encoded = encode(opened.tokenizer, text.pairs, longest, template) if template else request.encoded(opened)
         if len(encoded) < 2:
             raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
         ffns = ffn_layers(opened.outline)
@@ -129,7 +128,7 @@ class _Work:
         )
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)
-        mask = mask_of(request, Places(batch).real(batch.token_ids.device))
+        mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))
         checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
         return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing)
 
@@ -144,15 +143,8 @@ class _Work:
             def at_layer(layer: int) -> None:
                 tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
 
-            return run(
-                model,
-                self.batch,
-                _units(request, model),
-                checkpointing=self.checkpointing,
-                loss=request.loss,
-                masks=masks,
-                at_layer=at_layer,
-            )
+            options: dict[str, Any] = {"checkpointing": self.checkpointing, "loss": request.loss, "masks": masks}
+            return run(model, self.batch, _units(request, model), at_layer=at_layer, **options)
 
         passed = yield from watched(forward)
         done += self.layers
@@ -187,7 +179,7 @@ class _Work:
         of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
-        canonical |= {} if request.pairs else {"data": text.source}
+        canonical |= {} if request.pairs or request.token_ids else {"data": text.source}
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
             analysis_version=ANALYSIS_VERSION,
@@ -198,7 +190,10 @@ class _Work:
             dtype=opened.dtype,
             attention=opened.attention,
             tau=self.settings.thresholds.tau,
-            samples=tuple(self._sample(*each) for each in zip(text.rows, self.encoded, asked.losses, strict=True)),
+            samples=tuple(
+                Sample(row=row, loss=loss, **asdict(encoded))
+                for row, encoded, loss in zip(text.rows, self.encoded, asked.losses, strict=True)
+            ),
             **dict(found),
             original=measurement(original.collected, self.settings) if topk is not None else None,
             differences=of_topk,
@@ -211,36 +206,23 @@ class _Work:
 
     def _units(self, collected: Collector) -> Units:
         request = self.request
-        topk = described(request, self.converted, self.mask) if request.ffn == "topk" else None
+        names = (name for layer in collected.layers for name in layer.sums)
         return Units(
             variant=request.ffn,
             unit=request.unit,
-            blocks=tuple(
-                dict.fromkeys(name for layer in collected.layers for name in layer.sums if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))
-            ),
+            blocks=tuple(dict.fromkeys(name for name in names if name in (*FFN_BLOCKS, *ATTENTION_BLOCKS))),
             layers=len(collected.layers),
             neurons=sum(layer.neurons for layer in collected.layers),
             experts=self.experts if request.unit == "ffn" else None,
-            topk=topk,
-        )
-
-    @staticmethod
-    def _sample(row: int, encoded: Encoded, loss: float) -> Sample:
-        return Sample(
-            row=row,
-            text=encoded.text,
-            token_ids=encoded.token_ids,
-            answer_start=encoded.answer_start,
-            truncated=encoded.truncated,
-            loss=loss,
+            topk=described(request, self.converted, self.mask) if request.ffn == "topk" else None,
         )
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
-        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        """The content of the report's id: resolved commits and the options that differ from their defaults."""
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
         named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
         named |= self.request.model_dump(include=options, exclude_defaults=True)
-        named |= {"template": self.template} if self.template != resolved("auto", opened.tokenizer) else {}
+        named |= {"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {}
         named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
         return named | ({"device": opened.device} if opened.device != "cpu" else {})
 
@@ -266,7 +248,7 @@ def _rates(layers: Sequence[LayerSums]) -> tuple[LayerRate, ...]:
 
 
 def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
-    """A random order of the samples that depends on what they are and the seed, not on where they stand."""
+    """A random order of the samples that depends on their tokens and the seed, not on their positions."""
 
     def key(number: int) -> tuple[str, int]:
         each = encoded[number]
@@ -276,6 +258,8 @@ def order(encoded: Sequence[Encoded], seed: int) -> tuple[int, ...]:
 
 
 def _text(request: ConflictRequest, access: Access) -> Instructions:
+    if request.token_ids:
+        return request.instructions()
     if not request.pairs:
         return instruction_pairs(request.data, access, request.samples, choice=request.choice, seed=request.seed)
     pairs = tuple(Pair(each.instruction, each.input, each.output) for each in request.pairs)
@@ -284,10 +268,9 @@ def _text(request: ConflictRequest, access: Access) -> Instructions:
 
 
 def _work(collected: Sequence[Collector]) -> Work:
-    cost = sum((each.cost for each in collected), Cost())
     return Work(
-        flops=cost.flops,
-        bytes=cost.bytes,
+        flops=sum(each.flops for each in collected),
+        bytes=sum(each.bytes for each in collected),
         direct=sum(each.routes["direct"] for each in collected),
         tokens=sum(each.routes["tokens"] for each in collected),
     )

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.pairs import Pairs
-from analyzers.gradient_conflict.rates import clipped
+from analyzers.gradient_conflict.rates import FloatArray, clipped
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import BatchRow
 
@@ -29,7 +28,7 @@ class Partition:
 
 
 def partitions(order: Sequence[int], seed: int) -> list[Partition]:
-    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed, whatever their numbers."""
+    """Draws of sizes 2, 4, 8, ... up to half of the samples, from their ``order`` and the seed."""
     number, random = len(order), np.random.default_rng(seed)
     draws, size = [], 2
     while 2 * size <= number:
@@ -67,17 +66,9 @@ class BatchSums:
         for size in dict.fromkeys(each.size for each in self.partitions):
             conflict, cosine = _means(self.sums.get(size))
             whole_conflict, whole_cosine = _means(of_whole.sums.get(size))
-            rows.append(
-                BatchRow(
-                    batch_size=size,
-                    batches=len(whole) // size,
-                    draws=DRAWS,
-                    conflict_rate=conflict,
-                    mean_cosine=cosine,
-                    whole_conflict_rate=whole_conflict,
-                    whole_mean_cosine=whole_cosine,
-                )
-            )
+            rates = {"conflict_rate": conflict, "mean_cosine": cosine}
+            rates |= {"whole_conflict_rate": whole_conflict, "whole_mean_cosine": whole_cosine}
+            rows.append(BatchRow(batch_size=size, batches=len(whole) // size, draws=DRAWS, **rates))
         return tuple(rows)
 
 

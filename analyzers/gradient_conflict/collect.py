@@ -13,12 +13,11 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.batches import BatchSums, partitions
-from analyzers.gradient_conflict.cost import Cost, Route
 from analyzers.gradient_conflict.deciles import Deciles
-from analyzers.gradient_conflict.grams import Group, Plan, Products, groups, plan
-from analyzers.gradient_conflict.jackknife import FloatArray
+from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
 from analyzers.gradient_conflict.neurons import NeuronTable
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
+from analyzers.gradient_conflict.rates import FloatArray
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
@@ -83,10 +82,8 @@ class UnitSums:
             self.effective += float((1 / shares.square().sum(1)).sum())
             self.leading += torch.bincount(shares.argmax(1), minlength=squares.shape[1]).double().cpu().numpy()
 
-    def merge(self, other: "UnitSums") -> None:
-        """Add other units."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def __add__(self, other: "UnitSums") -> "UnitSums":
+        return UnitSums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(slots=True)
@@ -109,7 +106,7 @@ class Collector:
 
     def __init__(self, samples: int, settings: Settings) -> None:
         self.layers: list[LayerSums] = []
-        self.cost = Cost()
+        self.flops = self.bytes = 0  # of matrix products
         self.routes: dict[Route, int] = {"direct": 0, "tokens": 0}
         self.batches = BatchSums(partitions(settings.order, settings.seed), settings.thresholds.gamma)
         self.deciles: Deciles | None = None
@@ -149,7 +146,8 @@ class Collector:
 
     def _add_group(self, group: Group, layer: LayerSums, floors: Mapping[str, float]) -> None:
         planned = self._plan(group)
-        self.cost += planned.cost
+        self.flops += planned.cost.flops
+        self.bytes += planned.cost.bytes
         self.routes[planned.route] += len(group.blocks)
         products = Products(group, planned)
         for units in products.chunks:
@@ -195,11 +193,3 @@ def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**grams, **two, ALL: two["gate_up"] + grams["down"]}
     first, *others = grams.values()
     return {**grams, ALL: first + others[0] if others else first}
-
-
-def together(sums: Sequence[PairSums]) -> PairSums:
-    """Of several layers."""
-    total = sums[0]
-    for each in sums[1:]:
-        total = total + each
-    return total

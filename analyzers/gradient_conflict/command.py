@@ -20,8 +20,10 @@ _FIELDS = (
 
 def add_options(parser: Parser) -> None:
     """Add the command's options. An option that is not given keeps the request's default."""
-    parser.description = (
-        "Do training samples pull the same neuron in opposite directions? Does one of them dominate? What does a top-k FFN change?"
+    parser.describe(
+        "Do training samples pull the same neuron in opposite directions? Does one of them dominate? What does a top-k FFN change?",
+        ("HuggingFaceTB/SmolLM2-135M --data pairs.jsonl --samples 20", "20 random instruction-answer pairs of a file"),
+        ("sample:tiny-bf16 --ffn topk --topk 0.125", "the same samples with a top-k FFN that keeps an eighth of the neurons"),
     )
 
     def option(name: str, **settings: Any) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from analyzers.base import Interval
-from analyzers.gradient_conflict.jackknife import FEWEST, FloatArray, half_width
 from analyzers.gradient_conflict.pairs import Pairs
+from analyzers.gradient_conflict.rates import FEWEST, FloatArray, half_width
 from analyzers.gradient_conflict.summaries import DecileRow
 
 DECILES = 10
@@ -70,7 +70,7 @@ class Deciles:
         return tuple(rows)
 
     def _interval(self, found: FloatArray, pairs: FloatArray) -> Interval | None:
-        """As `jackknife.share_interval`, from the sums over each sample's pairs, among the measured samples."""
+        """As `rates.share_interval`, from the sums over each sample's pairs, among the measured samples."""
         chosen = self._measured > 0
         left = pairs.sum() / 2 - pairs[chosen]
         if chosen.sum() < FEWEST or not (left > 0).all():

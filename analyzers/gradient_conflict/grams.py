@@ -8,7 +8,7 @@ Grams add.
 Axes: T tokens, S samples, F units, n units of a chunk, d width.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -16,14 +16,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analyzers import limits
-from analyzers.gradient_conflict import cost
-from analyzers.gradient_conflict.cost import Cost, Route, Shape
 from analyzers.gradient_conflict.scaling import Scaling, scaled
 from analyzers.gradient_conflict.weights import WeightSums
+from analyzers.language_models.failures import not_finite
 from analyzers.language_models.layer_capture import Block, LayerCapture
-from analyzers.language_models.not_finite import not_finite
 
+Route = Literal["direct", "tokens"]
+
+# One elementwise addition or product takes about as long as this many in a matrix product: it is bound by memory.
+_ELEMENTWISE = 16
 # Matrix products are fastest with a multiple of this many units.
 _ALIGNED = 64
 # (n, S, S) matrices computed from a chunk's Grams before the next chunk.
@@ -55,11 +56,9 @@ class Group:
         """Of all blocks."""
         return self.blocks[0].left.device
 
-    def shape(self) -> Shape:
-        """For `cost`."""
-        known: dict[int, int] = {}
-        inputs = tuple(known.setdefault(id(block.right), len(known)) for block in self.blocks)
-        return Shape(self.counts, self.units, tuple(block.right.shape[1] for block in self.blocks), inputs, self.dtype.itemsize)
+    def rights(self) -> dict[int, Tensor]:
+        """By id: blocks with the same input share it."""
+        return {id(block.right): block.right for block in self.blocks}
 
 
 def groups(capture: LayerCapture, samples: int) -> list[Group]:
@@ -75,6 +74,25 @@ def groups(capture: LayerCapture, samples: int) -> list[Group]:
     return found
 
 
+@dataclass(slots=True)
+class Cost:
+    """flops: multiplications and additions in matrix products; elementwise: outside of them; bytes: read and written by the products."""
+
+    flops: int = 0
+    elementwise: int = 0
+    bytes: int = 0
+
+    @property
+    def weight(self) -> int:
+        """By which two routes are compared."""
+        return self.flops + _ELEMENTWISE * self.elementwise
+
+    def add(self, times: int, rows: int, inner: int, columns: int, itemsize: int) -> None:
+        """Add ``times`` products (rows, inner) @ (inner, columns)."""
+        self.flops += times * 2 * rows * inner * columns
+        self.bytes += times * itemsize * (rows * inner + inner * columns + rows * columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How the Gram matrices of a group are computed: the route, the units of each chunk, and the cost."""
@@ -86,17 +104,34 @@ class Plan:
 
 def plan(group: Group, chunk_bytes: int, route: Literal["auto"] | Route = "auto") -> Plan:
     """The cheaper route, or the one asked for, in chunks of at most ``chunk_bytes`` (if one unit fits into that)."""
-    shape, near = group.shape(), _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
     routes: tuple[Route, ...] = ("direct", "tokens") if route == "auto" else (route,)
-    return min((_plan(each, shape, chunk_bytes, near) for each in routes), key=lambda plan: plan.cost.weight)
+    return min((_plan(each, group, chunk_bytes) for each in routes), key=lambda plan: plan.cost.weight)
 
 
-def _plan(route: Route, shape: Shape, chunk_bytes: int, near: int) -> Plan:
-    samples = len(shape.counts)
-    widest = samples * max(shape.widths) if route == "direct" else 2 * sum(shape.counts)
-    unit = shape.itemsize * (widest + (len(shape.widths) + _DERIVED) * samples**2)
-    chunks = _chunks(shape.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
-    return Plan(route, chunks, (cost.direct if route == "direct" else cost.tokens)(shape, chunks))
+def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
+    counts, itemsize, blocks = group.counts, group.dtype.itemsize, len(group.blocks)
+    samples, widths = len(counts), [block.right.shape[1] for block in group.blocks]
+    widest = samples * max(widths) if route == "direct" else 2 * sum(counts)
+    unit = itemsize * (widest + (blocks + _DERIVED) * samples**2)
+    near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
+    chunks = _chunks(group.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
+    cost = Cost()
+    if route == "direct":  # per-sample gradients, then all S^2 products between them
+        for width in widths:
+            cost.add(group.units, samples, width, samples, itemsize)
+            for tokens in filter(None, counts):
+                for units in chunks:
+                    cost.add(1, units, tokens, width, itemsize)
+        return Plan(route, chunks, cost)
+    remaining = sum(counts)  # products between tokens of a sample and of all from it on, then weighted by each unit's lefts at the two
+    for tokens in filter(None, counts):
+        for right in group.rights().values():
+            cost.add(1, remaining, right.shape[1], tokens, itemsize)
+        for units in chunks:
+            cost.add(blocks, remaining, tokens, units, itemsize)
+            cost.elementwise += blocks * 2 * remaining * units
+        remaining -= tokens
+    return Plan(route, chunks, cost)
 
 
 def _chunks(units: int, most: int) -> tuple[int, ...]:
@@ -115,9 +150,7 @@ class Products:
         self.chunks = _slices(planned.chunks)
         self._group = group
         self._direct = planned.route == "direct"
-        rights = {id(block.right): block.right for block in group.blocks}
-        self._powers = {key: group.scaling.of_right(right, with_itself=not self._direct) for key, right in rights.items()}
-        self._rights = {key: scaled(right, self._powers[key], group.dtype) for key, right in rights.items()}
+        self._rights = {key: scaled(right, group.scaling.rights.get(key, 0), group.dtype) for key, right in group.rights().items()}
         self._rows = [(sample, rows) for sample, rows in enumerate(_slices(group.counts)) if group.counts[sample]]
         # Of each sample with itself and all that follow it: the other half of the matrix is the same.
         self._between: dict[int, list[Tensor]] = {}
@@ -134,7 +167,7 @@ class Products:
         grams, exponent = {}, self._group.scaling.exponent
         for block in self._group.blocks:
             key = id(block.right)
-            left = scaled(block.left[:, units], exponent - self._powers[key], self._group.dtype)
+            left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
             if self._direct:
                 by_unit = self._per_sample(left, self._rights[key])
                 grams[block.name] = _products(by_unit)
@@ -176,18 +209,6 @@ class Products:
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
-
-
-def neuron_grams(
-    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
-) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Chunk by chunk its units and their `Products.grams`.
-
-    chunk_bytes: memory for a chunk; products between tokens take T^2 numbers more.
-    """
-    products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
-    for units in products.chunks:
-        yield units, products.grams(units, weights)
 
 
 def _products(vectors: Tensor) -> Tensor:

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from analyzers import limits
-from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums, together
-from analyzers.gradient_conflict.jackknife import FloatArray, difference_interval, pair_share
+from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
 from analyzers.gradient_conflict.pairs import Thresholds
-from analyzers.gradient_conflict.rates import rates
+from analyzers.gradient_conflict.rates import FloatArray, difference_interval, pair_share, rates
 from analyzers.gradient_conflict.report import Difference
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weights import WeightSums
@@ -38,12 +39,9 @@ def measurement(collected: Collector, settings: Settings) -> Measurement:
 
 def model_sums(layers: Sequence[LayerSums]) -> LayerSums:
     """All layers as one; its layer number is meaningless."""
-    units, weights = UnitSums.none(len(layers[0].units.leading)), WeightSums()
-    for layer in layers:
-        units.merge(layer.units)
-        weights.merge(layer.weights)
+    units, weights = reduce(add, (layer.units for layer in layers)), reduce(add, (layer.weights for layer in layers))
     names = dict.fromkeys(name for layer in layers for name in layer.sums)
-    sums = {name: together([layer.sums[name] for layer in layers if name in layer.sums]) for name in names}
+    sums = {name: reduce(add, (layer.sums[name] for layer in layers if name in layer.sums)) for name in names}
     return LayerSums(-1, sum(layer.neurons for layer in layers), units, weights, sums)
 
 

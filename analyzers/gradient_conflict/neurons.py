@@ -3,7 +3,7 @@
 Axes: n units of a chunk, F units of a layer, expert or projection, S samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.gradient_conflict.jackknife import FloatArray
 from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
+from analyzers.gradient_conflict.rates import FloatArray
 from analyzers.gradient_conflict.summaries import NeuronCosines, NeuronRow, Neurons
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 SHOWN = 8
 """Of the most, and as many of the least conflicted units, the cosines between samples are kept, if `limits.NEURON_COSINES` allows."""
 _NONE = -1
+_FLOATS = ("mean_activation", "conflict_rate", "magnitude_similarity", "mean_cosine", "top_share", "effective_samples")
 _COLUMNS = np.dtype(
     [("layer", "i4"), ("expert", "i4"), ("block", "i1"), ("neuron", "i4"), ("pairs", "i4"), ("top_sample", "i4")]
-    + [
-        (name, "f4")
-        for name in ("mean_activation", "conflict_rate", "magnitude_similarity", "mean_cosine", "top_share", "effective_samples")
-    ]
+    + [(name, "f4") for name in _FLOATS]
 )
 
 
@@ -96,16 +94,13 @@ class NeuronTable:
         most = np.lexsort(_most_first(ranked)[::-1])[: min(limits.REPORT_NEURONS, (len(ranked) + 1) // 2)]
         least = np.lexsort(_least_first(ranked)[::-1])[: min(limits.REPORT_NEURONS, len(ranked) // 2)]
         named = {_place(row) for row in (*ranked[most], *ranked[least])}
-        shown = [each for each in (*self._most, *self._least) if _place(each.row) in named]
+        shown = {place: each for each in (*self._most, *self._least) if (place := _place(each.row)) in named}
         return Neurons(
             total=len(rows),
             ranked=len(ranked),
-            most=tuple(self._row(ranked[index]) for index in most),
-            least=tuple(self._row(ranked[index]) for index in least),
-            cosines=tuple(
-                NeuronCosines(**self._named(each.row), values=_values(each.cosines))
-                for each in {_place(each.row): each for each in shown}.values()
-            ),
+            most=tuple(map(self._row, ranked[most])),
+            least=tuple(map(self._row, ranked[least])),
+            cosines=tuple(NeuronCosines(**self._named(each.row), values=_values(each.cosines)) for each in shown.values()),
         )
 
     def rows(self) -> Any:
@@ -124,7 +119,7 @@ class NeuronTable:
         return table[list(NeuronRow.model_fields)]
 
     def _row(self, row: Any) -> NeuronRow:
-        values: dict[str, Any] = {name: _number(row[name]) for name in NeuronRow.model_fields if name in _FLOATS}
+        values: dict[str, Any] = {name: _number(row[name]) for name in _FLOATS}
         top_sample = None if row["top_sample"] == _NONE else int(row["top_sample"])
         return NeuronRow(**self._named(row), **values, pairs=int(row["pairs"]), top_sample=top_sample)
 
@@ -136,9 +131,6 @@ class NeuronTable:
             "block": None if block == _NONE else self._blocks[block],
             "neuron": int(row["neuron"]),
         }
-
-
-_FLOATS = frozenset(name for name in _COLUMNS.names or () if _COLUMNS[name].kind == "f")
 
 
 def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
@@ -192,8 +184,5 @@ def _number(value: Any) -> float | None:
 
 
 def _values(cosines: FloatArray) -> tuple[tuple[float | None, ...], ...]:
-    return tuple(tuple(_rounded(row)) for row in cosines)
-
-
-def _rounded(row: FloatArray) -> Iterator[float | None]:
-    return (None if np.isnan(value) else float(value) for value in row.round(4))
+    """To four digits; None for NaN."""
+    return tuple(tuple(None if np.isnan(value) else value for value in row) for row in cosines.round(4).tolist())

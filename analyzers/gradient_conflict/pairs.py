@@ -3,7 +3,6 @@
 Axes: n units of a chunk, S samples.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -95,12 +94,12 @@ class Thresholds:
 
     @property
     def low(self) -> float:
-        """What is below it conflicts for certain."""
+        """A cosine below it conflicts for certain."""
         return self.gamma - self.tau
 
     @property
     def high(self) -> float:
-        """What is not below it does not conflict for certain."""
+        """A cosine not below it certainly does not conflict."""
         return self.gamma + self.tau
 
 
@@ -127,36 +126,25 @@ class PairSums:
     similarity_of_all: Matrix
 
     @classmethod
-    def none(cls, samples: int) -> Self:
-        """Of no units."""
-        return cls(0, 0, *(np.zeros((samples, samples)) for _ in range(10)))
-
-    @classmethod
     def of(cls, pairs: Pairs, thresholds: Thresholds, exponent: int = 0) -> Self:
-        """Those of one chunk, of gradients times 2^exponent."""
-        zeros, (gram, *others) = _sums(pairs, pairs.of_all(), thresholds)
-        return cls(len(pairs.gram), zeros, gram * 4.0**-exponent, *others)
+        """The sums of one chunk, of gradients times 2^exponent."""
+        every = pairs.of_all()
+        below, similarity = pairs.count_below(thresholds.gamma), pairs.similarity.sum(0)
+        sums = (
+            pairs.gram.sum(0),
+            pairs.valid,
+            below,
+            pairs.count_below(thresholds.low),
+            pairs.count_below(thresholds.high),
+            pairs.cosines.sum(0),
+            similarity,
+            every.valid,
+            below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
+            similarity if every is pairs else every.similarity.sum(0),
+        )
+        lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
+        gram, *others = lower + np.tril(lower, -1).swapaxes(1, 2)
+        return cls(len(pairs.gram), int((~every.counted).sum()), gram * 4.0**-exponent, *others)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-
-def _sums(pairs: Pairs, every: Pairs, thresholds: Thresholds) -> tuple[int, Sequence[Matrix]]:
-    """``zeros`` and the ten matrices of `PairSums`."""
-    below = pairs.count_below(thresholds.gamma)
-    similarity = pairs.similarity.sum(0)
-    sums = (
-        pairs.gram.sum(0),
-        pairs.valid,
-        below,
-        pairs.count_below(thresholds.low),
-        pairs.count_below(thresholds.high),
-        pairs.cosines.sum(0),
-        similarity,
-        every.valid,
-        below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
-        similarity if every is pairs else every.similarity.sum(0),
-    )
-    zeros = int(every.counted.numel() - every.counted.sum())
-    lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
-    return zeros, tuple(lower + np.tril(lower, -1).swapaxes(1, 2))

@@ -53,10 +53,11 @@ def published() -> tuple[PublishedRow, ...]:
         return tuple(
             PublishedRow(
                 layer=int(row["layer"]),
-                magnitude_similarity=_number(row["gradient_magnitude_similarity"]),
+                magnitude_similarity=None if math.isnan(similarity) else similarity,
                 conflict_rate=float(row["conflict_rate"]),
             )
             for row in csv.DictReader(file)
+            for similarity in [float(row["gradient_magnitude_similarity"])]
         )
 
 
@@ -88,8 +89,3 @@ def comparable(report: "ConflictReport") -> bool:
 
 def _default(name: str) -> Any:
     return ConflictRequest.model_fields[name].default
-
-
-def _number(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None

@@ -79,7 +79,7 @@ class TopK(Data):
 
 
 class Units(Data):
-    """What was measured. blocks: the parts of a unit's gradient; neurons: units in all layers; experts: of a layer, null without.
+    """The measured units. blocks: the parts of a unit's gradient; neurons: units in all layers; experts: of a layer, null without.
     topk: of the FFN asked for, null for the original.
     """
 
@@ -118,7 +118,7 @@ class Work(Data):
 
 
 class ConflictReport(Measurement, Report):
-    """How samples conflict in the same units, for the FFN asked for; a top-k run also has ``original`` and ``differences``.
+    """How samples conflict in the same units, for the requested FFN; a top-k run also has ``original`` and ``differences``.
 
     tau: how far a cosine may be off in the arithmetic that was used (``dtype``). attention: the implementation that ran. ffn: what was
     measured.

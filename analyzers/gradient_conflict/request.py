@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import Data, Request
+from analyzers.base import Data
+from analyzers.language_models.given_tokens import TokensRequest
 from analyzers.language_models.row_choice import Choice
 from analyzers.language_models.templates import Template
 
@@ -28,11 +29,12 @@ class TextPair(Data):
     output: str = Field(min_length=1, max_length=limits.PAIR_CHARACTERS)
 
 
-class ConflictRequest(Request):
+class ConflictRequest(TokensRequest):
     """Which model, on what text, and which gradients.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    data: "builtin", the id of a Hub dataset, or where local paths are allowed a .jsonl, .json or .parquet file; pairs: given here instead.
+    data: "builtin", the id of a Hub dataset, or where local paths are allowed a .jsonl, .json or .parquet file; pairs, or token_ids with
+    answer_starts (`TokensRequest`): given here instead.
     samples: how many. choice: which, a "random" choice among all rows of the data by ``seed`` or the "first" (`row_choice`).
     template: how instruction and answer are laid out (`templates`). max_length: tokens after which a sample is truncated.
     loss: of a sample, the "mean" or the "sum" over its answer tokens.
@@ -102,8 +104,10 @@ class ConflictRequest(Request):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ConflictRequest":
-        if self.pairs and self.data != "builtin":
+        if (self.pairs or self.token_ids) and self.data != "builtin":
             raise ValueError("give either pairs or the name of a dataset, not both")
+        if len(self.token_ids) == 1 or (self.pairs and self.token_ids):
+            raise ValueError("conflict is between samples: give at least 2 of token_ids, and no pairs with them")
         if self.ffn == "topk" and self.unit == "attention":
             raise ValueError("a top-k FFN is measured on its neurons: choose the unit ffn")
         if "-" in self.topk_layers and int(self.topk_layers.split("-")[0]) > int(self.topk_layers.split("-")[1]):

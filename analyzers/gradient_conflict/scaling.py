@@ -1,4 +1,4 @@
-"""Powers of two that keep the squares of gradients in the range of float32, whatever the size of the loss. No rate depends on them.
+"""Powers of two that keep the squares of gradients in the range of float32 for losses of any size. No rate depends on them.
 
 Axes: T tokens, F units, d width.
 """
@@ -17,8 +17,6 @@ from analyzers.language_models.layer_capture import Block
 LARGEST = 30
 # A ``right`` within 2^-24 to 2^24 is multiplied with itself unscaled, which saves a copy.
 _NEAR_ONE = 24
-# A ``left`` within 2^-40 to 2^40 can stay unscaled: its right takes the whole factor. The lefts are the larger matrices.
-_MODERATE = 40
 # Smaller numbers get this power, so that every factor is within float32.
 _LEAST = -70
 
@@ -27,13 +25,11 @@ _LEAST = -70
 class Scaling:
     """Gram matrices are computed from gradients times 2^exponent: each ``right`` takes a part of the factor, its ``left`` the remainder.
 
-    rights: by id, the power of two that scales a right to about 1. moderate: ids of the rights whose lefts are all of moderate size.
-    finite: whether all numbers are.
+    rights: by id, the power of two that scales a right to about 1 where it is far from that. finite: whether all numbers are.
     """
 
     exponent: int = 0
     rights: Mapping[int, int] = field(default_factory=dict)
-    moderate: frozenset[int] = frozenset()
     finite: bool = True
 
     @classmethod
@@ -44,15 +40,8 @@ class Scaling:
         if not all(map(math.isfinite, (*rights.values(), *lefts))):
             return cls(finite=False)
         powers = {key: _power(value) for key, value in rights.items()}
-        of_lefts = [(id(block.right), _power(left)) for left, block in zip(lefts, blocks, strict=True)]
-        most = max(power + powers[key] for key, power in of_lefts)
-        extreme = {key for key, power in of_lefts if abs(power) > _MODERATE}
-        to_one = {key: -power for key, power in powers.items() if abs(power) > _NEAR_ONE}
-        return cls(LARGEST - most, to_one, frozenset(powers) - extreme)
-
-    def of_right(self, right: Tensor, *, with_itself: bool) -> int:
-        """The part of the exponent that a right takes. with_itself: whether it is multiplied with itself, so that it must be about 1."""
-        return self.exponent if not with_itself and id(right) in self.moderate else self.rights.get(id(right), 0)
+        most = max(_power(left) + powers[id(block.right)] for left, block in zip(lefts, blocks, strict=True))
+        return cls(LARGEST - most, {key: -power for key, power in powers.items() if abs(power) > _NEAR_ONE})
 
 
 def scaled(numbers: Tensor, power: int, dtype: torch.dtype) -> Tensor:

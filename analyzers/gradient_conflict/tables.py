@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analyzers.extras import extras_explained
 from analyzers.gradient_conflict.published import PublishedRow, comparable, published
 from analyzers.gradient_conflict.report import ConflictReport
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
@@ -16,7 +17,7 @@ from analyzers.gradient_conflict.summaries import (
     Rates,
     SampleDominance,
     Whole,
-)
+)  # fmt: skip
 from analyzers.tables import frame
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _UNITS = ("neurons", "dead", "neuron_top_share", "neuron_effective_samples")
 _BLOCKS = (*FFN_BLOCKS, *COMBINED_BLOCKS, *ATTENTION_BLOCKS)
 
 
+@extras_explained()
 def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,
     ``differences``, ``published``.
@@ -51,12 +53,14 @@ def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
         "blocks": rows(_blocks(report), ("ffn", "layer", "block", *_RATES)),
         "samples": rows(_samples(report), ("ffn", *sample, "row", "loss", "tokens", "answer_start", "truncated", "text")),
         "batches": rows(each("batch_curve"), ("ffn", *BatchRow.model_fields)),
-        "deciles": rows(_deciles(report), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")),
+        "deciles": rows(
+            map(_bounds, each("deciles")), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")
+        ),
         "weights": rows(_weights(report), ("ffn", *LayerWeights.model_fields)),
         "cosines": rows(_cosines(report), ("ffn", "layer", "sample", "other", "cosine")),
         "neurons": neurons({ffn: frame(_ranked(found), NeuronRow) for ffn, found in _sides(report)}),
         "differences": rows(
-            _differences(report),
+            (_bounds(row.model_dump()) for row in report.differences),
             ("layer", "conflict_rate", "low", "high", "magnitude_similarity", "neuron_top_share", "neuron_effective_samples"),
         ),
         "published": frame(published() if comparable(report) else (), PublishedRow),
@@ -79,26 +83,20 @@ def _ranked(found: Measurement) -> Sequence[NeuronRow]:
 
 def summary_row(report: ConflictReport) -> dict[str, Any]:
     """One row per report."""
-    interval, topk = report.model.interval, report.ffn.topk
+    topk = report.ffn.topk
+    described = f"{topk.select} {topk.share_of_width or topk.share_of_sum:g} layers {topk.layers[0]}-{topk.layers[-1]}" if topk else None
+    rates = _rates(report.model)
     return {
         "model": report.checkpoint.ref,
         "commit": report.checkpoint.commit[:12],
         "ffn": report.ffn.variant,
-        "topk": None
-        if topk is None
-        else f"{topk.select} {topk.share_of_width or topk.share_of_sum:g} layers {topk.layers[0]}-{topk.layers[-1]}",
+        "topk": described,
         "unit": report.ffn.unit,
         "data": report.data.source,
         "samples": report.data.samples,
         "tokens": report.data.tokens,
         "neurons": report.ffn.neurons,
-        "conflict_rate": report.model.conflict_rate,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "undecided_low": report.model.undecided.low,
-        "undecided_high": report.model.undecided.high,
-        "conflict_rate_historic": report.model.conflict_rate_historic,
-        "magnitude_similarity": report.model.magnitude_similarity,
+        **{name: rates[name] for name in _RATES[1:8]},
         "whole_conflict_rate": report.model.whole.conflict_rate,
         "noise_scale": report.model.whole.noise_scale,
         "effective_samples": report.dominance.effective_samples,
@@ -114,27 +112,35 @@ def _sides(report: ConflictReport) -> Iterator[tuple[str, Measurement]]:
         yield "original", report.original
 
 
-def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
+def _model_and_layers(report: ConflictReport) -> Iterator[tuple[str, int | None, ModelRow]]:
     for ffn, found in _sides(report):
-        models: list[tuple[int | None, ModelRow]] = [(None, found.model), *((row.layer, row) for row in found.layers)]
-        for layer, row in models:
-            whole = {f"whole_{name}": value for name, value in row.whole.model_dump(exclude={"pairs", "interval", "undecided"}).items()}
-            yield {"ffn": ffn, "layer": layer, **row.model_dump(include=set(_UNITS)), **_rates(row), **whole}
+        yield ffn, None, found.model
+        yield from ((ffn, row.layer, row) for row in found.layers)
+
+
+def _layers(report: ConflictReport) -> Iterator[dict[str, Any]]:
+    for ffn, layer, row in _model_and_layers(report):
+        whole = {f"whole_{name}": value for name, value in row.whole.model_dump(exclude={"pairs", "interval", "undecided"}).items()}
+        yield {"ffn": ffn, "layer": layer, **row.model_dump(include=set(_UNITS)), **_rates(row), **whole}
 
 
 def _blocks(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    for ffn, found in _sides(report):
-        for layer, row in [(None, found.model), *((row.layer, row) for row in found.layers)]:
-            for block in _BLOCKS:
-                rates: Rates | None = getattr(row, block)
-                if rates is not None:
-                    yield {"ffn": ffn, "layer": layer, "block": "+".join(COMBINED_BLOCKS.get(block, (block,))), **_rates(rates)}
+    for ffn, layer, row in _model_and_layers(report):
+        for block in _BLOCKS:
+            rates: Rates | None = getattr(row, block)
+            if rates is not None:
+                yield {"ffn": ffn, "layer": layer, "block": "+".join(COMBINED_BLOCKS.get(block, (block,))), **_rates(rates)}
 
 
 def _rates(row: Rates) -> dict[str, Any]:
-    line = row.model_dump(include=set(_RATES))
-    line |= {"low": row.interval.low if row.interval else None, "high": row.interval.high if row.interval else None}
+    line = _bounds(row.model_dump(include={*_RATES, "interval"}))
     return line | {"undecided_low": row.undecided.low, "undecided_high": row.undecided.high}
+
+
+def _bounds(line: dict[str, Any]) -> dict[str, Any]:
+    """A dumped row with the bounds of its interval in place of the interval."""
+    interval = line.pop("interval") or {}
+    return line | {"low": interval.get("low"), "high": interval.get("high")}
 
 
 def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
@@ -144,13 +150,6 @@ def _samples(report: ConflictReport) -> Iterator[dict[str, Any]]:
             line = {"ffn": ffn, **row.model_dump(), "tokens": len(sample.token_ids), "answer_start": sample.answer_start, "row": sample.row}
             loss = sample.loss if ffn == report.ffn.variant else None
             yield line | {"loss": loss, "truncated": sample.truncated, "text": sample.text}
-
-
-def _deciles(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    for ffn, found in _sides(report):
-        for row in found.deciles:
-            low, high = (row.interval.low, row.interval.high) if row.interval else (None, None)
-            yield {"ffn": ffn, **row.model_dump(exclude={"interval"}), "low": low, "high": high}
 
 
 def _weights(report: ConflictReport) -> Iterator[dict[str, Any]]:
@@ -166,9 +165,3 @@ def _cosines(report: ConflictReport) -> Iterator[dict[str, Any]]:
         for sample, row in enumerate(found.cosines.model):
             for other, cosine in enumerate(row[:sample]):
                 yield {"ffn": ffn, "layer": None, "sample": sample, "other": other, "cosine": cosine}
-
-
-def _differences(report: ConflictReport) -> Iterator[dict[str, Any]]:
-    for row in report.differences:
-        low, high = (row.interval.low, row.interval.high) if row.interval else (None, None)
-        yield {**row.model_dump(exclude={"interval"}), "low": low, "high": high}

@@ -84,13 +84,8 @@ def _neurons(found: Measurement) -> Iterator[tuple[str, ...]]:
 def _batches(found: Measurement) -> Iterator[tuple[str, ...]]:
     yield ("Batch size", "Conflict", "Mean cosine", "Whole gradient: conflict", "Mean cosine")
     model = found.model
-    yield (
-        "1",
-        percent(model.conflict_rate),
-        number(model.mean_cosine),
-        percent(model.whole.conflict_rate),
-        number(model.whole.mean_cosine),
-    )
+    whole = percent(model.whole.conflict_rate), number(model.whole.mean_cosine)
+    yield ("1", percent(model.conflict_rate), number(model.mean_cosine), *whole)
     for row in found.batch_curve:
         whole = percent(row.whole_conflict_rate), number(row.whole_mean_cosine)
         yield (str(row.batch_size), percent(row.conflict_rate), number(row.mean_cosine), *whole)

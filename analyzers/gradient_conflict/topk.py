@@ -75,18 +75,7 @@ def converted(request: ConflictRequest, layers: int) -> tuple[int, ...]:
     return tuple(range(int(first), int(last or first) + 1))
 
 
-def mask_of(request: ConflictRequest, counting: Tensor) -> TopKMask:
-    """The mask that a request asks for. counting: as of `TopKMask`."""
-    return TopKMask(request.select, request.topk, request.topk_share, counting)
-
-
 def described(request: ConflictRequest, layers: tuple[int, ...], mask: TopKMask) -> TopK:
     """For the report, after the run."""
-    by_sum = request.topk_share is not None
-    return TopK(
-        select=request.select,
-        share_of_width=None if by_sum else request.topk,
-        share_of_sum=request.topk_share,
-        layers=layers,
-        kept=mask.kept,
-    )
+    width = request.topk if request.topk_share is None else None
+    return TopK(select=request.select, share_of_width=width, share_of_sum=request.topk_share, layers=layers, kept=mask.kept)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.jackknife import FloatArray
+from analyzers.gradient_conflict.rates import FloatArray
 from analyzers.gradient_conflict.summaries import WeightRates
 
 # mean^2 / variance is counted by its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so that a bin is 3 % wide.
@@ -47,32 +47,25 @@ class WeightSums:
         samples, weights = gradients.shape
         ones = gradients.new_ones(samples)
         mean = (ones @ gradients).div_(samples)
-        signs = torch.sign(gradients).flatten()
-        difference = ones @ signs.view(samples, weights)  # N+ - N-
+        signs = torch.sign(gradients)
+        difference = ones @ signs  # N+ - N-
         variance = (ones @ gradients.square_()).sub_(mean.square(), alpha=samples).clamp_(min=0).div_(samples - 1)
         signal = mean.square_()
         ratio = (signal / variance.clamp(min=torch.finfo(variance.dtype).tiny)).clamp_(1 / _LARGEST, _LARGEST).float()
-        if float(signs @ signs) == signs.numel():  # no gradient is 0, as is usual
-            self.counted += weights
-            self.conflict += (samples**2 * weights - float(difference @ difference)) / (2 * samples * (samples - 1))
-            self.agreement += float(difference.abs_().sum()) / samples
-        else:
-            signed = ones @ signs.square_().view(samples, weights)  # N+ + N-
-            ratio = ratio[signed > 0]
-            number, left = signed[signed >= 2], difference[signed >= 2]
-            self.counted += len(number)
-            # N+ N- / C(N, 2) = (N^2 - D^2) / (2 N (N - 1)) with N = N+ + N-, D = N+ - N-
-            self.conflict += float(((number.square() - left.square()) / (2 * number * (number - 1))).sum())
-            self.agreement += float((left.abs() / number).sum())
+        signed = ones @ signs.square_()  # N+ + N-
+        ratio = ratio[signed > 0]
+        number, difference = signed[signed >= 2].double(), difference[signed >= 2].double()
+        self.counted += len(number)
+        # N+ N- / C(N, 2) = (N^2 - D^2) / (2 N (N - 1)) with N = N+ + N-, D = N+ - N-
+        self.conflict += float(((number.square() - difference.square()) / (2 * number * (number - 1))).sum())
+        self.agreement += float((difference.abs() / number).sum())
         self.weights += weights
         self.signal += float(signal.sum()) * unit
         self.noise += float(variance.sum()) * unit
         self.bins += torch.bincount(ratio.view(torch.int32) >> _DROPPED, minlength=_BINS).cpu().numpy()
 
-    def merge(self, other: "WeightSums") -> None:
-        """Add the sums of other weights."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def __add__(self, other: "WeightSums") -> "WeightSums":
+        return WeightSums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def rates(self, samples: int) -> WeightRates:
         """The rates of all weights that were added. samples: S."""

@@ -5,9 +5,8 @@ Axes: S samples. gram: (S, S) float64, symmetric.
 
 import numpy as np
 
-from analyzers.gradient_conflict.jackknife import FloatArray, pair_share, share_interval
 from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Thresholds
-from analyzers.gradient_conflict.rates import clipped, undecided
+from analyzers.gradient_conflict.rates import FloatArray, clipped, pair_share, share_interval, undecided
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import SampleDominance, Whole
 

@@ -9,7 +9,7 @@ Axes: S samples, L tokens including padding, N = S L, T tokens that have a gradi
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from analyzers.language_models.experts import Mask
-from analyzers.language_models.failures import running
+from analyzers.language_models.experts import Mask, replaced_forward
+from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.grouping import groups
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, LayerGradients, Places, capture_dense, capture_experts, merged
-from analyzers.language_models.not_finite import not_finite
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.recording import Recording, Units
 
@@ -124,10 +123,9 @@ class Run:
         while dense:  # only the caller holds a reference to a capture, and can free its tensors
             yield dense.pop(0)
 
-    @contextmanager
-    def _cut(self, layer: nn.Module, checkpointing: bool) -> Iterator[None]:
+    def _cut(self, layer: nn.Module, checkpointing: bool) -> AbstractContextManager[None]:
         """Context manager that detaches the layer's input and output from the surrounding graph."""
-        forward, replaced = layer.forward, layer.__dict__.get("forward")
+        forward = layer.forward
 
         def cut(*given: Any, **named: Any) -> Any:
             self._at_layer(len(self._stages))
@@ -147,14 +145,7 @@ class Run:
             self._stages.append(_Stage(before, leaf, after, None if checkpointing else output, again))
             return (after, *results[1:]) if isinstance(results, tuple) else after
 
-        layer.forward = cut
-        try:
-            yield
-        finally:
-            if replaced is None:
-                del layer.forward
-            else:
-                layer.forward = replaced
+        return replaced_forward(layer, cut)
 
 
 class PartedRun:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -65,11 +66,8 @@ def instruction_pairs(
         local: Repository = LocalRepository(source)
         found = _read(local, limit, choice, seed)
         return replace(found, source=source.rpartition("/")[2], commit=digest(found.pairs))
-    repository = _dataset(source, access, choices)
-    try:
+    with closing(_dataset(source, access, choices)) as repository:
         return _read(repository, limit, choice, seed)
-    finally:
-        repository.close()
 
 
 def chosen_pairs(pairs: tuple[Pair, ...], source: str, commit: str | None, limit: int, choice: Choice, seed: int) -> Instructions:
@@ -118,12 +116,8 @@ def _read(repository: Repository, limit: int, choice: Choice, seed: int) -> Inst
 
 def _every_pair(repository: Repository) -> Iterator[Pair]:
     for path in _files(repository.files):
-        file = repository.open(path)
-        try:
-            for where, row in read_rows(file, _COLUMNS):
-                yield pair_of(row, where)
-        finally:
-            file.close()
+        with closing(repository.open(path)) as file:
+            yield from (pair_of(row, where) for where, row in read_rows(file, _COLUMNS))
 
 
 def _files(files: Mapping[str, int]) -> list[str]:

@@ -4,7 +4,7 @@ Axes: N tokens, R routed rows (one per token and selected expert), F neurons, d 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -36,7 +36,20 @@ class Routed:
 
 
 @contextmanager
-def observed(experts: nn.Module, mask: Mask | None, keep: Callable[[Routed], None]) -> Iterator[None]:
+def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Context manager in which ``module`` runs ``forward`` in place of its own, or of the one accelerate gave it."""
+    before = module.__dict__.get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before
+
+
+def observed(experts: nn.Module, mask: Mask | None, keep: Callable[[Routed], None]) -> AbstractContextManager[None]:
     """Context manager in which the experts' passes are observable: ``keep`` is called with each differentiable pass.
 
     mask: as in `capture.run`, called once for all rows. Results equal those of the original experts up to the order of additions.
@@ -45,15 +58,7 @@ def observed(experts: nn.Module, mask: Mask | None, keep: Callable[[Routed], Non
     def forward(hidden_states: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
         return _run(cast(Any, experts), hidden_states, indices, weights, mask, keep)
 
-    before = experts.__dict__.get("forward")
-    experts.forward = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del experts.forward
-        else:
-            experts.forward = before
+    return replaced_forward(experts, forward)
 
 
 def _run(experts: Any, hidden: Tensor, indices: Tensor, weights: Tensor, mask: Mask | None, keep: Callable[[Routed], None]) -> Tensor:

@@ -49,3 +49,11 @@ def running() -> Iterator[None]:
         raise InvalidCheckpoint(
             f"The model cannot be run: what config.json says of its parts does not fit together ({type(error).__name__})."
         ) from error
+
+
+def not_finite(what: str, dtype: torch.dtype) -> InvalidCheckpoint:
+    """The error to raise for ``what``, such as "The model's losses", for a model running in ``dtype``."""
+    kind = str(dtype).removeprefix("torch.")
+    narrow = dtype in (torch.float16, torch.bfloat16)
+    advice = "choose --dtype float32, or another model" if narrow else "its weights are damaged or too large"
+    return InvalidCheckpoint(f"{what} are not finite when it runs in {kind}: {advice}.")

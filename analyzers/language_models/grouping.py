@@ -9,7 +9,6 @@ from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_confi
 
 # The cost of one more group, in tokens: it reads the weights and launches every operation again, which takes as long as this many layer
 # parameters times tokens.
-# this many parameters of a layer times tokens.
 _READ = 256
 _START = {"cpu": 5e7, "cuda": 5e10}
 

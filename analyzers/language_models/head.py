@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
 
-# Bounds one chunk of logits: all logits at once would be the largest tensor of the run. Smaller chunks would read the head's weights too
-# often.
-# too often.
+# Size of a chunk of logits: all logits at once would be the largest tensor of the run; smaller chunks would read the head's weights often.
 _CHUNK_BYTES = 16 << 20
 _CHUNK_ROWS = 128
 

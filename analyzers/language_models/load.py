@@ -11,34 +11,33 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from logging import CRITICAL
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 from transformers.utils import logging
 
 from analyzers.base import Progress
-from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
 from analyzers.errors import InvalidCheckpoint, InvalidRequest
+from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
-from analyzers.language_models.memory import activation_bytes, available_bytes, weight_bytes
-from analyzers.language_models.placement import place, too_large
+from analyzers.language_models.memory import activation_bytes, available_bytes, place, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
 from analyzers.language_models.weight_folder import WeightFolder
+from analyzers.numerics.device import Device, choose_device
 from analyzers.terminal import plural
 
-Device = Literal["cpu", "cuda"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 
 
-class OpenModel:
-    """A language model that can be loaded; created by `open_model`. Close it after the run, or use it as a context manager.
+class OpenModel(ExitStack):
+    """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
     ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
@@ -48,6 +47,7 @@ class OpenModel:
     def __init__(
         self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str
     ) -> None:
+        super().__init__()
         self.ref = checkpoint.ref
         self.commit = checkpoint.commit
         self.facts = checkpoint.facts()
@@ -69,13 +69,12 @@ class OpenModel:
         self._folder = folder
         self._weights = weights
         self._needs = 0
-        self._stack = ExitStack()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Read on first access: random tokens do not need it. Raises the CheckpointError and HubError families."""
         tokenizer = load_tokenizer(self._repository, self.outline.config, self._folder)
-        self._stack.callback(tokenizer.close)
+        self.callback(tokenizer.close)
         return tokenizer
 
     def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
@@ -99,7 +98,7 @@ class OpenModel:
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + beside
         self._places()
-        if self._weights is not None:
+        if self._weights is not None and not isinstance(self._repository, MemoryRepository):
             self._weights.check_disk()
         largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
         if largest >= embedded:
@@ -116,6 +115,8 @@ class OpenModel:
 
         Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
+        if isinstance(self._repository, MemoryRepository):
+            return
         assert self._weights is not None
         self._weights.check_disk()
         yield from self._weights.fetch()
@@ -129,9 +130,13 @@ class OpenModel:
         config = self.outline.config
         if self._packed:
             config.quantization_config = {"quant_method": "mxfp4", "dequantize": True}
+        source: dict[str, Any] = {"pretrained_model_name_or_path": self._folder}
+        if isinstance(self._repository, MemoryRepository):
+            values = {name: tensor.value for name, tensor in self._repository.tensors.items()}
+            source = {"pretrained_model_name_or_path": None, "state_dict": values}  # shared where the dtype is the same, never written to
         try:
             model, found = cast(Any, type(self.outline)).from_pretrained(
-                self._folder,
+                **source,
                 config=config,
                 use_safetensors=True,
                 local_files_only=True,
@@ -178,16 +183,6 @@ class OpenModel:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
 
-    def close(self) -> None:
-        """Close the checkpoint and delete its temporary files. Idempotent."""
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _implementations(self) -> dict[str, str | None]:
         """Implementations of attention and experts: torch's grouped matrix product requires widths that are multiples of 16 bytes, in any
         dtype.
@@ -222,6 +217,7 @@ def open_model(
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
+    prepare()  # a tokenizer's process takes a second to start
     with ExitStack() as stack:
         chosen = _device(device)
         checkpoint = stack.enter_context(open_checkpoint(text, access, weights=weights))
@@ -229,24 +225,22 @@ def open_model(
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
         opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
-        opened._stack = stack.pop_all()
+        opened.enter_context(stack.pop_all())
         return opened
 
 
 def _local(text: str, access: Access) -> Path | None:
-    """The folder of a sample or local checkpoint, None for a Hub repository."""
+    """The folder of a sample or local checkpoint, None for a Hub repository and a model in memory."""
     reference = parse_reference(text, access.local)
-    if reference.kind == "hub":
+    if reference.kind in ("hub", "memory"):
         return None
     return sample_folder(reference.name) if reference.kind == "sample" else Path(reference.name).resolve()
 
 
 def _device(requested: Literal["auto", "cpu", "cuda"]) -> Device:
-    if requested == "cuda" and not torch.cuda.is_available():
-        raise InvalidRequest("There is no CUDA device here: leave out the device, or choose cpu.")
     if requested == "auto":
         return "cuda" if torch.cuda.is_available() and "SPACES_ZERO_GPU" not in os.environ else "cpu"
-    return requested
+    return choose_device(requested)
 
 
 def _dtype(requested: str, device: Device, checkpoint: Checkpoint) -> str:

@@ -1,4 +1,4 @@
-"""Memory required to run a model, and memory available. All sizes in bytes."""
+"""Memory required to run a model, memory available, and the placement of layers on GPUs. All sizes in bytes."""
 
 import os
 import re
@@ -9,6 +9,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
+from analyzers.errors import ModelTooLarge
+from analyzers.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
 
@@ -19,15 +21,13 @@ _CGROUPS = (
 )
 _AVAILABLE = re.compile(r"MemAvailable: +([0-9]+) kB")
 
-# Values one layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
-# norms, and eager attention its softmax, in float32.
-# compute norms, and eager attention its softmax, in float32.
+# Values that a layer saves per token, as multiples of the hidden width, of the FFN width and of heads times length. 16-bit models compute
+# norms, and the softmax of eager attention, in float32.
 _HIDDEN, _HIDDEN_NARROW = 10, 20
 _FFN, _EXPERT = 4, 8
 _SCORES, _SCORES_NARROW = 2, 4
-# Linear attention and state-space models work in float32 on chunks: values saved per head and token, as multiples of the chunk length, of
-# the key and value widths, and of the state size (linear attention has one state per chunk).
-# its keys and values, and of its state (of which the former has one for each chunk).
+# Linear attention and state-space models compute in float32 on chunks: values saved per head and token, as multiples of the chunk length,
+# of the key and value widths, and of the state size (linear attention has one state per chunk).
 _CHUNK, _LINEAR_CHUNK = 5, 64
 _WIDE = torch.float32.itemsize
 _HEAD, _STATES = 8, 4
@@ -101,3 +101,33 @@ def _left(most: Path, taken: Path) -> int:
         return max(0, int(most.read_text()) - int(taken.read_text()))
     except (OSError, ValueError):  # no such file, or "max"
         return 1 << 62
+
+
+def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int]) -> dict[str, int]:
+    """Map module names to device indices: the first device that holds the whole model, otherwise split by accelerate without splitting
+    layers.
+
+    model: the outline; needs: total bytes while it runs; free: of each device, in bytes.
+    Raises ModelTooLarge if part of it would have to be offloaded: offloaded weights have no gradients.
+    """
+    for number, bytes_free in enumerate(free):
+        if needs <= bytes_free:
+            return {"": number}
+    from accelerate import infer_auto_device_map
+
+    weights = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    share = weights / max(1, needs)  # share of a device for weights; saved activations are on the same device as their layers
+    most: dict[Any, int] = {number: int(bytes_free * share) for number, bytes_free in enumerate(free)}
+    kept_whole = list(cast(Any, model)._no_split_modules or ())
+    places = infer_auto_device_map(model, max_memory={**most, "cpu": 0}, no_split_module_classes=kept_whole, dtype=dtype)
+    if any(not isinstance(place, int) for place in places.values()):
+        raise too_large(needs, sum(free))
+    return cast(dict[str, int], dict(places))
+
+
+def too_large(needs: int, has: int) -> ModelTooLarge:
+    """The sentence stating by how much the model exceeds memory."""
+    return ModelTooLarge(
+        f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
+        "take a smaller model, fewer or shorter samples, or a narrower --dtype."
+    )

@@ -5,15 +5,15 @@ The random choice is ``random.Random(seed).sample(range(rows), samples)`` from P
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 from typing import Any, Literal
 
 from analyzers import limits
-from analyzers.checkpoints import RangeFile, Repository, quoted
+from analyzers.checkpoints import Repository, quoted
 from analyzers.errors import InvalidData
 from analyzers.language_models.rows import JsonRows, ParquetRows
 
@@ -61,7 +61,7 @@ def _of_json(repository: Repository, paths: Sequence[str], samples: int, seed: i
         if read and size + repository.files[path] > limits.DATASET_BYTES:
             whole = False
             break
-        with _opened(repository, path) as file:
+        with closing(repository.open(path)) as file:
             read.append(JsonRows(file))
             size, whole = size + file.size, whole and read[-1].whole
     ends = list(accumulate(each.rows for each in read))
@@ -75,24 +75,24 @@ def _of_parquet(repository: Repository, paths: Sequence[str], columns: Collectio
     start = 0
     for path in paths[:_PARQUET_FILES]:
         first[path] = start
-        with _opened(repository, path) as file:
-            for group in ParquetRows(file, columns).groups():
-                spans.append(_Span(start, group.rows, group.bytes))
-                start += group.rows
-    among, rows = spans, _rows_in(spans, samples, seed)
-    if sum(span.bytes for span in spans if span.has_any(rows)) > limits.DATASET_BYTES:
+        with closing(repository.open(path)) as file:
+            for rows, size in ParquetRows(file, columns).groups():
+                spans.append(_Span(start, rows, size))
+                start += rows
+    among, chosen = spans, _rows_in(spans, samples, seed)
+    if sum(span.bytes for span in spans if span.has_any(chosen)) > limits.DATASET_BYTES:
         among = _within_budget(spans, seed)
-        rows = _rows_in(among, samples, seed)
+        chosen = _rows_in(among, samples, seed)
     values: list[tuple[str, Any]] = []
     for path, end in zip(first, [*list(first.values())[1:], start], strict=True):
-        if inside := _inside(rows, first[path], end):
-            with _opened(repository, path) as file:
+        if inside := _inside(chosen, first[path], end):
+            with closing(repository.open(path)) as file:
                 values += ParquetRows(file, columns).read(inside)
-    if len(values) != len(rows):
+    if len(values) != len(chosen):
         raise InvalidData(f"{quoted(repository.ref)} has Parquet files with fewer rows than their footers say.")
     total = sum(span.rows for span in among)
     limited = len(among) < len(spans) or len(paths) > _PARQUET_FILES
-    return Chosen(tuple(values), tuple(rows), total, _note(total) if limited else "")
+    return Chosen(tuple(values), tuple(chosen), total, _note(total) if limited else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,3 @@ def _note(total: int) -> str:
         f"The samples were chosen from {total:,} rows, not from all of the data: at most {limits.DATASET_BYTES:,} bytes "
         f"(MANTISSA_DATASET_BYTES) and {_PARQUET_FILES} Parquet files are read for a random choice."
     )
-
-
-@contextmanager
-def _opened(repository: Repository, path: str) -> Iterator[RangeFile]:
-    file = repository.open(path)
-    try:
-        yield file
-    finally:
-        file.close()

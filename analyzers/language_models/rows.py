@@ -3,16 +3,13 @@
 import io
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers import limits
 from analyzers.checkpoints import RangeFile, quoted, read_range
 from analyzers.errors import InvalidData, LimitExceeded
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
 
 ENDINGS = (".parquet", ".jsonl", ".json")
 _PIECE = 1 << 20
@@ -21,14 +18,6 @@ _LINES = 1_000_000
 _FOOTER_BYTES = 10_000_000
 _BATCH_ROWS = 64
 _BATCH_BYTES = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """Rows that can only be read together: their number, and their size in ``bytes``."""
-
-    rows: int
-    bytes: int
 
 
 def read_rows(file: RangeFile, columns: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -129,75 +118,71 @@ def _parsed(content: bytes, where: str) -> Any:
 
 
 class ParquetRows:
-    """The rows of a Parquet file, restricted to its ``columns``. Raises InvalidData if it is not a Parquet file, LimitExceeded for a row
-    group that is too large.
+    """The rows of a Parquet file, restricted to its ``columns``. Opening it reads only the footer.
+
+    Raises InvalidData if it is not a Parquet file, LimitExceeded for a row group that is too large.
     """
 
     def __init__(self, file: RangeFile, columns: Collection[str]) -> None:
-        self._file = file
-        self._columns = columns
+        from pyarrow import parquet
 
-    def groups(self) -> list[RowGroup]:
-        """Its row groups, from the footer only. A file without any of the columns counts as the one row that `read` returns."""
-        _, wanted, table = self._open()
-        metadata = table.metadata
-        if not wanted:
-            return [RowGroup(1, 0)]
-        return [
-            RowGroup(max(0, group.num_rows), sum(_compressed(group, number) for number in _wanted(group, wanted)))
-            for group in map(metadata.row_group, range(metadata.num_row_groups))
-        ]
+        self._path = file.path
+        footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
+        if footer > min(file.size, _FOOTER_BYTES):
+            raise InvalidData(f"{quoted(file.path)} is not a Parquet file, or has a footer of {footer:,} bytes.")
+        options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
+        self._done = 0  # rows read or passed over
+        with self._explained():
+            self._metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
+            self._fields = self._metadata.schema.to_arrow_schema().names
+            leaves = [self._metadata.schema.column(number) for number in range(self._metadata.num_columns)]
+            # each dictionary entry is stored once, also in lists, until its expanded size is known
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
+            self._table = parquet.ParquetFile(_Seekable(file), **options, metadata=self._metadata, read_dictionary=texts)
+        self._wanted = [name for name in self._fields if name in columns]
+
+    def groups(self) -> list[tuple[int, int]]:
+        """(rows, bytes) of each row group. A file without any of the columns counts as the one row that `read` returns."""
+        if not self._wanted:
+            return [(1, 0)]
+        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
+        return [(max(0, group.num_rows), sum(max(0, int(leaf.total_compressed_size)) for leaf in self._leaves(group))) for group in groups]
 
     def read(self, chosen: Collection[int] | None = None) -> Iterator[tuple[str, Any]]:
         """Read all rows in order, or those with the indices ``chosen``, counted from 0: only their row groups are read.
 
         A file without any of the columns yields one row of its own columns, for the error that names them.
         """
-        path, number = self._file.path, 0
-        try:
-            fields, wanted, table = self._open()
-            for group in range(table.num_row_groups if wanted else 0):
-                rows = table.metadata.row_group(group).num_rows
-                if chosen is not None and not any(number <= row < number + rows for row in chosen):
-                    number += rows
+        if not self._wanted:
+            yield f"row 1 of {quoted(self._path)}", dict.fromkeys(self._fields, "")
+            return
+        with self._explained():
+            for index in range(self._table.num_row_groups):
+                group = self._metadata.row_group(index)
+                if chosen is not None and not any(self._done <= row < self._done + group.num_rows for row in chosen):
+                    self._done += group.num_rows
                     continue
-                _check_size(table.metadata.row_group(group), wanted, path)
-                for batch in table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False):
-                    for row in _rows(batch, path):
-                        number += 1
-                        if chosen is None or number - 1 in chosen:
-                            yield f"row {number} of {quoted(path)}", row
-        except _arrow_errors():
-            raise InvalidData(f"{quoted(path)} is no Parquet file that can be read (after {number:,} rows).") from None
-        if not wanted:
-            yield f"row 1 of {quoted(path)}", dict.fromkeys(fields, "")
+                _check(sum(_expanded(leaf, group.num_rows) for leaf in self._leaves(group)), "row group", self._path)
+                for batch in self._table.iter_batches(_BATCH_ROWS, row_groups=[index], columns=self._wanted, use_threads=False):
+                    for row in _rows(batch, self._path):
+                        self._done += 1
+                        if chosen is None or self._done - 1 in chosen:
+                            yield f"row {self._done} of {quoted(self._path)}", row
 
-    def _open(self) -> "tuple[list[str], list[str], ParquetFile]":
-        """All column names, the requested ones, and the table."""
-        from pyarrow import parquet
+    def _leaves(self, group: Any) -> Iterator[Any]:
+        """The wanted columns' chunks in a row group."""
+        leaves = map(group.column, range(group.num_columns))
+        return (leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in self._wanted)
 
-        file = self._file
-        footer = int.from_bytes(read_range(file, max(0, file.size - 8), min(8, file.size))[:4], "little")
-        if footer > min(file.size, _FOOTER_BYTES):
-            raise InvalidData(f"{quoted(file.path)} is no Parquet file, or has a footer of {footer:,} bytes.")
-        options = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": _FOOTER_BYTES}
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Context manager that translates the errors pyarrow raises for a damaged file."""
+        from pyarrow import ArrowException
+
         try:
-            metadata = parquet.ParquetFile(_Seekable(file), **options).metadata
-            fields = metadata.schema.to_arrow_schema()
-            leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-            # each dictionary entry is stored once, also in lists, until its expanded size is known
-            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"]
-            table = parquet.ParquetFile(_Seekable(file), **options, metadata=metadata, read_dictionary=texts)
-        except _arrow_errors():
-            raise InvalidData(f"{quoted(file.path)} is no Parquet file that can be read (after 0 rows).") from None
-        return fields.names, [name for name in fields.names if name in self._columns], table
-
-
-def _arrow_errors() -> tuple[type[Exception], ...]:
-    """Context manager that translates the errors pyarrow raises for a damaged file."""
-    from pyarrow import ArrowException
-
-    return ArrowException, OSError, ValueError
+            yield
+        except (ArrowException, OSError, ValueError):
+            raise InvalidData(f"{quoted(self._path)} is not a Parquet file that can be read (after {self._done:,} rows).") from None
 
 
 def _rows(batch: Any, path: str) -> Iterator[dict[str, Any]]:
@@ -229,23 +214,9 @@ def _written_out(values: Any) -> int:
     return int(values.nbytes)
 
 
-def _check_size(group: Any, wanted: Collection[str], path: str) -> None:
-    """Runs of equal values take no storage; in lists, where a row may have any number of values, each counts as a number."""
-    size = 0
-    for number in _wanted(group, wanted):
-        part = group.column(number)
-        longer = part.num_values > group.num_rows
-        size += max(part.total_uncompressed_size, 8 * part.num_values if longer else 0)
-    _check(size, "row group", path)
-
-
-def _wanted(group: Any, wanted: Collection[str]) -> Iterator[int]:
-    """Leaf indices of the ``wanted`` columns."""
-    return (number for number in range(group.num_columns) if group.column(number).path_in_schema.partition(".")[0] in wanted)
-
-
-def _compressed(group: Any, number: int) -> int:
-    return max(0, int(group.column(number).total_compressed_size))
+def _expanded(leaf: Any, rows: int) -> int:
+    """Size in bytes of a column chunk in memory. Runs of equal values take no storage: in lists, each value counts as a number."""
+    return max(int(leaf.total_uncompressed_size), 8 * int(leaf.num_values) if leaf.num_values > rows else 0)
 
 
 def _check(size: int, what: str, path: str) -> None:

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.checkpoints import Repository, quoted, read_range
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
-from analyzers.language_models.bounded_process import Bounded, ProgramFailed
+from analyzers.checkpoints import MemoryRepository, Repository, quoted, read_range
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, LimitExceeded
+from analyzers.language_models.bounded_process import ProgramFailed, open_bounded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -48,17 +48,18 @@ class Tokenizer:
 
     def __init__(self, folder: Path, config: "PreTrainedConfig") -> None:
         named = {name: value for name in _CHOICE if isinstance(value := getattr(config, name, None), str)}
-        with _explained("The tokenizer"):
-            self._process = Bounded()
+        self._process = open_bounded()
         try:
-            with _explained("The tokenizer"):
-                described = self._process.ask("open", folder=str(folder), config=named)
-        except InvalidCheckpoint:  # the original message contains local paths
+            described = self._process.ask("open", folder=str(folder), config=named)
+        except BaseException as error:
             self._process.close()
-            raise InvalidCheckpoint("The tokenizer's files cannot be used: they are damaged, or need code of their repository.") from None
-        except BaseException:
-            self._process.close()
-            raise
+            if not isinstance(error, ProgramFailed):
+                raise
+            if error.failed == "said":  # the message contains local paths
+                raise InvalidCheckpoint(
+                    "The tokenizer's files cannot be used: they are damaged, or need code of their repository."
+                ) from None
+            raise _error("The tokenizer", "", error) from None
         self.size: int = described["size"]
         self.end_of_text: int | None = described["end_of_text"]
         self.has_template: bool = described["has_template"]
@@ -96,6 +97,8 @@ def load_tokenizer(repository: Repository, config: "PreTrainedConfig", folder: P
     Raises InvalidCheckpoint if there is none, or if it needs code or a sentencepiece model; LimitExceeded.
     """
     if "tokenizer.json" not in repository.files and not {"vocab.json", "merges.txt"} <= set(repository.files):
+        if isinstance(repository, MemoryRepository):
+            raise InvalidRequest("The model in memory came without a tokenizer: pass tokenizer=, or the samples as token_ids=.")
         found = "" if "tokenizer.model" not in repository.files else ", only a tokenizer.model, which is not read"
         raise InvalidCheckpoint(f"The checkpoint has no tokenizer (tokenizer.json){found}: name a model that has one.")
     for path in _FILES:
@@ -136,11 +139,8 @@ def _read(repository: Repository, path: str) -> bytes:
     size = repository.files[path]
     if size > limits.TOKENIZER_BYTES:
         raise LimitExceeded(f"{quoted(path)} has {size:,} bytes, more than {limits.TOKENIZER_BYTES:,} (MANTISSA_TOKENIZER_BYTES).")
-    file = repository.open(path)
-    try:
+    with closing(repository.open(path)) as file:
         return read_range(file, 0, size)
-    finally:
-        file.close()
 
 
 def _cleaned(content: bytes) -> bytes:

@@ -79,7 +79,7 @@ class _Work:
         for name, (settings, _) in variants.items():
             if settings.weights is not None:
                 check_quantization(name, settings.weights)
-        if opened.context is not None and request.sequence_length > opened.context:
+        if opened.context is not None and request.sequence_length > opened.context and not request.token_ids:
             raise InvalidRequest(
                 f"Sequences of {request.sequence_length:,} tokens are longer than the model's context of {opened.context:,}: "
                 "choose a shorter sequence length."
@@ -127,7 +127,7 @@ class _Work:
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
         routed = "router" in measured.anatomy.roles.values()
-        canonical |= {} if request.text is not None else {"data": self.tokens.source}
+        canonical |= {} if request.text is not None or request.token_ids else {"data": self.tokens.source}
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,

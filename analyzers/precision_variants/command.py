@@ -22,13 +22,17 @@ _FIELDS = (
 
 def add_options(parser: Parser) -> None:
     """The options. One that is not given keeps the request's default."""
-    parser.description = "How does rounding error grow through a model, forward and backward, for each way of running it?"
+    parser.describe(
+        "How does rounding error grow through a model, forward and backward, for each way of running it?",
+        ("HuggingFaceTB/SmolLM2-135M --variants bf16,bf16_fp32_residual", "two presets against the fp32 reference"),
+        ("sample:tiny-bf16 --variant 'mine: dtype=bf16,fp32=norms+lm_head'", "your own variant"),
+    )
 
     def option(name: str, **settings: Any) -> None:
         parser.add_argument(name, default=None, **settings)
 
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder")
-    option("--variants", metavar="NAMES", help=f"presets, separated by commas: {', '.join(PRESETS)} (default {','.join(DEFAULT)})")
+    option("--variants", metavar="NAMES", help=f"presets, separated by commas: {', '.join(PRESETS)} (default {', '.join(DEFAULT)})")
     parser.add_argument(
         "--variant",
         metavar="DEFINITION",

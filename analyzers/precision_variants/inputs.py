@@ -42,6 +42,9 @@ def tokens(request: PrecisionRequest, access: Access, opened: OpenModel) -> Toke
     Random tokens need no tokenizer. Raises InvalidData for unreadable data or fewer than two tokens, LimitExceeded, and the errors of
     `OpenModel.tokenizer`.
     """
+    if request.token_ids:
+        given = request.instructions()
+        return Tokens(tuple(sample.token_ids for sample in request.encoded(opened)), given.source, given.commit, "")
     if request.data == "random" and request.text is None:
         generator = torch.Generator().manual_seed(request.seed)
         drawn = torch.randint(

@@ -6,8 +6,7 @@ from analyzers import limits
 from analyzers.errors import ModelTooLarge
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
-from analyzers.language_models.memory import available_bytes, weight_bytes
-from analyzers.language_models.placement import too_large
+from analyzers.language_models.memory import available_bytes, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 
 _FLOAT = 4

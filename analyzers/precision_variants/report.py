@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Progress, Report, Request
+from analyzers.base import CheckpointFacts, Data, Progress, Report
+from analyzers.language_models.given_tokens import TokensRequest
 from analyzers.precision_variants.policy import ADVANTAGE, Loss, check_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, Settings, parse_variant
 
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 Kind = Literal["hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss", "inside", "inside_grad"]
 
 
-class PrecisionRequest(Request):
+class PrecisionRequest(TokensRequest):
     """Which model, in which variants, on which tokens.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
     data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
-    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text: the text itself, instead of data.
+    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text, or token_ids, equally long rows (`TokensRequest`): instead of
+    data.
     sequences, sequence_length: the text is cut into this many rows of this many tokens; every token but the first of a row is predicted.
     random_init: random weights as the architecture initializes them, instead of the checkpoint's.
     loss: "ce", the mean cross-entropy of the tokens, or a policy gradient: "gspo" (`losses.gspo`, one ratio per sequence) or "grpo"
@@ -81,6 +83,10 @@ class PrecisionRequest(Request):
     def _fits_together(self) -> "PrecisionRequest":
         if self.text is not None and self.data != "builtin":
             raise ValueError("give either a text or the name of data, not both")
+        if self.token_ids and (self.text is not None or self.data != "builtin" or self.answer_starts):
+            raise ValueError("token_ids take the place of text and data, and every token but the first of a row is predicted")
+        if len({len(row) for row in self.token_ids}) > 1:
+            raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
         if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):
             raise ValueError("advantages, old log-probabilities and clipping belong to the losses gspo and grpo")
         if self.advantages and len(self.advantages) != self.sequences:

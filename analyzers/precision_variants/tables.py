@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from analyzers.extras import extras_explained
 from analyzers.precision_variants.report import Headroom, Logprobs, ParameterKind, PrecisionReport, Summary, TensorError
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 _VARIANT = ("variant", "settings", "attention", "loss_scale", "trials", "loss", "clipped")
 
 
+@extras_explained()
 def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``variants``, ``tensors``, ``parameter_kinds``, ``headroom``, ``logprobs``."""
     import pandas

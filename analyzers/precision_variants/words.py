@@ -35,7 +35,8 @@ def notes(
     request: PrecisionRequest, inputs: Inputs, reference: Reference, variants: Mapping[str, Variant], opened: OpenModel, routed: bool
 ) -> Iterator[str]:
     """Caveats. routed: the model has a router."""
-    if inputs.sequences < request.sequences or inputs.length < request.sequence_length:
+    short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
+    if short and not request.token_ids:
         requested = f"{plural(request.sequences, 'sequence')} of {plural(request.sequence_length, 'token')}"
         yield f"The text is too short for {requested}: it gives {inputs.sequences} of {inputs.length}."
     if opened.attention != request.attention:

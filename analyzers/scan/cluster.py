@@ -1,4 +1,4 @@
-"""The engine of a scan on a dask.distributed cluster, which schedules, and retries the tasks of workers that are lost.
+"""The engine of a scan on a dask.distributed cluster, which schedules the tasks and retries those of lost workers.
 
 One task for each checkpoint; a large one in exact mode becomes a task for each of its parts and one that combines them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from analyzers import limits
 from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, ProcessLost
-from analyzers.scan.outcome import Outcome
+from analyzers.scan.journal import Outcome
 from analyzers.scan.work import Done, Task
 
 LOCAL = "local"
@@ -22,14 +22,14 @@ _CONNECT_SECONDS = 30
 def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[Done | None]:
     """Scan ``keys`` on the cluster whose scheduler is at ``address``, or on one process per core of this machine (``local``).
 
-    Yields what is finished, in any order. Closing it cancels the rest. Raises InvalidRequest where there is no such cluster, or its
+    Yields finished checkpoints in any order. Closing it cancels the rest. Raises InvalidRequest if there is no such cluster, or if its
     workers have another version of Mantissa or none.
     """
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError:
         raise InvalidRequest("--dask needs dask.distributed: pip install distributed.") from None
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # the loss of a worker is dealt with, not a message
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # lost workers are handled, not reported
     with ExitStack() as stack:
         if address == LOCAL:
             cluster: Any = LocalCluster(
@@ -62,14 +62,14 @@ def _result(key: str, future: Any) -> Any:
     try:
         return future.result()
     except KilledWorker:
-        lost = ProcessLost("The workers that scanned this checkpoint were lost, one after the other, perhaps for want of memory.")
+        lost = ProcessLost("The workers that scanned this checkpoint were lost, one after another, perhaps because memory ran out.")
         return Done(Outcome.failed(key, lost), 0.0)
     except Exception as error:
         return Done(Outcome.failed(key, error), 0.0)
 
 
 def _check_versions(client: Any) -> None:
-    """Raise InvalidRequest unless every worker there is now computes the same as this process."""
+    """Raise InvalidRequest unless every current worker runs the same analysis version as this process."""
     try:
         versions = set(client.run(_version).values())
     except Exception:

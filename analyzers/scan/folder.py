@@ -11,9 +11,8 @@ from typing import Self
 
 from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, MantissaError
-from analyzers.scan.journal import Journal, shards
+from analyzers.scan.journal import Journal, writable
 from analyzers.scan.listing import Listed
-from analyzers.scan.outcome import Outcome
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import CHECKPOINTS, TENSORS, write_tables
 
@@ -21,23 +20,22 @@ JOURNAL = "scan.sqlite"
 
 
 class ScanFolder:
-    """An open folder, created if it does not exist; one scan has it open at a time.
+    """An open folder, created if it does not exist; one scan at a time has it open.
 
-    Raises InvalidRequest for a folder that cannot be used, that another scan is writing into, that holds tables no scan
-    made, or whose checkpoints were scanned with other options.
+    Raises InvalidRequest for a folder that cannot be used, that another scan is writing into, that contains tables of the same names that
+    no scan wrote, or whose checkpoints were scanned with other options.
     """
 
     def __init__(self, path: Path, request: ScanRequest) -> None:
         self.path = path
         self._existed = os.path.lexists(path / JOURNAL)
         self._created = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
-        try:
+        with writable(path):
             path.mkdir(parents=True, exist_ok=True)
-            if not self._existed:
-                _refuse_foreign_tables(path)
-            self.journal = Journal(path / JOURNAL)
-        except (OSError, ValueError) as error:
-            raise unusable(path, error) from None
+        for table in (CHECKPOINTS, TENSORS):
+            if not self._existed and os.path.lexists(path / table):
+                raise InvalidRequest(f"The folder has a {table} that no scan made and that would be lost: choose another one with --out.")
+        self.journal = Journal(path / JOURNAL)
         try:
             self.merge_shards()
             self._check_options(request)
@@ -46,15 +44,13 @@ class ScanFolder:
             raise
 
     def merge_shards(self) -> None:
-        """Move what the processes of a launch wrote into the journal. Raises InvalidRequest."""
-        try:
-            for shard in shards(self.path):
+        """Move the outcomes that the processes of a launch wrote into the journal. Raises InvalidRequest."""
+        with writable(self.path):
+            for shard in sorted(self.path.glob("scan-rank-*.sqlite")):
                 self.journal.absorb(shard)
-        except OSError as error:
-            raise unusable(self.path, error) from None
 
     def _check_options(self, request: ScanRequest) -> None:
-        """Refuse options that differ from those of the outcomes that are here."""
+        """Refuse options that differ from those of the stored outcomes."""
         asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
         stored = self.journal.setting("options")
         options = json.loads(stored) if stored is not None else {}
@@ -63,35 +59,22 @@ class ScanFolder:
             named = ", ".join(f"{name} was {options.get(name)!r}, now {asked.get(name)!r}" for name in changed)
             raise InvalidRequest(f"The checkpoints in this folder were scanned with other options ({named[:300]}): choose another folder.")
         if options != asked:
-            self._set("options", json.dumps(asked))
-
-    def _set(self, name: str, value: str) -> None:
-        try:
-            self.journal.set(name, value)
-        except OSError as error:
-            raise unusable(self.path, error) from None
+            self.journal.set("options", json.dumps(asked))
 
     def find(self, ask: Callable[[str, str, int], list[str]], kind: str, text: str, limit: int) -> list[str]:
-        """The Hub's answer to the first such question in this folder: a scan that is continued keeps the list it began with."""
+        """The Hub's first answer to this question: a scan that is continued keeps its list."""
         name = f"list {kind}:{text} {limit}"
         if (stored := self.journal.setting(name)) is None:
-            self._set(name, stored := json.dumps(ask(kind, text, limit)))
+            self.journal.set(name, stored := json.dumps(ask(kind, text, limit)))
         return [str(each) for each in json.loads(stored)]
 
     def missing(self, listed: Sequence[Listed]) -> list[str]:
-        """Keys of the checkpoints to scan: those without an outcome, or with an error that was transient."""
+        """Keys of the checkpoints to scan: those without an outcome, or with a transient error."""
         found = dict.fromkeys(one.key for one in listed if one.problem is None)
         return [key for key in found if (entry := self.journal.entries.get(key)) is None or entry.transient]
 
-    def keep(self, outcome: Outcome, seconds: float, worker: str) -> None:
-        """Commit an outcome to the journal. Raises InvalidRequest."""
-        try:
-            self.journal.append(outcome, round(seconds, 3), worker)
-        except OSError as error:
-            raise unusable(self.path, error) from None
-
     def write_tables(self, listed: Sequence[Listed]) -> bool:
-        """Write the Parquet files, unless they are of this very list and journal; returns whether they were written."""
+        """Write the Parquet files unless they are up to date; returns whether they were written."""
         digest = hashlib.sha256()
         for one in listed:
             outcome = self.journal.entries[one.key].digest if one.problem is None else one.problem
@@ -99,12 +82,10 @@ class ScanFolder:
         name = digest.hexdigest()
         if self.journal.setting("tables") == name and all((self.path / table).is_file() for table in (CHECKPOINTS, TENSORS)):
             return False
-        try:
-            self._set("tables", "")  # between the two replacements they are of different lists
+        self.journal.set("tables", "")  # between the two replacements they are of different lists
+        with writable(self.path):
             write_tables(self.path, listed, self.journal)
-            self._set("tables", name)
-        except OSError as error:
-            raise unusable(self.path, error) from None
+        self.journal.set("tables", name)
         return True
 
     def __enter__(self) -> Self:
@@ -114,26 +95,7 @@ class ScanFolder:
         empty = not self.journal.entries
         self.journal.close()
         if isinstance(error, MantissaError) and not self._existed and empty:
-            self._remove()
-
-    def _remove(self) -> None:
-        """Delete what opening the folder created: a list that cannot be read leaves no folder behind."""
-        with suppress(OSError):  # another program may have put a file there meanwhile
-            (self.path / JOURNAL).unlink()
-            for folder in self._created:
-                folder.rmdir()
-
-
-def _refuse_foreign_tables(path: Path) -> None:
-    """Raise InvalidRequest where the scan's tables would replace files that no scan wrote."""
-    for table in (CHECKPOINTS, TENSORS):
-        if os.path.lexists(path / table):
-            raise InvalidRequest(f"The folder has a {table} that no scan made and that would be lost: choose another one with --out.")
-
-
-def unusable(path: Path, error: OSError | ValueError) -> InvalidRequest:
-    """What the system said about the folder, as advice."""
-    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "its name cannot be used"
-    return InvalidRequest(
-        f"The folder {str(path)[:200]} cannot be written to ({reason}): mend that and run the same again, or choose another one with --out."
-    )
+            with suppress(OSError):  # a list that cannot be read leaves no folder behind, unless another program wrote there
+                (self.path / JOURNAL).unlink()
+                for folder in self._created:
+                    folder.rmdir()

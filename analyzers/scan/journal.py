@@ -1,17 +1,19 @@
 """The journal of a scan: one SQLite file with the outcome of each checkpoint, committed to disk as soon as it is finished."""
 
 import errno
+import hashlib
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from analyzers.errors import InvalidRequest
-from analyzers.scan.outcome import Outcome
+from analyzers.errors import HubError, InvalidRequest, MantissaError, ProcessLost
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -23,8 +25,35 @@ CREATE TABLE IF NOT EXISTS outcomes (
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """The report on one checkpoint, or the reason why there is none.
+
+    key: see `Listed`; report: JSON without timing and environment, or ""; error: name of the error class, or ""; message: its sentence;
+    transient: whether another run may succeed.
+    """
+
+    key: str
+    report: str = ""
+    error: str = ""
+    message: str = ""
+    transient: bool = False
+
+    @classmethod
+    def failed(cls, key: str, error: Exception) -> "Outcome":
+        """From an error. Errors of the Hub, lost workers and unexpected errors are transient, all others permanent."""
+        if isinstance(error, MantissaError):
+            return cls(key, "", type(error).__name__, str(error), isinstance(error, HubError | ProcessLost))
+        return cls(key, "", "Unexpected", f"Mantissa itself failed on this checkpoint ({type(error).__name__}): please report it.", True)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything in it."""
+        return hashlib.sha256("\0".join((self.key, self.report, self.error, self.message, str(self.transient))).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """What the journal knows of an outcome without reading its report."""
+    """What the journal holds in memory of an outcome."""
 
     digest: str
     error: str
@@ -34,60 +63,61 @@ class Entry:
 class Journal:
     """An open journal, locked against other scans until it is closed. Use it from one thread.
 
-    Raises InvalidRequest where another scan has it open or it is damaged, OSError where it cannot be written.
+    Raises InvalidRequest if another scan has it open, if it is damaged, or if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
-        with path.open("ab"):  # says in the system's words why it cannot be written, which SQLite does not
+        self._folder = path.parent
+        with writable(self._folder), path.open("ab"):  # the system's reason if it cannot be written, which SQLite does not tell
             pass
         self._connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         self.entries: dict[str, Entry] = {}
         try:
-            with _advice():
+            with writable(self._folder):
                 # Write-ahead logging needs shared memory, which network file systems do not have.
                 for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=FULL"):
                     self._connection.execute(f"PRAGMA {pragma}")
                 self._connection.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;")
-                for key, *entry in self._connection.execute("SELECT key, digest, error, transient FROM outcomes"):
-                    self.entries[key] = Entry(entry[0], entry[1], bool(entry[2]))
+                for key, digest, error, transient in self._connection.execute("SELECT key, digest, error, transient FROM outcomes"):
+                    self.entries[key] = Entry(digest, error, bool(transient))
         except BaseException:
             self._connection.close()
             raise
 
-    def append(self, outcome: Outcome, seconds: float, worker: str) -> None:
-        """Commit an outcome; it replaces an earlier one of the same checkpoint. seconds: spent on it; worker: where."""
-        self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), seconds, worker)
+    def append(self, outcome: Outcome, seconds: float, worker: str = "") -> None:
+        """Commit an outcome, replacing an earlier one of the same checkpoint. seconds: time spent on it; worker: where."""
+        self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), round(seconds, 3), worker)
 
     def absorb(self, path: Path) -> None:
-        """Copy the outcomes of another journal into this one and delete it."""
+        """Move the outcomes of another journal into this one and delete it."""
         with Journal(path) as other:
-            for key, finished, seconds, worker in other._connection.execute("SELECT key, finished, seconds, worker FROM outcomes"):
-                self._write(other.read(key), finished, seconds, worker)
+            for key, *rest in other._connection.execute("SELECT key, finished, seconds, worker FROM outcomes"):
+                self._write(other.read(key), *rest)
         path.unlink()
 
     def _write(self, outcome: Outcome, finished: str, seconds: float, worker: str) -> None:
         report = zlib.compress(outcome.report.encode())
         row = (outcome.key, report, outcome.error, outcome.message, outcome.transient, outcome.digest, finished, seconds, worker)
-        with _advice():
+        with writable(self._folder):
             self._connection.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         self.entries[outcome.key] = Entry(outcome.digest, outcome.error, outcome.transient)
 
     def read(self, key: str) -> Outcome:
-        """The outcome of a checkpoint that has one. Raises InvalidRequest where it is damaged."""
+        """The outcome of a checkpoint that has one. Raises InvalidRequest if it is damaged."""
         query = "SELECT report, error, message, transient FROM outcomes WHERE key = ?"
-        with _advice():
+        with writable(self._folder):
             report, error, message, transient = self._connection.execute(query, (key,)).fetchone()
             return Outcome(key, zlib.decompress(report).decode(), error, message, bool(transient))
 
     def setting(self, name: str) -> str | None:
-        """A value that `set` stored."""
-        with _advice():
+        """A value stored by `set`."""
+        with writable(self._folder):
             row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def set(self, name: str, value: str) -> None:
         """Store a value durably."""
-        with _advice():
+        with writable(self._folder):
             self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def close(self) -> None:
@@ -101,26 +131,22 @@ class Journal:
         self.close()
 
 
-class _advice:  # noqa: N801 - used like contextlib.suppress
-    """Turns SQLite's errors into ours, or into OSError."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(error, sqlite3.OperationalError):
-            if "locked" in str(error):
-                raise InvalidRequest("Another scan is writing into this folder: wait for it, or choose another one.") from None
-            raise OSError(*_os_error(error)) from None
-        if isinstance(error, sqlite3.DatabaseError | zlib.error | UnicodeDecodeError):
-            raise InvalidRequest("The journal of the scan, scan.sqlite, is damaged: choose another folder.") from None
-
-
-def _os_error(error: sqlite3.OperationalError) -> tuple[int, str]:
-    code = errno.ENOSPC if "full" in str(error) else errno.EROFS if "readonly" in str(error) else errno.EIO
-    return code, str(error)
-
-
-def shards(folder: Path) -> Iterator[Path]:
-    """The journals that processes of a launch left in ``folder``, in a fixed order."""
-    yield from sorted(folder.glob("scan-rank-*.sqlite"))
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Context manager that translates errors of the file system and of SQLite, in the folder of a scan, into InvalidRequest."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise InvalidRequest("Another scan is writing into this folder: wait for it, or choose another one.") from None
+        number = errno.ENOSPC if "full" in str(error) else errno.EROFS if "readonly" in str(error) else errno.EIO
+    except (sqlite3.DatabaseError, zlib.error, UnicodeDecodeError):
+        raise InvalidRequest("The journal of the scan, scan.sqlite, is damaged: choose another folder.") from None
+    else:
+        return
+    raise InvalidRequest(
+        f"The folder {str(folder)[:200]} cannot be written to ({os.strerror(number or errno.EIO)}): fix that and run the same command "
+        "again, or choose another one with --out."
+    )

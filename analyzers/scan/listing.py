@@ -14,7 +14,7 @@ from analyzers.errors import InvalidReference, InvalidRequest, LimitExceeded
 from analyzers.scan.request import DEFAULT_LIMIT
 from analyzers.terminal import printable
 
-# What a line may hold by mistake and must not be written anywhere: tokens, and passwords in addresses.
+# Tokens, and passwords in addresses, which a line may contain by mistake and which must not be repeated anywhere.
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{8,}|(?<=//)[^/\s]*@")
 _SHOWN = 200
 
@@ -23,8 +23,8 @@ _SHOWN = 200
 class Listed:
     """One checkpoint of the list.
 
-    line: its line in the file, from 1 on, None where the Hub listed it; asked: the reference as written, fit to be shown;
-    key: what it is remembered by, for a local path the absolute one; problem: why it is no reference, None if it is one.
+    line: in the file, counted from 1, None if the Hub listed it; asked: the reference as written, printable; key: identifies it in the
+    journal (the absolute path of a local one); problem: why it is not a reference, None if it is.
     """
 
     line: int | None
@@ -34,10 +34,10 @@ class Listed:
 
 
 def read_list(source: str, limit: int | None, find: Callable[[str, str, int], list[str]]) -> list[Listed]:
-    """The checkpoints that ``source`` lists, each once, in its order; lines that are no reference are among them.
+    """The checkpoints of ``source``, each once, in order, including lines that are not a reference.
 
-    find: asks the Hub for the models of a ("search" | "org", text, limit). Raises InvalidRequest for a source that
-    cannot be read or lists nothing, LimitExceeded, and what ``find`` raises.
+    find: asks the Hub for the models of a ("search" | "org", text, limit). Raises InvalidRequest for a source that cannot be read or is
+    empty, LimitExceeded, and the errors of ``find``.
     """
     kind, colon, text = source.partition(":")
     if colon and kind in ("search", "org"):
@@ -56,13 +56,13 @@ def read_list(source: str, limit: int | None, find: Callable[[str, str, int], li
 
 def _read(source: str) -> bytes:
     try:
-        if source == "-" and sys.stdin is not None:  # None where it was closed
+        if source == "-" and sys.stdin is not None:  # None if it was closed
             return _bounded(sys.stdin.buffer)
         with Path(source).open("rb") as file:
             return _bounded(file)
     except (OSError, ValueError):
         raise InvalidRequest(
-            f"{quoted(source)} is no list that can be read: give a file with one reference per line, - for standard input, "
+            f"{quoted(source)} is not a list that can be read: give a file with one reference per line, - for standard input, "
             "search:TEXT or org:NAME."
         ) from None
 
@@ -81,11 +81,11 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _distinct(lines: Iterator[tuple[int | None, str]]) -> Iterator[Listed]:
-    """Comments and blank lines left out, and what is listed already."""
+    """Without comments, blank lines and duplicates."""
     seen = set[str]()
     for number, line in lines:
         text = line.strip()
-        if not text.startswith(("./", "/")):  # a path may hold a number sign
+        if not text.startswith(("./", "/")):  # a path may contain a number sign
             text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
         if text and text not in seen:
             seen.add(text)
@@ -101,6 +101,6 @@ def _listed(number: int | None, text: str) -> Listed:
 
 
 def _shown(text: str) -> str:
-    """A line that is no reference, for the error's row: cut, without control characters and secrets."""
+    """A line that is not a reference, for its row in the table: cut, without control characters and secrets."""
     cut = _SECRET.sub("***", text)[:_SHOWN]
     return printable(cut) + ("..." if len(text) > _SHOWN else "")

@@ -1,7 +1,7 @@
 """The processes of ``accelerate launch`` or torchrun: each scans a static share of the list and writes a journal of its own.
 
-The first process reads the list, tells the others which checkpoints are missing, and in the end merges all journals. They
-need the same folder, on a file system they share.
+The first process reads the list, tells the others which checkpoints are missing, and finally merges all journals. They need one folder on
+a shared file system.
 """
 
 import os
@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from analyzers.errors import InvalidRequest
 
-# A share may take days longer than another; the launcher ends all processes when one of them fails.
+# One share may take days longer than another; the launcher ends all processes when one of them fails.
 _PATIENCE = timedelta(days=30)
 
 
@@ -47,7 +47,7 @@ class Rank:
         return f"scan-rank-{self.rank}.sqlite"
 
     def share(self, keys: list[str] | None) -> list[str]:
-        """This process's share of the first one's ``keys``; the others pass None. Every process calls it, once."""
+        """This process's share of the first process's ``keys``; the others pass None. Every process must call it once."""
         from accelerate import PartialState
         from accelerate.utils import broadcast_object_list
 
@@ -56,13 +56,13 @@ class Rank:
         return list(found[self.rank :: self.world])
 
     def wait(self) -> None:
-        """Wait until every process has come here."""
+        """Wait until every process has called this."""
         from accelerate import PartialState
 
         PartialState().wait_for_everyone()
 
     def take_one_gpu(self) -> None:
-        """Each process of a host counts on a GPU of its own. Call it before torch looks for them. Raises InvalidRequest."""
+        """Select a GPU for this process alone. Call it before torch looks for GPUs. Raises InvalidRequest."""
         devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         if devices and self.local_rank >= len(devices):
             raise InvalidRequest(f"There are {self.local_world} processes on this machine and {len(devices)} GPUs: start one for each.")

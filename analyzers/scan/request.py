@@ -1,4 +1,4 @@
-"""What a scan is asked to do, and how."""
+"""The request of a scan."""
 
 import re
 from typing import Any, Literal
@@ -11,11 +11,9 @@ from analyzers.checkpoints.filters import compile_filter
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.numerics.device import Device
 
-# How many models of a search or an organisation are scanned by default.
+# Models of a search or an organisation.
 DEFAULT_LIMIT = 200
-
-# Checkpoints worked on at once by one process. A quick scan waits for the network most of the time; an exact one keeps
-# every core busy by itself.
+# Checkpoints that one process reads at once: a quick scan mostly waits for the network, an exact one keeps every core busy.
 QUICK_JOBS = 4
 EXACT_JOBS = 1
 
@@ -23,10 +21,10 @@ EXACT_JOBS = 1
 class ScanRequest(Request):
     """What to scan, and how.
 
-    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: only the first so many of them (by
-    default 200 of a search or organisation, all of a file); each: the request for every checkpoint, without its model; device: where to
-    count; jobs: how many checkpoints one process works on at once; dask: address of a dask scheduler, ``local`` for a cluster on this
-    machine, None for threads of this process.
+    source: a file of references, ``-`` for standard input, ``search:TEXT`` or ``org:NAME``; limit: only the first ones (default: 200 of a
+    search or organisation, all of a file); each: the request for every checkpoint, without its model; device: where to count; jobs:
+    checkpoints that one process reads at once; dask: address of a dask scheduler, ``local`` for a cluster on this machine, None for threads
+    of this process.
     """
 
     source: str = Field(min_length=1, max_length=4_096)
@@ -53,11 +51,11 @@ class ScanRequest(Request):
         jobs: int | None = None,
         dask: str | None = None,
     ) -> "ScanRequest":
-        """Validate everything that can be before any work. ``asked``: options of `DtypeRequest`.
+        """Validate everything that can be validated before any work. ``asked``: options of `DtypeRequest`.
 
         Raises pydantic's ValidationError, and InvalidFilter.
         """
-        # The device "auto" stands for the CPU here, and for the same report as the command for one checkpoint makes.
+        # The device "auto" means the CPU and gives the same report as the dtype command.
         each = DtypeRequest(model="", device="auto" if device == "cpu" else device, **asked)
         for name, pattern in (("include", each.include), ("exclude", each.exclude)):
             if pattern:

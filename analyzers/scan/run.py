@@ -1,4 +1,4 @@
-"""A scan from its list to its tables."""
+"""Runs a scan, from its list to its tables."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
-from analyzers.scan.folder import ScanFolder, unusable
+from analyzers.scan.folder import ScanFolder
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed, read_list
 from analyzers.scan.ranks import Rank
@@ -31,8 +31,8 @@ _LINE_SECONDS = 10.0
 class Summary:
     """How a scan ended.
 
-    checkpoints: in the list; errors: class -> count; done_before: finished by earlier runs; transient: errors that another run may not
-    meet; written: whether the tables were written anew; processes: of the launch, 1 without one.
+    checkpoints: in the list; errors: class -> count; done_before: finished by earlier runs; transient: errors that may not recur;
+    written: whether the tables were written again; processes: of the launch, 1 without one.
     """
 
     checkpoints: int
@@ -48,10 +48,10 @@ class Summary:
 
 
 def scan(request: ScanRequest, out: Path) -> Summary | None:
-    """Scan what ``request`` lists into the folder ``out``; None in every process of a launch but the first.
+    """Scan the list of ``request`` into the folder ``out``; returns None in every process of a launch but the first.
 
-    Raises MantissaError for a list, folder, cluster or device that cannot be used; an error of a single checkpoint is a row of the
-    table. After a KeyboardInterrupt what was finished stays in the journal.
+    Raises MantissaError for a list, folder, cluster or device that cannot be used; an error of a single checkpoint is a row of the table.
+    After a KeyboardInterrupt, finished checkpoints stay in the journal.
     """
     rank = Rank.of()
     if rank is not None and request.dask is not None:
@@ -72,7 +72,7 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
         with closing(_engine(request, share, rank)) as running, _Ticker(len(share), before) as ticker:
             for done in running:
                 if done is not None:
-                    folder.keep(done.outcome, done.seconds, done.worker)
+                    folder.journal.append(done.outcome, done.seconds)
                     ticker.step(bool(done.outcome.error))
                 ticker.show()
         if rank is not None:
@@ -84,15 +84,12 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
 
 
 def _scan_share(rank: Rank, request: ScanRequest, out: Path) -> None:
-    """What every process of a launch but the first does."""
+    """Scan the share of a process of a launch that is not the first."""
     keys = rank.share(None)
-    try:
-        with Journal(out / rank.journal) as journal, closing(_engine(request, keys, rank)) as running:
-            for done in running:
-                if done is not None:
-                    journal.append(done.outcome, round(done.seconds, 3), f"rank {rank.rank}")
-    except OSError as error:
-        raise unusable(out, error) from None
+    with Journal(out / rank.journal) as journal, closing(_engine(request, keys, rank)) as running:
+        for done in running:
+            if done is not None:
+                journal.append(done.outcome, done.seconds, f"rank {rank.rank}")
     rank.wait()
 
 
@@ -100,10 +97,10 @@ def _engine(request: ScanRequest, keys: Sequence[str], rank: Rank | None) -> Gen
     if not keys:
         return
     if request.dask is not None:
-        yield from scan_on_cluster(request.dask, Task.of(request, 1), keys)
+        yield from scan_on_cluster(request.dask, Task(request.each, request.device, 1), keys)
     else:
         threads = None if rank is None else max(1, limits.cores() // rank.local_world)
-        yield from scan_in_threads(Task.of(request, threads), keys, request.jobs)
+        yield from scan_in_threads(Task(request.each, request.device, threads), keys, request.jobs)
 
 
 def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], written: bool, processes: int, seconds: float) -> Summary:
@@ -125,7 +122,7 @@ def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], wr
 
 
 def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
-    # Imported here because a scan of samples and local paths does without the Hub's client.
+    # Imported here because a scan of samples and local paths does not need the Hub's client.
     from analyzers.checkpoints.hub import list_models
 
     return list_models(kind, text, limit, Access(token=ACCESS.token))
@@ -144,7 +141,7 @@ class _Ticker:
             self._bar = tqdm(total=self._total, initial=before, unit="checkpoint", leave=False, file=sys.stderr)
 
     def step(self, failed: bool) -> None:
-        """One more checkpoint is done."""
+        """Count a finished checkpoint."""
         self._done += 1
         self._errors += failed
         if self._bar is not None:
@@ -152,7 +149,7 @@ class _Ticker:
             self._bar.update()
 
     def show(self) -> None:
-        """Print a line if it is time."""
+        """Print a line if it is due."""
         if self._bar is None and time.monotonic() >= self._next:
             errors = plural(self._errors, "error")
             print(f"{self._done:,} of {plural(self._total, 'checkpoint')}, {errors} in this run", file=sys.stderr, flush=True)

@@ -1,7 +1,6 @@
 """The two Parquet files of a scan: a row per checkpoint of the list, and a row per tensor row of the reports.
 
-Nothing in them depends on when, where, or by how many processes they were made: the same list and options on the same
-checkpoints give the same bytes.
+The same list and options on the same checkpoints give the same bytes, whenever, wherever and by however many processes they are made.
 """
 
 import json
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
-# Rows of one row group: whatever the size of a scan, so much is held in memory.
+# Rows per row group: only one group is held in memory.
 _CHECKPOINT_GROUP, _TENSOR_GROUP = 100, 20_000
 
 _PROBABILITIES = ("fp16", "bf16", "fp32", "fp8")
@@ -29,10 +28,7 @@ _FORMATS = tuple(Representable.model_fields)
 
 
 def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
-    """Write both files into ``folder``, each at once or not at all; returns their rows.
-
-    Every checkpoint listed has a problem or is in the journal.
-    """
+    """Write both files into ``folder``, each atomically; returns their numbers of rows. The journal has all without a problem."""
     with (
         _Table(folder / CHECKPOINTS, _checkpoint_schema(), _CHECKPOINT_GROUP) as checkpoints,
         _Table(folder / TENSORS, _tensor_schema(), _TENSOR_GROUP) as tensors,
@@ -92,7 +88,7 @@ def _tensor_schema() -> "pyarrow.Schema":
 
 
 def _tensor_rows(position: int, report: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """``position``: of the checkpoint's row, for joining."""
+    """position: of the checkpoint's row, for joining."""
     of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
     for tensor in report["tensors"]:
         row = of | {name: value for name, value in tensor.items() if name not in ("lineage", "representable")}
@@ -102,7 +98,7 @@ def _tensor_rows(position: int, report: dict[str, Any]) -> Iterator[dict[str, An
 
 
 class _Table:
-    """A Parquet file being written beside its place, and put there when it is whole."""
+    """A Parquet file, written under a temporary name and renamed when it is complete."""
 
     def __init__(self, path: Path, schema: "pyarrow.Schema", group: int) -> None:
         import pyarrow.parquet
@@ -115,7 +111,7 @@ class _Table:
         self.rows = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """One row; columns it lacks are null."""
+        """Add a row; missing columns are null."""
         self._waiting.append(row)
         self.rows += 1
         if len(self._waiting) == self._group:
@@ -145,7 +141,7 @@ class _Table:
 
 
 def replace_durably(unfinished: Path, path: Path) -> None:
-    """Put a finished file in its place, so that after a power cut there is the old one or the new one, whole."""
+    """Rename a finished file to ``path``; after a power failure there is the old file or the new one, complete."""
     for place, change in ((unfinished, lambda: unfinished.replace(path)), (path.parent, lambda: None)):
         descriptor = os.open(place, os.O_RDONLY)
         try:

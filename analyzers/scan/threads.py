@@ -1,4 +1,4 @@
-"""The engine of a scan in one process: a few threads, each working on one checkpoint at a time."""
+"""The engine of a scan in one process: a few threads, each scanning one checkpoint at a time."""
 
 import queue
 from collections.abc import Iterator, Sequence
@@ -6,15 +6,14 @@ from threading import Event, Thread
 
 from analyzers.scan.work import Done, Stopped, Task
 
-# How often progress is drawn while no checkpoint is finished.
+# Interval of drawing progress while no checkpoint is finished.
 _TICK_SECONDS = 0.5
 
 
 def scan_in_threads(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Done | None]:
-    """Scan ``keys`` by ``jobs`` threads; yields what is finished, in any order, and None at least every half second.
+    """Scan ``keys`` in ``jobs`` threads; yields finished checkpoints, in any order, and None at least every half second.
 
-    Closing it ends the work: no checkpoint is begun, and those at work are left at their next chunk. The threads are daemons, so that
-    an interrupted process does not wait for one that the network keeps waiting.
+    Closing it stops the threads at their next chunk. They are daemons: an interrupted process does not wait for the network.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()

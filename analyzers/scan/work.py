@@ -10,38 +10,31 @@ from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from analyzers.numerics.device import Device
-from analyzers.scan.outcome import Outcome
-from analyzers.scan.request import ScanRequest
+from analyzers.scan.journal import Outcome
 
-# The command line's rights: the Hub token of this machine, and local paths.
+# What the command line may read: with this machine's Hub token, and local paths.
 ACCESS = Access(token=True, local=True)
 
 
 class Stopped(Exception):
-    """The scan is being ended."""
+    """The scan was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An outcome, the seconds spent on it, and the worker it came from."""
+    """An outcome, and the seconds spent on it."""
 
     outcome: Outcome
     seconds: float
-    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How to scan a checkpoint. threads: reads and counts at once of a local file; None: as many as there are cores."""
+    """How to scan a checkpoint. threads: parallel reads of a local file; None: one per core."""
 
     each: DtypeRequest
     device: Device
     threads: int | None
-
-    @classmethod
-    def of(cls, request: ScanRequest, threads: int | None) -> "Task":
-        """For the checkpoints of a scan."""
-        return cls(request.each, request.device, threads)
 
     def open(self, key: str) -> Inspection:
         """Open a checkpoint. Raises MantissaError."""
@@ -54,7 +47,7 @@ class Task:
         return done
 
     def begin(self, key: str) -> Done | int:
-        """Scan a checkpoint of up to SCAN_PART_BYTES; of a larger one return in how many parts to count it."""
+        """Scan a checkpoint of up to SCAN_PART_BYTES; of a larger one return the number of parts to count it in."""
         return self._scan(key, limits.SCAN_PART_BYTES)
 
     def _scan(self, key: str, part_bytes: int | None, stopped: Callable[[], bool] = lambda: False) -> Done | int:
@@ -65,7 +58,7 @@ class Task:
                     return parts
                 outcome = _reported(key, inspection, [_counted(inspection, 0, 1, stopped)])
         except Exception as error:
-            if stopped():  # what went wrong then says nothing about the checkpoint
+            if stopped():  # then the error is not the checkpoint's
                 raise Stopped from None
             outcome = Outcome.failed(key, error)
         return Done(outcome, time.monotonic() - start)
@@ -79,15 +72,16 @@ class Task:
             return Outcome.failed(key, error)
 
     def combine(self, key: str, partials: Sequence[Partial | Outcome], started: float) -> Done:
-        """The outcome of a checkpoint whose parts were counted. started: when, in seconds since the epoch."""
-        failure = next((each for each in partials if isinstance(each, Outcome)), None)
-        if failure is None:
+        """The outcome of a checkpoint whose parts were counted. started: seconds since the epoch."""
+        counted = [each for each in partials if isinstance(each, Partial)]
+        outcome = next((each for each in partials if isinstance(each, Outcome)), None)
+        if outcome is None:
             try:
                 with self.open(key) as inspection:
-                    return Done(_reported(key, inspection, [each for each in partials if isinstance(each, Partial)]), time.time() - started)
+                    outcome = _reported(key, inspection, counted)
             except Exception as error:
-                failure = Outcome.failed(key, error)
-        return Done(failure, time.time() - started)
+                outcome = Outcome.failed(key, error)
+        return Done(outcome, time.time() - started)
 
 
 def _counted(inspection: Inspection, part: int, parts: int, stopped: Callable[[], bool]) -> Partial:

@@ -15,14 +15,12 @@ from analyzers.numerics import PairCounts, PairTables
 from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
 from analyzers.update_sparsity.count import Comparer
-from analyzers.update_sparsity.magnitudes import energy, magnitudes, ulp_histogram
 from analyzers.update_sparsity.matrices import Matrices, decompose
 from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
-from analyzers.update_sparsity.rows import aggregate_rows, layer_rows, role_rows, tensor_row
+from analyzers.update_sparsity.rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
 from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
 from analyzers.update_sparsity.statistics import cells, weigh_cells
-from analyzers.update_sparsity.unmatched import unmatched
-from analyzers.update_sparsity.words import notes, statement
+from analyzers.update_sparsity.words import notes, statement, unmatched
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
@@ -57,7 +55,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
 
 @dataclass(slots=True)
 class _Found:
-    """What was counted, and what reading took."""
+    """Counts, and the bytes, requests and seconds that reading took."""
 
     collector: Collector
     tables: PairTables
@@ -86,7 +84,7 @@ class _Comparison:
         return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
     def count(self) -> Generator[Progress, None, _Found]:
-        """Read what is planned, and count; returns what was found."""
+        """Read according to the plan and count; returns the counts."""
         tuned, plan = len(self._sides) - 1, self._plan
         compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact)
         collector = Collector(self._alignment, plan, tuned)
@@ -103,7 +101,7 @@ class _Comparison:
         return found
 
     def decompose(self, found: _Found) -> Iterator[Progress]:
-        """Add the spectra of the chosen matrices to what was found."""
+        """Add the spectra of the selected matrices."""
         if self._matrices is None:
             return
         nbytes, requests, reading = found.nbytes, found.requests, perf_counter() - found.seconds
@@ -197,14 +195,14 @@ class _Comparison:
         return compared / max(1, compared + lost)
 
     def _resolved(self) -> dict[str, Any]:
-        """What makes the report what it is: commits in place of what was typed, and the options that are not at their default."""
+        """The content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         resolved = {"base": named[0], "tuned": named[1:], "mode": self._request.mode}
         resolved |= self._request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
         return resolved if self._device == "cpu" else resolved | {"device": self._device}
 
     def _canonical(self) -> dict[str, Any]:
-        """The references as the repositories name themselves, with the revisions that were asked for."""
+        """Canonical references with the requested revisions."""
         named = []
         for text, side in zip((self._request.base, *self._request.tuned), self._sides, strict=True):
             revision = parse_reference(text, local=True).revision

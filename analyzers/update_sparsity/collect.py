@@ -1,4 +1,4 @@
-"""What will be read of all sides, and the counts of its spans put together: per pair of tensors, per block of a sample."""
+"""The read plan for all sides, and the counts of its spans, collected per pair of tensors and per block of a sample."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def _requests(sides: Sequence[Checkpoint]) -> int:
 
 
 class Collector:
-    """Takes in the counts of spans, in whatever order they are finished.
+    """Collects the counts of spans, which may finish in any order.
 
     Beside the blocks of a sample, only what a row needs is kept of each pair of tensors.
     """
@@ -87,17 +87,14 @@ class Collector:
         self.trajectory = Trajectory(tuned, len(plan.population)) if tuned > 1 else None
 
     def add(self, span: PairedSpan, counted: Counted) -> None:
-        """Take in one finished span."""
+        """Add one finished span."""
         number, stratum = span.group, int(self._plan.strata[span.group])
         role = self._groups[number].base.role
         if self.trajectory is not None:
             self.trajectory.add(role, stratum, counted)
         if not self._plan.exact:
             self._blocks.append((stratum, span.count, *_shares(role, counted.against)))
-        if number in self._counts:
-            self._counts[number].add(counted.against[-1])
-        else:
-            self._counts[number] = counted.against[-1]
+        self._counts.setdefault(number, PairCounts()).add(counted.against[-1])
         if counted.places is not None:
             if number in self._places:
                 self._places[number].merge(counted.places)

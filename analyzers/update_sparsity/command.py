@@ -11,8 +11,12 @@ from analyzers.update_sparsity.report import DEFAULT_ETA
 
 
 def add_options(parser: Parser) -> None:
-    """What the command takes."""
-    parser.description = "What fraction of the weights did this fine-tune change at bf16 resolution, where, and by how much?"
+    """Add the command's options."""
+    parser.describe(
+        "What fraction of the weights did this fine-tune change at bf16 resolution, where, and by how much?",
+        ("Qwen/Qwen3-0.6B-Base Qwen/Qwen3-0.6B", "a base model and its fine-tune, from a sample of 64 MB each"),
+        ("sample:tiny-bf16 sample:tiny-step-1 sample:tiny-tuned --exact", "a trajectory: each step against the base and the step before"),
+    )
     parser.add_argument("base", metavar="BASE", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("tuned", nargs="+", metavar="TUNED", help="what became of it; several in the order of the training")
     parser.add_argument("--eta", type=float, default=DEFAULT_ETA, help=f"of the probe |v-w| > eta max(|w|,|v|) (default {DEFAULT_ETA:g})")

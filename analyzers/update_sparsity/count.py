@@ -1,4 +1,4 @@
-"""What is counted of each span of a group of tensors: the base's against each tuned checkpoint's, and those step to step.
+"""Counts per span of a group of tensors: the base compared with each tuned checkpoint, and each step of the trajectory.
 
 Changed masks are compared between checkpoints chunk by chunk, so none is ever held longer than its chunk.
 """

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Thread
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers import limits
 from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, stream_aligned, whole_paired_spans
@@ -15,8 +14,6 @@ from analyzers.checkpoints.workers import HEARTBEAT
 from analyzers.numerics.device import Device
 from analyzers.numerics.pairs_fp64 import changed, fp32_of
 from analyzers.update_sparsity.report import Spectrum
-
-Matrix = NDArray[np.float32] | NDArray[np.float64]
 
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -71,7 +68,7 @@ def _spread(kinds: Sequence[Sequence[int]], most: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class MatrixStep:
-    """A sign of life: how many matrices are done, with the measures of the last if it is new, and what was read for all so far."""
+    """Progress: matrices done, the measures of the last one if it is new, and bytes and requests so far."""
 
     done: int
     spectrum: Spectrum | None
@@ -94,9 +91,10 @@ def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[s
                 seen = step.bytes_read, step.requests
                 yield MatrixStep(number, None, nbytes + seen[0], requests + seen[1])
         nbytes, requests = nbytes + seen[0], requests + seen[1]
-        measured = _Measured(whole, device)
-        while measured.is_alive():
-            measured.join(HEARTBEAT)
+        pool = ThreadPoolExecutor(1, "spectrum")
+        measured = pool.submit(whole.spectrum, device)
+        pool.shutdown(wait=False)
+        while not wait([measured], HEARTBEAT).done:
             yield MatrixStep(number, None, nbytes, requests)
         yield MatrixStep(number + 1, measured.result(), nbytes, requests)
 
@@ -122,29 +120,8 @@ class _Whole:
                 matrix.reshape(-1)[part] = codes.view(np.float64) if dtype == "F64" else fp32_of(codes, dtype).view(np.float32)
             self.changed.reshape(-1)[part] = changed(base, tuned, self._dtypes)
 
-
-class _Measured(Thread):
-    """The measures of one matrix, taken beside the thread that shows progress."""
-
-    def __init__(self, whole: _Whole, device: Device) -> None:
-        super().__init__(name="spectrum", daemon=True)
-        self._whole, self._device = whole, device
-        self._found: Spectrum | BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        """What the thread does."""
+    def spectrum(self, device: Device) -> Spectrum:
+        """The measures, once all of it was read."""
         from analyzers.update_sparsity.spectral import MatrixPair, spectrum
 
-        try:
-            pair = MatrixPair(self._whole.name, self._whole.base, self._whole.tuned, self._whole.changed)
-            self._found = spectrum(pair, self._device)
-        except BaseException as error:  # whatever it is belongs to the consumer
-            self._found = error
-
-    def result(self) -> Spectrum:
-        """What was found; raises what measuring raised."""
-        if isinstance(self._found, BaseException):
-            raise self._found
-        assert self._found is not None
-        return self._found
+        return spectrum(MatrixPair(self.name, self.base, self.tuned, self.changed), device)

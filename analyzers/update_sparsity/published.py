@@ -1,4 +1,4 @@
-"""Update sparsities of published fine-tunes, and where another one stands among them.
+"""Update sparsities of published fine-tunes, and the rank of another one among them.
 
 reference/rlvr_update_sparsity.csv is Table 1 of Zhu et al., "The Path Not Taken: RLVR Provably Learns Off the Principals"
 (arXiv 2511.08567): the share of the weights that a fine-tune left unchanged in bf16, in percent to one decimal. ``OURS`` are the
@@ -33,8 +33,8 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a sparsity stands. sparser_than: of how many published ones it is the larger; below, above: the nearest on both sides, None at
-    an end; equal: those the same to the table's tenth of a percent.
+    """Where a sparsity ranks. sparser_than: the number of published ones below it; below, above: its neighbours, None at an end; equal:
+    those equal to the table's tenth of a percent.
     """
 
     sparser_than: int
@@ -56,7 +56,7 @@ def published() -> tuple[PublishedRow, ...]:
 
 
 def placed(sparsity: float) -> Placed:
-    """Where ``sparsity``, in [0, 1], stands among `published`, as numbers and as a sentence."""
+    """Rank ``sparsity``, in [0, 1], among `published`: as numbers and as a sentence."""
     rows = published()
     tenths = round(1000 * sparsity)
     lower = [row for row in rows if round(1000 * row.sparsity) < tenths]
@@ -69,11 +69,6 @@ def placed(sparsity: float) -> Placed:
         where = f"between {below} and {above}"
     else:
         where = f"next to {below or above}"
-    start = (
-        f"Sparser than {len(lower)} of {len(rows)} published fine-tunes"
-        if lower
-        else f"Less sparse than all {len(rows)} published fine-tunes"
-    )
-    if equal and not lower:
-        start = f"Among the least sparse of {len(rows)} published fine-tunes"
+    among = f"Sparser than {len(lower)} of" if lower else "Among the least sparse of" if equal else "Less sparse than all"
+    start = f"{among} {len(rows)} published fine-tunes"
     return Placed(len(lower), below, equal, above, f"{start}, {where}.")

@@ -1,7 +1,7 @@
 """The request and the report of update sparsity. Field names are the JSON contract; fields may be added, never renamed.
 
-Shares are numbers in [0, 1]; counts are of elements; a missing number is null (nothing to take it of). In quick mode
-counts and magnitudes are what was *seen* in the values read, shares are estimates with a 95% interval.
+Shares are numbers in [0, 1]; counts are of elements; a missing number is null (it is undefined). In quick mode
+counts and magnitudes describe the values read, shares are estimates with a 95% interval.
 
 An element is *changed* when both its values, rounded to bf16 (nearest, ties to even), differ: +0 is -0, a NaN equals any NaN,
 an infinity only itself. It is changed by the *probe* when |tuned - base| > eta max(|base|, |tuned|), of the stored values in float64
@@ -27,7 +27,7 @@ class SparsityRequest(WeightsRequest):
 
     base: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     tuned: one or several more, in the order of the training; each is compared with the base and with the one before it.
-    eta: of the probe, between 0 and 1. spectral: also take matrices apart (singular values, subspaces); reads them whole.
+    eta: of the probe, between 0 and 1. spectral: also decompose matrices (singular values, subspaces), which reads them whole.
     budget: bytes read of each checkpoint. The rest is as in `base.WeightsRequest`.
     """
 
@@ -94,7 +94,7 @@ class RoleRow(Data):
 
 
 class LayerRow(Data):
-    """One layer; ``layer`` is null for what stands not in a layer. roles: role -> sparsity of its tensors in this layer."""
+    """One layer; ``layer`` is null for tensors outside the layers. roles: role -> sparsity of its tensors in this layer."""
 
     layer: int | None
     tensors: int
@@ -159,7 +159,7 @@ class Summary(Data):
 
 
 class Bin(Data):
-    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high), an edge being told to the digits of float32."""
+    """``count`` elements, ``changed`` of them changed, whose value lies in [low, high); edges have float32 precision."""
 
     low: float
     high: float
@@ -192,7 +192,7 @@ class Relative(RelativeSummary):
 
 
 class Magnitudes(Data):
-    """How large the updates are. nonfinite: pairs left out, with a NaN or an infinity on either side."""
+    """How large the updates are. nonfinite: excluded pairs, with a NaN or an infinity on either side."""
 
     absolute: Absolute
     relative: Relative
@@ -200,7 +200,7 @@ class Magnitudes(Data):
 
 
 class UlpBin(Data):
-    """``count`` pairs of finite values whose bf16 values lie ``low`` to ``high`` (inclusive) steps of bf16 apart. 0: not changed."""
+    """``count`` pairs of finite values whose bf16 values are ``low`` to ``high`` (inclusive) bf16 ULPs apart. 0: not changed."""
 
     low: int
     high: int
@@ -222,16 +222,6 @@ class NamedTensor(Data):
     dtype: str
 
 
-class Misshapen(Data):
-    """The same name, another shape: not compared. transposed: the same shape but for the order of the axes."""
-
-    name: str
-    tuned_name: str
-    shape: tuple[int, ...]
-    tuned_shape: tuple[int, ...]
-    transposed: bool
-
-
 class Renamed(Data):
     """Compared under different names."""
 
@@ -239,19 +229,25 @@ class Renamed(Data):
     tuned_name: str
 
 
-class Resized(Data):
-    """An embedding or head of another number of rows: ``rows`` were compared, those both have."""
+class Misshapen(Renamed):
+    """The same name, another shape: not compared. transposed: the same shape except for the order of the axes."""
 
-    name: str
-    tuned_name: str
+    shape: tuple[int, ...]
+    tuned_shape: tuple[int, ...]
+    transposed: bool
+
+
+class Resized(Renamed):
+    """An embedding or head with a different number of rows: the first ``rows``, which both have, were compared."""
+
     shape: tuple[int, ...]
     tuned_shape: tuple[int, ...]
     rows: int
 
 
 class Unmatched(Data):
-    """What is not, or not simply, compared, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries; ``counts`` has
-    how many there are.
+    """Tensors that are not compared, or not one to one, with the last tuned checkpoint. Lists end after `limits.REPORT_TENSORS` entries;
+    ``counts`` has the full numbers.
 
     missing: only in the base; extra: only in the tuned checkpoint; integers: on either side no floats, so not comparable; tied: heads that
     repeat the input embedding, counted once. missing_parameters, extra_parameters: elements of those.
@@ -314,11 +310,9 @@ class Spectrum(Data):
 
     stable_rank: |D|_F^2 / |D|_2^2; effective_rank: exp of the entropy of D's normalised singular values; nss: |s(W+) - s(W)| / |s(W)| over
     sorted singular values; largest_angle, mean_angle: principal angles (degrees) between the leading ``k`` left and right singular
-    subspaces of W and
-    W+; principal_overlap, low_magnitude_overlap: share of the changed elements that lie in the principal mask (the largest |entries| of W's
-    best
-    rank-k approximation) and in the low-magnitude mask (the smallest |entries| of W), each of ``mask_share`` of the elements: what chance
-    alone would give.
+    subspaces of W and W+; principal_overlap, low_magnitude_overlap: share of the changed elements in the principal mask (the largest
+    |entries| of W's best rank-k approximation) and in the low-magnitude mask (the smallest |entries| of W). Each mask has ``mask_share`` of
+    the elements, which is the overlap expected by chance.
     """
 
     name: str
@@ -340,10 +334,9 @@ class SparsityReport(Report):
     """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
 
     sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
-    them.
-    total_parameters: elements of the matched tensors. Quick mode only: interval, of sparsity; intervals, of other shares by their path
-    in the report ("probe.sparsity", "swallowed.share", "roles.attention.sparsity", ...), sampled blocks being their independent units.
-    statement: the headline in one sentence; notes: what a reader must know, what was not compared first.
+    them. total_parameters: elements of the matched tensors. Quick mode only: interval, of sparsity; intervals, of other shares by their
+    path in the report ("probe.sparsity", "swallowed.share", "roles.attention.sparsity", ...), over independently sampled blocks.
+    statement: the headline in one sentence; notes: the limits of the answer, tensors not compared first.
     """
 
     analyzer: Literal["sparsity"] = "sparsity"

@@ -1,12 +1,33 @@
-"""The rows of the report: by role, by layer, by tensor."""
+"""The rows of the report: by role, by layer, by tensor, and the distributions of all updates."""
 
-import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from fractions import Fraction
+from math import inf, nextafter
+from typing import Any
+
+import numpy as np
 
 from analyzers.checkpoints import ROLES
-from analyzers.update_sparsity.report import LayerRow, RoleRow, TensorRow
-from analyzers.update_sparsity.statistics import Cell, Pair, cells, weigh_cells
+from analyzers.numerics.pair_tables import PairTables, Quantity
+from analyzers.numerics.sketches import Summary as Sketched
+from analyzers.update_sparsity.report import (
+    Absolute,
+    Bin,
+    Energy,
+    LayerRow,
+    Magnitudes,
+    Relative,
+    RelativeSummary,
+    RoleRow,
+    Summary,
+    TensorRow,
+    UlpBin,
+)  # fmt: skip
+from analyzers.update_sparsity.statistics import Cell, Pair, cells, finite, weigh_cells
+
+# The shares of coordinates, largest updates first, whose energy is told.
+TOPS = (0.001, 0.01, 0.05)
 
 
 def role_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> dict[str, RoleRow]:
@@ -19,8 +40,8 @@ def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
     whole = weigh_cells(group, weights)
     pairs = [pair for cell in group for pair in cell.pairs]
     counts = [pair.counts for pair in pairs if pair.counts.values]
-    mean, std, least, most = _spread([1 - each.changed / each.values for each in counts])
-    probe_mean, probe_std, probe_least, probe_most = _spread([1 - each.probe / each.values for each in counts])
+    spread = _spread([1 - each.changed / each.values for each in counts])
+    by_probe = _spread([1 - each.probe / each.values for each in counts])
     return RoleRow(
         layers=len({cell.layer for cell in group} - {None}),
         tensors=len(pairs),
@@ -28,28 +49,21 @@ def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
         num_changed=sum(cell.counts.changed for cell in group),
         sparsity=whole.sparsity,
         probe_sparsity=whole.probe_sparsity,
-        mean=mean,
-        std=std,
-        min=least,
-        max=most,
-        probe_mean=probe_mean,
-        probe_std=probe_std,
-        probe_min=probe_least,
-        probe_max=probe_most,
+        **spread,
+        **{f"probe_{name}": value for name, value in by_probe.items()},
         relative_norm=whole.relative_norm,
     )
 
 
-def _spread(shares: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
-    """Mean, standard deviation (of the population), smallest and largest; None where there are none."""
+def _spread(shares: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation (of the population), smallest and largest; None if there are no shares."""
     if not shares:
-        return None, None, None, None
-    mean = math.fsum(shares) / len(shares)
-    return mean, math.sqrt(math.fsum((x - mean) ** 2 for x in shares) / len(shares)), min(shares), max(shares)
+        return dict.fromkeys(("mean", "std", "min", "max"))
+    return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
 def layer_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[LayerRow]:
-    """One row per layer, layers in order, what stands outside them last."""
+    """One row per layer, in order; tensors outside the layers come last."""
     layers: dict[int | None, list[Cell]] = {}
     for cell in every:
         layers.setdefault(cell.layer, []).append(cell)
@@ -119,3 +133,47 @@ def _row(group: Sequence[Cell], name: str, tuned_name: str, shape: tuple[int, ..
         update_norm=whole.update_norm if any_finite else None,
         relative_norm=whole.relative_norm,
     )
+
+
+def magnitudes(tables: PairTables) -> Magnitudes:
+    """Absolute and relative updates, over all pairs of finite values and over the changed ones."""
+    return Magnitudes(
+        absolute=Absolute(
+            **_fields(tables.summary("absolute", False)),
+            changed_only=Summary(**_fields(tables.summary("absolute", True))),
+            histogram=_histogram(tables, "absolute"),
+        ),
+        relative=Relative(
+            **_relative(tables, False), changed_only=RelativeSummary(**_relative(tables, True)), histogram=_histogram(tables, "relative")
+        ),
+        nonfinite=tables.nonfinite,
+    )
+
+
+def ulp_histogram(tables: PairTables) -> tuple[UlpBin, ...]:
+    """Pairs by their distance in bf16 ULPs."""
+    return tuple(UlpBin(low=each.low, high=each.high, count=each.count) for each in tables.ulp_bins())
+
+
+def energy(tables: PairTables) -> tuple[Energy, ...]:
+    """The share of the squared update norm in the largest updates."""
+    return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.energy(TOPS), strict=True))
+
+
+def _fields(sketched: Sketched) -> dict[str, Any]:
+    values = {name: None if value is None else finite(value) for name, value in asdict(sketched).items()}
+    return values | {"count": sketched.count, "median": values["p50"]}
+
+
+def _relative(tables: PairTables, changed_only: bool) -> dict[str, Any]:
+    fields = _fields(tables.summary("relative", changed_only))
+    count = fields["count"]
+    for exponent in (8, 7):
+        fields[f"below_2_minus_{exponent}"] = tables.below(-exponent, changed_only) / count if count else None
+    return fields
+
+
+def _histogram(tables: PairTables, quantity: Quantity) -> tuple[Bin, ...]:
+    """No bin is empty: those next to zero are narrower than the steps of float64 there, and end at the next one."""
+    bins = tables.histogram(quantity)
+    return tuple(Bin(low=b.low, high=max(b.high, nextafter(b.low, inf)), count=b.count, changed=b.changed) for b in bins)

@@ -1,9 +1,9 @@
 """The sides of a comparison: the base and every tuned checkpoint, opened at once, and whether they can be compared at all."""
 
-import queue
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from threading import Lock
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Alignment, Checkpoint, Repository, Unmatched, open_checkpoint, parse_reference, quoted
@@ -29,7 +29,7 @@ def side_names(tuned: int) -> list[str]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors of what is done inside begin with the side ``name`` they come from."""
+    """Context manager that prefixes errors with the name of the side they come from."""
     try:
         yield
     except MantissaError as error:
@@ -39,25 +39,34 @@ def naming(name: str) -> Iterator[None]:
 def open_sides(request: SparsityRequest, access: Access) -> Generator[Progress, None, list[Checkpoint]]:
     """Open the base and every tuned checkpoint, several at once; returns them in that order.
 
-    Yields a sign of life while headers are read. Raises what `open_checkpoint` raises, of the first in the order, naming the side.
-    Nothing stays open then, nor when the generator is closed: what is still being opened is closed as soon as it is.
+    Yields progress while headers are read. Raises the first error of `open_checkpoint` in this order, naming the side.
+    Nothing stays open after an error or when the generator is closed: checkpoints still being opened are closed once they are open.
     """
     texts, names = [request.base, *request.tuned], side_names(len(request.tuned))
     for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
         with naming(name):
             parse_reference(text, access.local)
-    opening = _Opening(texts, access, request.subfolder)
-    opened: list[Checkpoint] = []
+    held, opened = _Opened(), list[Checkpoint]()
+    pool = ThreadPoolExecutor(OPENED_AT_ONCE, "open")
+
+    def open_one(text: str) -> Checkpoint:
+        checkpoint = open_checkpoint(text, access, request.subfolder, held.hold)
+        held.hold(checkpoint)
+        return checkpoint
+
+    opening = [pool.submit(open_one, text) for text in texts]
     try:
-        for number, name in enumerate(names):
-            while not opening.is_done(number, HEARTBEAT):
+        for one, name in zip(opening, names, strict=True):
+            while not wait([one], HEARTBEAT).done:
                 yield Progress(done=0, total=0, unit="bytes", note=f"reading headers, {len(opened)} of {len(texts)} checkpoints")
             with naming(name):
-                opened.append(opening.result(number))
+                opened.append(one.result())
         return opened
     except BaseException:
-        opening.abandon()
+        held.close()
         raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
@@ -118,63 +127,28 @@ def _is_gguf(checkpoint: Checkpoint) -> bool:
 
 def _described(checkpoint: Checkpoint) -> str:
     kind = (checkpoint.config or {}).get("model_type")
-    first = checkpoint.tensors[0].name
-    return f"{plural(len(checkpoint.tensors), 'tensor')}, {quoted(first)} first" + (
-        f" ({quoted(kind, 40)})" if isinstance(kind, str) else ""
-    )
+    named = f" ({quoted(kind, 40)})" if isinstance(kind, str) else ""
+    return f"{plural(len(checkpoint.tensors), 'tensor')}, {quoted(checkpoint.tensors[0].name)} first{named}"
 
 
-class _Opening:
-    """Checkpoints being opened by a few threads, which nobody waits for once it is `abandon`ed."""
+class _Opened:
+    """Checkpoints, and repositories of those still being opened, that are closed together."""
 
-    def __init__(self, texts: Sequence[str], access: Access, subfolder: str | None) -> None:
-        self._done = [Event() for _ in texts]
-        self._found: list[Checkpoint | BaseException | None] = [None] * len(texts)
+    def __init__(self) -> None:
         self._held: list[Checkpoint | Repository] = []
         self._lock = Lock()
-        self._abandoned = False
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(len(texts)):
-            waiting.put(number)
+        self._closed = False
 
-        def run() -> None:
-            while not self._abandoned:
-                try:
-                    number = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    found = open_checkpoint(texts[number], access, subfolder, self._hold)
-                    self._hold(found)
-                    self._found[number] = found
-                except BaseException as error:  # whatever it is belongs to the consumer
-                    self._found[number] = error
-                self._done[number].set()
-
-        for i in range(min(OPENED_AT_ONCE, len(texts))):
-            Thread(target=run, name=f"open-{i}", daemon=True).start()
-
-    def _hold(self, opened: Checkpoint | Repository) -> None:
+    def hold(self, opened: Checkpoint | Repository) -> None:
+        """Take charge of one more; it is closed at once if the others are."""
         with self._lock:
             self._held.append(opened)
-            if self._abandoned:
+            if self._closed:
                 opened.close()
 
-    def is_done(self, number: int, seconds: float) -> bool:
-        """Whether checkpoint ``number`` was opened, or failed to be, within ``seconds``."""
-        return self._done[number].wait(seconds)
-
-    def result(self, number: int) -> Checkpoint:
-        """Checkpoint ``number``, or raises what opening it raised."""
-        found = self._found[number]
-        if isinstance(found, BaseException):
-            raise found
-        assert found is not None
-        return found
-
-    def abandon(self) -> None:
-        """Close what is open, also where headers are still being read, and what will be."""
+    def close(self) -> None:
+        """Close all, including repositories whose headers are still being read, and whatever is added later."""
         with self._lock:
-            self._abandoned = True
+            self._closed = True
             for opened in self._held:
                 opened.close()

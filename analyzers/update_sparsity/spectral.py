@@ -1,25 +1,16 @@
 """How far the singular values and the leading subspaces of a matrix moved, and which of its elements changed: `report.Spectrum`.
 
-The measures are those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567), of a base W, a tuned W+ (m, n) and D = W+ - W;
-s() are singular values in falling order, U_k and V_k the left and right singular vectors of the k largest:
+`Spectrum` defines the measures, those of Zhu et al., "The Path Not Taken" (arXiv 2511.08567). Principal angles are computed from cosines
+and sines, so that small ones are exact (Björck and Golub); effective rank: Roy and Vetterli, EUSIPCO 2007. k is a tenth of the shorter
+side, at most 64. Masks take 30%, as in Shen et al. (arXiv 2606.07082). Weights in bf16 have few magnitudes, so many elements tie at the
+edge of a mask: ties count in part.
 
-* nss = |s(W+) - s(W)| / |s(W)|;
-* principal angles: cos t_i = s_i(U_k(W)^T U_k(W+)), the same for V_k (Björck and Golub: sines too, so that small angles are exact);
-* overlap of the changed elements M with a mask: |mask and M| / |M|. By chance it is the share of the elements that the mask has.
-  Principal mask: the largest |entries| of U_k S_k V_k^T, the best approximation of W of rank k. Low-magnitude mask: the smallest |W|.
-* stable rank |D|_F^2 / |D|_2^2; effective rank exp(-sum p ln p), p = s(D) / sum s(D) (Roy and Vetterli, EUSIPCO 2007).
-
-k is a tenth of the shorter side, at most 64. Masks take 30%, as in Shen et al. (arXiv 2606.07082), who use the same measures. Weights
-stored in bf16 have few magnitudes, so that many elements tie at the edge of a mask: those count in part, by what is left for them.
-
-Singular values are square roots of eigenvalues of the smaller of W W^T and W^T W, in float64 throughout: exact to sqrt(2^-52), 1.5e-8,
-of the largest, and far better for those that are not small. A singular value of D below sqrt(min(m, n) 2^-52) of the largest counts as 0.
-On a CPU this is several times faster than a decomposition of W itself, and no copy of W in float64 is ever held.
-
-torch is imported when the first matrix is decomposed.
+Singular values are square roots of eigenvalues of the smaller of W W^T and W^T W, in float64: exact to sqrt(2^-52) = 1.5e-8 of the largest,
+several times faster than an SVD of W, and without a copy of W in float64. A singular value of D below sqrt(min(m, n) 2^-52) of the largest
+counts as 0. torch is imported when the first matrix is decomposed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,14 +42,8 @@ def leading(shape: tuple[int, int]) -> int:
     return min(LEADING, max(1, min(shape) // 10), *shape)
 
 
-def spectra(pairs: Iterable[MatrixPair], device: str = "cpu") -> Iterator[Spectrum]:
-    """One `Spectrum` per pair, in order; a pair is asked for when the one before is done. device: any of torch with float64."""
-    for pair in pairs:
-        yield spectrum(pair, device)
-
-
 def spectrum(pair: MatrixPair, device: str = "cpu") -> Spectrum:
-    """The measures of one pair.
+    """The measures of one pair. device: any of torch with float64.
 
     None where there is nothing to take a measure of: all of them where a value is NaN or infinite or the matrix is empty; ranks where D
     is 0, overlaps where nothing changed, nss where W is 0, angles where W or W+ has a rank below k and so no k leading vectors.

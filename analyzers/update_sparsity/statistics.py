@@ -6,9 +6,10 @@ before a share is taken of several tensors, and never before they are reported a
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from math import prod
+from operator import add
 
 from analyzers.checkpoints import Tensor
 from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
@@ -26,14 +27,14 @@ class Places:
 
     @classmethod
     def of(cls, counted: ChangedPlaces) -> "Places":
-        """What remains of the counters when all of the matrix was counted."""
+        """Summarize the counters of a complete matrix."""
         columns = counted.changed_columns
         return cls(counted.rows, counted.changed_rows, 0 if columns is None else counted.columns, columns or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor of the base, its counterpart in the last tuned checkpoint, and what was counted of both.
+    """A tensor of the base, its counterpart in the last tuned checkpoint, and the counts of both.
 
     stratum: number of the stratum of the sample it belongs to, 0 where everything was read.
     """
@@ -46,7 +47,7 @@ class Pair:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What is compared: all, or the rows both have."""
+        """The compared shape: all, or the rows both have."""
         return min(self.base.shape, self.tuned.shape, key=prod)
 
     @property
@@ -57,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Counts and sums of several pairs, each multiplied by how many elements one that was read stands for.
+    """Counts and sums of several pairs, each weighted by the number of elements that one read element represents.
 
     largest: of |tuned - base|, where `FP64_LARGEST` stands for all that is beyond it.
     """
@@ -71,23 +72,16 @@ class Weighed:
     largest: float
 
     def times(self, weight: Fraction) -> "Weighed":
-        """Each of them stands for ``weight`` elements."""
-        if weight == 1:  # where everything was read: most often, and fractions take their time
+        """Multiply every sum by ``weight``."""
+        if weight == 1:  # everything was read, the usual case: arithmetic on fractions is slow
             return self
-        values, changed, probe, differ = (weight * each for each in (self.values, self.changed, self.probe, self.differ))
-        return Weighed(values, changed, probe, differ, weight * self.update_square, weight * self.base_square, self.largest)
+        *sums, largest = astuple(self)
+        return Weighed(*(weight * each for each in sums), largest=largest)
 
     def plus(self, other: "Weighed") -> "Weighed":
         """Both together."""
-        return Weighed(
-            self.values + other.values,
-            self.changed + other.changed,
-            self.probe + other.probe,
-            self.differ + other.differ,
-            self.update_square + other.update_square,
-            self.base_square + other.base_square,
-            max(self.largest, other.largest),
-        )
+        (*sums, largest), (*others, theirs) = astuple(self), astuple(other)
+        return Weighed(*map(add, sums, others), largest=max(largest, theirs))
 
     @property
     def sparsity(self) -> float | None:
@@ -96,7 +90,7 @@ class Weighed:
 
     @property
     def update_fraction(self) -> float | None:
-        """changed / compared: told from the counts, for of a few changes 1 - sparsity keeps few digits."""
+        """changed / compared, from the counts: with few changes, 1 - sparsity would lose digits."""
         return float(Fraction(self.changed, self.values)) if self.values else None
 
     @property
@@ -158,7 +152,7 @@ def weigh_cells(group: Iterable[Cell], weights: Sequence[Fraction]) -> Weighed:
 
 
 def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Fraction]) -> Weighed:
-    """Several ``(stratum, counts)`` together; weights: (strata,) elements of a stratum that one read element stands for."""
+    """Several ``(stratum, counts)`` together; weights: (strata,) elements of a stratum per element read."""
     strata: dict[int, PairCounts] = {}
     for stratum, each in counts:
         strata.setdefault(stratum, PairCounts()).add(each)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
+from analyzers.extras import extras_explained
 from analyzers.tables import frame
 from analyzers.update_sparsity.report import (
     Bin,
@@ -19,12 +20,13 @@ from analyzers.update_sparsity.report import (
     TensorRow,
     TrajectoryRow,
     UlpBin,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import pandas
 
 
+@extras_explained()
 def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``updates`` (their histograms), ``ulp``, ``energy``,
     ``intervals``, ``unmatched``, ``trajectory``, ``overlap``, ``spectral``.
@@ -71,12 +73,8 @@ def summary_row(report: SparsityReport) -> dict[str, Any]:
         "tuned": report.tuned[-1].ref,
         "tuned_commit": report.tuned[-1].commit[:12],
         "sparsity": report.sparsity,
-        "low": report.interval.low if report.interval else None,
-        "high": report.interval.high if report.interval else None,
-        "num_changed": report.num_changed,
-        "values_compared": report.values_compared,
-        "total_parameters": report.total_parameters,
-        "eta": report.eta,
+        **_bounds(report.interval),
+        **report.model_dump(include={"num_changed", "values_compared", "total_parameters", "eta"}),
         "probe_sparsity": report.probe.sparsity,
         "swallowed": report.swallowed.count,
         "mode": report.mode,
@@ -109,8 +107,7 @@ _TRAJECTORY = (
 def _trajectory_line(row: TrajectoryRow) -> dict[str, Any]:
     return {
         **row.model_dump(include={"ref", "commit", "sparsity", "num_changed", "total_parameters", "relative_norm"}),
-        "low": row.interval.low if row.interval else None,
-        "high": row.interval.high if row.interval else None,
+        **_bounds(row.interval),
         "probe_sparsity": row.probe.sparsity,
         "swallowed": row.swallowed.count,
         "step_sparsity": row.step.sparsity,
@@ -137,12 +134,12 @@ def _unmatched(report: SparsityReport) -> Iterator[dict[str, Any]]:
 
 
 def _both(pair: Misshapen | Resized) -> dict[str, str]:
-    return {
-        "name": pair.name,
-        "tuned_name": pair.tuned_name,
-        "shape": _shape(pair.shape),
-        "tuned_shape": _shape(pair.tuned_shape),
-    }
+    shapes = {"shape": _shape(pair.shape), "tuned_shape": _shape(pair.tuned_shape)}
+    return {"name": pair.name, "tuned_name": pair.tuned_name, **shapes}
+
+
+def _bounds(interval: Interval | None) -> dict[str, float | None]:
+    return {"low": interval.low if interval else None, "high": interval.high if interval else None}
 
 
 def _shape(shape: Sequence[int]) -> str:

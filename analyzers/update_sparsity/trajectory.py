@@ -29,7 +29,7 @@ class Trajectory:
         self._overlap = np.zeros((strata, 3, tuned, tuned), np.int64)
 
     def add(self, role: str, stratum: int, counted: Counted) -> None:
-        """Take in what was counted of elements of one role and stratum."""
+        """Add the counts of elements of one role and stratum."""
         for sums, counts in zip((*self._against, *self._steps), (*counted.against, *counted.steps), strict=True):
             sums.setdefault((role, stratum), PairCounts()).add(counts)
         if counted.overlap is not None:
@@ -55,6 +55,7 @@ class Trajectory:
             interval = intervals[i]
             sparsity = interval.estimate if interval is not None else whole.sparsity
             roles = {role: _weighed(_of(sums, role), weights).sparsity for role in ROLES if _of(sums, role)}
+            step = _step(self._steps[i - 1] if i else sums, weights)
             rows.append(
                 TrajectoryRow(
                     ref=facts.ref,
@@ -69,7 +70,7 @@ class Trajectory:
                     swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes[i]),
                     relative_norm=whole.relative_norm,
                     roles=roles,
-                    step=_step(self._steps[i - 1] if i else sums, weights),
+                    step=step,
                 )
             )
         return rows
@@ -102,11 +103,8 @@ def _overlap(i: int, j: int, seen: NDArray[np.int64], weighed: NDArray[np.float6
 
 def _step(sums: Sums, weights: Sequence[Fraction]) -> Step:
     whole, counts = _weighed(sums, weights), _sum(sums)
-    return Step(
-        sparsity=whole.sparsity,
-        num_changed=counts.changed,
-        probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
-    )
+    probe = Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe)
+    return Step(sparsity=whole.sparsity, num_changed=counts.changed, probe=probe)
 
 
 def _of(sums: Sums, role: str) -> Sums:

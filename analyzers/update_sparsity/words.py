@@ -1,15 +1,23 @@
-"""The report in sentences: the headline, and notes on what was compared and how."""
+"""The report in sentences: the headline and notes; and the lists of tensors that were not compared."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import islice
+from typing import Any, TypeVar
 
 from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.checkpoints import Alignment, Checkpoint, Tensor, quoted
+from analyzers.checkpoints import Unmatched as Found
 from analyzers.formatting import plural, share
 from analyzers.numerics import PairCounts
+from analyzers.update_sparsity.report import Misshapen, NamedTensor, Renamed, Resized, Unmatched
 from analyzers.update_sparsity.statistics import Pair, weigh
-from analyzers.update_sparsity.unmatched import unmatched_notes
+
+T = TypeVar("T")
+
+# Names that a note gives of each kind.
+_NAMED = 3
 
 # Below this a checkpoint's parameters are said not to have been compared in part, in the headline too.
 _NEARLY_ALL = 0.999
@@ -50,7 +58,7 @@ def _headline(same: bool, counts: PairCounts, sparsity: float | None, interval: 
 
 
 def _one(counts: PairCounts) -> str:
-    """What became of the only value compared."""
+    """The outcome for the only compared value."""
     if counts.changed:
         return "changed in bf16"
     return "changed as stored, below bf16 resolution" if counts.differ else "does not differ"
@@ -82,7 +90,7 @@ def notes(
     aggregated: bool,
     left_out: int,
 ) -> Iterator[str]:
-    """What the report's reader must know, most important first. left_out: matrices that were not decomposed though asked for."""
+    """Limits of the answer, most important first. left_out: requested matrices that were not decomposed."""
     if not exact:
         yield (
             "Quick mode read a sample, at the same offsets on every side: counts, magnitudes and norms describe the sample, shares are "
@@ -139,3 +147,72 @@ def _dtype_notes(pairs: Sequence[Pair], eta: float) -> Iterator[str]:
     if scaled:
         are = plural(len(scaled), "tensor is", "tensors are")
         yield f"{are} compared by decoded values (code times scale in float32, as the model uses them)."
+
+
+def unmatched(found: Found) -> Unmatched:
+    """The lists of the report, which end after `limits.REPORT_TENSORS` entries."""
+    return Unmatched(
+        missing=_named(found.missing),
+        extra=_named(found.extra),
+        misshapen=tuple(Misshapen(**_names_of(each), **_shapes_of(each), transposed=each.transposed) for each in _first(found.misshapen)),
+        renamed=tuple(Renamed(**_names_of(each)) for each in _first(found.renamed)),
+        resized=tuple(Resized(**_names_of(each), **_shapes_of(each), rows=each.rows) for each in _first(found.resized)),
+        integers=_named(found.integers),
+        tied=tuple(tensor.name for tensor in _first(found.tied)),
+        counts={name: len(getattr(found, name)) for name in ("missing", "extra", "misshapen", "renamed", "resized", "integers", "tied")},
+        missing_parameters=sum(tensor.elements for tensor in found.missing),
+        extra_parameters=sum(tensor.elements for tensor in found.extra),
+    )
+
+
+def unmatched_notes(found: Found) -> Iterator[str]:
+    """One sentence for each kind that occurs."""
+    for what, tensors in (("only the base has", found.missing), ("only the tuned checkpoint has", found.extra)):
+        if tensors:
+            elements = sum(tensor.elements for tensor in tensors)
+            yield f"Not compared: {plural(len(tensors), 'tensor')} that {what}, {plural(elements, 'parameter')} ({_names(tensors)})."
+    if found.misshapen:
+        turned = sum(each.transposed for each in found.misshapen)
+        yield (
+            f"Not compared: {plural(len(found.misshapen), 'tensor')} of another shape ({_names([each.base for each in found.misshapen])})"
+            + (f", {turned:,} of them transposed." if turned else ".")
+        )
+    if found.integers:
+        kinds = ", ".join(sorted({tensor.dtype for tensor in found.integers}))
+        hold = plural(len(found.integers), "tensor that holds", "tensors that hold")
+        yield f"Not compared: {hold} no plain floats ({kinds}; {_names(found.integers)})."
+    if found.renamed:
+        first = found.renamed[0]
+        others = ", for one" if len(found.renamed) > 1 else ""
+        yield (
+            f"Compared under different names: {plural(len(found.renamed), 'tensor')}, {quoted(first.base.name)} with "
+            f"{quoted(first.tuned.name)}{others}."
+        )
+    for each in found.resized[:_NAMED]:
+        yield (
+            f"{quoted(each.base.name)} has {plural(each.base.shape[0], 'row')} in the base and {each.tuned.shape[0]:,} in the tuned "
+            f"checkpoint: {'the first was' if each.rows == 1 else f'the first {each.rows:,} were'} compared."
+        )
+    if found.tied:
+        repeat = plural(len(found.tied), "tensor that repeats", "tensors that repeat")
+        yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
+
+
+def _names_of(pair: Any) -> dict[str, str]:
+    return {"name": pair.base.name, "tuned_name": pair.tuned.name}
+
+
+def _shapes_of(pair: Any) -> dict[str, tuple[int, ...]]:
+    return {"shape": pair.base.shape, "tuned_shape": pair.tuned.shape}
+
+
+def _named(tensors: Sequence[Tensor]) -> tuple[NamedTensor, ...]:
+    return tuple(NamedTensor(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in _first(tensors))
+
+
+def _first(entries: Sequence[T]) -> Iterator[T]:
+    return islice(entries, limits.REPORT_TENSORS)
+
+
+def _names(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(quoted(tensor.name) for tensor in tensors[:_NAMED]) + (", ..." if len(tensors) > _NAMED else "")

@@ -2,13 +2,14 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import gradio as gr
 
+from components.running.background import in_background
 from components.running.jobs import sentence
 
 # Added to the headers of a request of an MCP client, which Gradio passes on to the endpoint that is called.
@@ -46,11 +47,11 @@ def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
         return _written(function(*given(request, values)), request)
 
     @wraps(function)
-    def answers(request: Any, *values: Any) -> Iterator[Any]:
+    def answers(request: Any, *values: Any) -> Generator[Any, None, None]:
         for item in function(*given(request, values)):
             yield _written(item, request)
 
-    endpoint: Any = answers if inspect.isgeneratorfunction(function) else answer
+    endpoint: Any = in_background(answers) if inspect.isgeneratorfunction(function) else answer
     if not takes_request:
         request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
         endpoint.__signature__ = signature.replace(parameters=[request, *signature.parameters.values()])

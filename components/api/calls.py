@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from components.running.gradio_internals import has_event, has_session
-from components.running.queue_limits import has_room
+from components.running.gradio_internals import has_session, session_of
+from components.running.queue_limits import RESTARTING, has_room, is_closing
 from components.text import numbers
 
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
@@ -36,8 +36,8 @@ def is_call(method: str, path: str) -> bool:
     return method == "POST" and _CALL.fullmatch(path) is not None
 
 
-def check_call(app: gr.Blocks, path: str, body: bytes) -> Refusal | None:
-    """Why a call of ``app`` is not accepted; None where it is."""
+def check_call(app: gr.Blocks, path: str, body: bytes, client: str) -> Refusal | None:
+    """Why a call of ``app`` by a client is not accepted; None where it is."""
     match = _CALL.fullmatch(path)
     try:
         call: Any = json.loads(body)
@@ -53,17 +53,19 @@ def check_call(app: gr.Blocks, path: str, body: bytes) -> Refusal | None:
     if index not in app.fns:
         return Refusal(404, NO_ENDPOINT)
     refusal = _check_fields(app, match["name"], call) if match["kind"] == "call/v2" else _check_values(app, index, call)
-    if refusal is None and match["kind"] not in ("run", "api") and not has_room(app, index):
+    if is_closing():
+        return Refusal(503, RESTARTING)
+    if refusal is None and match["kind"] not in ("run", "api") and not has_room(app, index, client):
         return Refusal(503, FULL)
     return refusal
 
 
-def check_stream(app: gr.Blocks, path: str, session: str | None) -> Refusal | None:
-    """Why the results of a session or of a call cannot be streamed; None where they can, or where nothing of the kind is asked for."""
+def stream(app: gr.Blocks, path: str, session: str | None) -> str | Refusal | None:
+    """The session whose results are asked for, or why they cannot be streamed; None where nothing of the kind is asked for."""
     if path.endswith(_DATA) and session is not None:
-        return None if has_session(app, session) else Refusal(404, NO_SESSION)
+        return session if has_session(app, session) else Refusal(404, NO_SESSION)
     match = _EVENT.fullmatch(path)
-    return Refusal(404, NO_SESSION) if match and not has_event(app, match["event"]) else None
+    return (session_of(app, match["event"]) or Refusal(404, NO_SESSION)) if match else None
 
 
 def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | None:

@@ -19,14 +19,14 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "storage": (*DTYPE_BITS, *PACKED_BITS),
     "passed_through": (*FORMAT_OF.values(), "fp4_e2m1", "mxfp4", "nvfp4", *get_args(Verdict)),
     "fp16_risk": get_args(RiskLevel),
-    "analyzer": tuple(ANALYZERS),
 }
 
 
 def check_filters(library: Library, filters: Iterable[tuple[str, str]]) -> None:
     """Raise InvalidRequest for the first ``(name, value)`` that no row can have; an empty value is no filter."""
+    known = _KNOWN | {"analyzer": tuple(ANALYZERS)}
     for name, value in filters:
         if name == "model" and value:
             model_id(value)
-        elif value and name in _KNOWN and value not in _KNOWN[name] and value not in library.facets("results").get(name, {}):
-            raise InvalidRequest(f"{name} must be one of {', '.join(_KNOWN[name])}, not {quoted(value)}.")
+        elif value and name in known and value not in known[name] and value not in library.facets("results").get(name, {}):
+            raise InvalidRequest(f"{name} must be one of {', '.join(known[name])}, not {quoted(value)}.")

@@ -23,7 +23,7 @@ FIND_MODELS = (
 )
 FIND_LABELS = (
     "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). "
-    f"current: leave out labels that their contributor has replaced. {_PAGED}"
+    f"current: exclude labels that their contributor has replaced. {_PAGED}"
 )
 FIND_RESULTS = (
     f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"

@@ -1,29 +1,53 @@
-"""The form of the conflict page, as typed, as a link, and as a command."""
+"""The conflict form: as typed, as a request, as a link, and as a command; and pairs as pasted."""
 
-import shlex
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from components.conflict.pairs import lines, pasted
-from components.forms.links import Query, pinned, validated
-from components.forms.model_form import BUILTIN as BUILTIN
-from components.forms.model_form import DATASET as DATASET
-from components.forms.model_form import changed, dataset, dataset_at, filled, flags, last_texts, linked, model_link, one_model, option
-from components.forms.typed_numbers import fraction, whole
+from analyzers import limits
+from analyzers.errors import InvalidData, LimitExceeded
+from analyzers.gradient_conflict import ConflictReport, ConflictRequest
+from analyzers.language_models.data import pair_of
+from components.forms.form import (
+    BUILTIN,
+    DATASET,
+    Cost,
+    Query,
+    changed,
+    command_line,
+    dataset,
+    link,
+    linked,
+    one_model,
+    parsed,
+    pinned,
+    queried,
+    queried_data,
+    validated,
+)
 
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict import ConflictReport, ConflictRequest
-
-PAIRS = "pairs"
-_WHOLE = ("samples", "max_length", "seed")
-_FRACTIONS = ("gamma", "floor", "epsilon", "topk", "topk_share")
-_TEXTS = ("choice", "template", "unit", "ffn", "topk_layers", "select", "loss", "dtype", "attention")
-_FLAGS = ("weights", "checkpointing")
-# In the order of the command line, where each is named as in the request.
-_OPTIONS = (
-    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share", "topk_layers",
-    "select", "attention", "dtype", "seed",
+ABOUT = (
+    "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
+    "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
+    'comparison with a top-k FFN. data: "builtin" or the id of a Hub dataset, from which samples are chosen at random by seed, or the '
+    'first; pairs: given instead, a list of {"instruction", "output"} and optionally "input"; template: how they become a prompt.'
+)
+PARAMETERS = (
+    "model", "data", "pairs", "samples", "max_length", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "loss", "gamma",
+    "floor", "epsilon", "weights", "dtype", "attention", "checkpointing", "seed", "choice", "template",
 )  # fmt: skip
+COST = Cost(
+    "fewer or shorter samples, a smaller model",
+    lambda request: (1 if request.ffn == "original" else 2) * request.samples * request.max_length,
+)
+PAIRS = "pairs"
+# In the order of the command line.
+OPTIONS = (
+    "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share", "topk_layers",
+    "select", "attention", "dtype", "seed", "weights", "checkpointing",
+)  # fmt: skip
+_CHARACTERS = limits.CONFLICT_SAMPLES * limits.PAIR_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +81,10 @@ class Form:
     checkpointing: bool = False
     weights: bool = True
 
-    def request(self) -> "ConflictRequest":
+    def request(self) -> ConflictRequest:
         """The validated request. Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs."""
-        from analyzers.gradient_conflict import ConflictRequest
-
-        asked: dict[str, Any] = {"model": one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
-        asked |= filled(self, _WHOLE, whole) | filled(self, _FRACTIONS, fraction) | filled(self, _TEXTS)
-        return validated(ConflictRequest, **asked, weights=self.weights, checkpointing=self.checkpointing)
+        asked = {"model": one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
+        return validated(ConflictRequest, **asked | parsed(self, ConflictRequest, OPTIONS))
 
     def _data(self) -> dict[str, Any]:
         if self.source == PAIRS:
@@ -74,43 +95,88 @@ class Form:
 
 def form(query: Query) -> Form:
     """The form that the keys and values of a query describe, named as in the request; the last of each counts, unknown ones are ignored."""
-    texts = last_texts(query)
-    known: dict[str, Any] = {
-        each.name: texts[each.name] for each in fields(Form) if each.name in texts and each.name not in (*_FLAGS, "source", "dataset")
-    }
-    known |= flags(texts, _FLAGS)
-    if "pairs" in texts:
-        return Form(**known | {"pairs": dict(query)["pairs"], "source": PAIRS})
-    if texts.get("data", BUILTIN) not in ("", BUILTIN):
-        known |= {"dataset": texts["data"], "source": DATASET}
-    return Form(**known)
+    known = queried(query, Form, ("model", *OPTIONS))
+    if "pairs" in dict(query):
+        return Form(**known, pairs=dict(query)["pairs"], source=PAIRS)
+    return Form(**known | queried_data(query))
 
 
-def permalink(report: "ConflictReport") -> str:
+def permalink(report: ConflictReport) -> str:
     """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are omitted."""
-    request = report.request
-    keys = []
+    request, options = report.request, changed(report.request, OPTIONS)
+    keys = [("model", pinned(report.checkpoint))]
     if request.pairs:
         text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
-        keys = [("pairs", linked(text)), ("samples", str(request.samples))]
+        keys += [("pairs", linked(text)), ("samples", str(options.pop("samples", request.samples)))]
     elif request.data != BUILTIN:
-        keys = [("data", dataset_at(report.data.source, report.data.commit))]
-    options = changed(request, (*_OPTIONS, *_FLAGS))
-    return model_link(report.checkpoint, keys, {name: options[name] for name in options if name != "samples" or not request.pairs})
+        keys.append(("data", f"{report.data.source}@{report.data.commit}"))
+    return link(keys, options)
 
 
-def command(report: "ConflictReport") -> str:
+def command(report: ConflictReport) -> str:
     """The shell command for the same analysis; given pairs have to be saved as pairs.jsonl first."""
     from analyzers.gradient_conflict import TOPK_OPTIONS
 
     request = report.request
-    words = ["conflict", pinned(report.checkpoint)]
+    idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
+    data = {}
     if request.pairs or request.data != BUILTIN:
-        words += ["--data", "pairs.jsonl" if request.pairs else dataset_at(report.data.source, report.data.commit)]
-    for name, value in changed(request, _OPTIONS).items():
-        if name in TOPK_OPTIONS and request.ffn != "topk":  # the command refuses them
-            continue
-        # a value that begins with a dash would be taken for an option
-        words += [option(name, value)] if str(value).startswith("-") else option(name, value).split("=", 1)
-    words += [option(name, value) for name, value in changed(request, _FLAGS).items()]
-    return shlex.join(["python", "-m", "analyzers", *words])
+        data["data"] = "pairs.jsonl" if request.pairs else f"{report.data.source}@{report.data.commit}"
+    return command_line(["conflict", pinned(report.checkpoint)], data | changed(request, (name for name in OPTIONS if name not in idle)))
+
+
+def pasted(text: str) -> tuple[dict[str, str], ...]:
+    """The pairs in ``text``, each with instruction, input and output.
+
+    A line is a JSON object with any of the fields that a file of instruction data may have, or an instruction and its answer with a tab
+    between them (or instruction, input and answer). All of it may also be one JSON list. Raises InvalidData, naming the line, for what is
+    none of these; LimitExceeded for too many pairs or too much text.
+    """
+    if len(text) > _CHARACTERS:
+        raise LimitExceeded(
+            f"{len(text):,} characters of pairs are more than {_CHARACTERS:,}, all samples together (MANTISSA_PAIR_CHARACTERS)."
+        )
+    found: list[dict[str, str]] = []
+    for where, row in _rows(text):
+        if len(found) == limits.CONFLICT_SAMPLES:
+            raise LimitExceeded(
+                f"There are more than {limits.CONFLICT_SAMPLES} pairs, the most that are compared (MANTISSA_CONFLICT_SAMPLES): paste fewer."
+            )
+        pair = pair_of(row, where)
+        found.append({"instruction": pair.instruction, "input": pair.input, "output": pair.output})
+    if not found:
+        raise InvalidData("Paste at least 2 pairs: one per line, instruction and answer separated by a tab, or as JSON.")
+    return tuple(found)
+
+
+def lines(rows: Any) -> str:
+    """Pairs as JSON, one per line, as `pasted` reads them."""
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+
+
+def _rows(text: str) -> Iterator[tuple[str, Any]]:
+    text = text.removeprefix("\ufeff")
+    if text.lstrip().startswith("["):
+        yield from ((f"entry {number} of the pairs", row) for number, row in enumerate(_parsed(text, "the list of pairs"), start=1))
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"line {number} of the pairs"
+            yield where, _parsed(line, where) if line.lstrip().startswith("{") else _columns(line, where)
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidData(f"{where[:1].upper()}{where[1:]} is not JSON: check its quotes, commas and braces.") from None
+
+
+def _columns(line: str, where: str) -> dict[str, str]:
+    cells = [cell.strip() for cell in line.rstrip("\r").split("\t")]
+    if len(cells) not in (2, 3):
+        tabs = "no tab" if len(cells) == 1 else f"{len(cells) - 1} tabs"
+        raise InvalidData(
+            f"{where[:1].upper()}{where[1:]} has {tabs}: write an instruction and its answer separated by a tab, or a JSON object."
+        )
+    return {"instruction": cells[0], "input": cells[1] if len(cells) == 3 else "", "output": cells[-1]}

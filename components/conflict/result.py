@@ -1,61 +1,155 @@
-"""The result on the conflict page: the headline, and tabs for layers, samples, neurons, batches, activation, weights."""
+"""The result of gradient conflict: the headline with its tiles, and the tabs below."""
 
-from typing import TYPE_CHECKING
-
-from components.conflict import captions, tables
+from analyzers.gradient_conflict.report import ConflictReport
+from components.conflict import tables, text
 from components.conflict.form import command, permalink
-from components.conflict.headline import headline, summary
-from components.conflict.layer_table import LAYERS
-from components.conflict.neuron_table import NEURONS
-from components.conflict.sample_table import SAMPLES
+from components.conflict.tables import LAYERS, NEURONS, SAMPLES
+from components.conflict.text import data_name, points, undecided, unit, units
 from components.plots import gradient_conflict as plots
-from components.results.result_tabs import Layout, Tab, html, plot, rows, said
-from components.text.markup import notes
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, number, tiles
+from components.text.markup import notes, tag
+from components.text.names import model_name
+from components.text.plain_text import html
 
-if TYPE_CHECKING:
-    from analyzers.gradient_conflict.report import ConflictReport
 
-_TABS: "tuple[Tab[ConflictReport], ...]" = (
+def headline(report: ConflictReport) -> str:
+    """Head, number, tiles."""
+    last = _topk(report) if report.original is not None else _batches(report)
+    return card(
+        "Gradient conflict",
+        _head(report),
+        about_sample(report.checkpoint.ref, more=", on the built-in text"),
+        number("Conflict rate", numbers.share(report.model.conflict_rate), report.model.interval, report.statement),
+        tiles(_whole(report), _size(report), _dominance(report), last),
+        _undecided(report),
+    )
+
+
+def summary(report: ConflictReport) -> str:
+    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
+    return f"{model_name(report)}: conflict rate {numbers.share(report.model.conflict_rate)}. {report.statement}"
+
+
+def _head(report: ConflictReport) -> str:
+    data, ffn = report.data, report.ffn
+    facts = (
+        f"{numbers.count(ffn.neurons)} {units(report)} in {numbers.plural(ffn.layers, 'layer')}, "
+        f"{numbers.plural(data.samples, 'sample')} of {data_name(report)}, {numbers.plural(data.tokens, 'token')}, "
+        f"{report.dtype}. Took {numbers.duration(report.timing.seconds)}"
+    )
+    return model_head(model_name(report), report.checkpoint, facts)
+
+
+def _undecided(report: ConflictReport) -> str:
+    """For a rate with many numerically undecided pairs."""
+    from analyzers.gradient_conflict.words import TRUSTED
+
+    share = report.model.undecided.share
+    if share is None or share <= TRUSTED:
+        return ""
+    said = f"In {report.dtype} the rate is numerically undecided from {undecided(report.model)}: run the model in float32 to narrow it."
+    return f'<p class="m-left-out">{html(said, 300)}</p>'
+
+
+def _whole(report: ConflictReport) -> str:
+    whole = report.model.whole
+    if whole.conflict_rate is None:
+        return cannot_tell("Whole gradients", "No two samples have a gradient.")
+    body = (
+        f"Share of the pairs of samples whose whole gradients, all {units(report)} together, conflict. "
+        f"Their mean cosine is {numbers.magnitude(whole.mean_cosine)}."
+    )
+    return answer("Whole gradients", numbers.share(whole.conflict_rate), FACT, body)
+
+
+def _size(report: ConflictReport) -> str:
+    model = report.model
+    body = f"2|g||h| / (|g|² + |h|²) of two samples in the same {unit(report)}, on average: 1 for equal norms, near 0 if one is far larger."
+    value = numbers.magnitude(model.magnitude_similarity)
+    return answer("Gradient-norm similarity", value, FACT, body)
+
+
+def _dominance(report: ConflictReport) -> str:
+    found = report.dominance
+    if found.effective_samples is None or found.top_share is None or found.top_sample is None:
+        return cannot_tell("Dominance", "No sample has a gradient.")
+    body = (
+        f"Effective sample size of the whole gradients. The largest, sample {found.top_sample}, has {numbers.share(found.top_share)} of "
+        f"their squared norm; an equal share is {numbers.share(1 / report.data.samples)}."
+    )
+    return answer("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", FACT, body)
+
+
+def _topk(report: ConflictReport) -> str:
+    model = report.differences[0] if report.differences else None
+    original = report.original.model.conflict_rate if report.original is not None else None
+    if model is None or model.conflict_rate is None:
+        return cannot_tell("Top-k against original", "There is nothing to compare.")
+    kept = f"Tokens keep {numbers.share(report.ffn.topk.kept)} of the neurons. " if report.ffn.topk is not None else ""
+    rate = numbers.share(report.model.conflict_rate)
+    body = f"{kept}The conflict rate is {numbers.share(original)} with the original FFN and {rate} with top-k."
+    interval, how = model.interval, FACT
+    if interval is not None:
+        body += f" 95% interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."
+        how = tag("undecided", "no clear difference") if interval.low <= 0 <= interval.high else ESTIMATE
+    return answer("Top-k against original", points(model.conflict_rate), how, body)
+
+
+def _batches(report: ConflictReport) -> str:
+    scale = report.model.whole.noise_scale
+    if scale is None:
+        body = "The mean gradient of these samples cannot be distinguished from noise; more samples may show a signal."
+        return cannot_tell("Noise scale", body)
+    body = "The batch size at which a batch's gradient has as much noise as signal, estimated from these samples."
+    return answer("Noise scale", numbers.magnitude(scale), ESTIMATE, body)
+
+
+_TABS: tuple[Tab[ConflictReport], ...] = (
     Tab(
         "Layers",
         [
-            said(captions.rates),
-            plot("Conflict rate by layer", plots.rates),
-            said(captions.similarity),
-            plot("Similarity by layer", plots.similarity),
-            html(lambda report: tables.differences(report) + notes(report.notes)),
-            said(captions.LAYERS),
-            rows(LAYERS),
+            Said(text.rates),
+            Plot("Conflict rate by layer", plots.rates),
+            Said(text.similarity),
+            Plot("Similarity by layer", plots.similarity),
+            Piece(lambda report: tables.differences(report) + notes(report.notes)),
+            Said(text.LAYERS),
+            Rows(LAYERS),
         ],
     ),
     Tab(
         "Samples",
         [
-            said(captions.cosines),
-            plot("Cosines between samples", plots.cosines),
-            said(captions.DOMINANCE),
-            plot("Share of each sample", plots.dominance),
-            said(captions.samples),
-            rows(SAMPLES),
+            Said(text.cosines),
+            Plot("Cosines between samples", plots.cosines),
+            Said(text.DOMINANCE),
+            Plot("Share of each sample", plots.dominance),
+            Said(text.samples),
+            Rows(SAMPLES),
         ],
     ),
     Tab(
         "Neurons",
         [
-            said(captions.neurons),
-            rows(NEURONS),
-            said(captions.NEURON_COSINES),
-            plot("Cosines between samples in one neuron", plots.neurons),
+            Said(text.neurons),
+            Rows(NEURONS),
+            Said(text.NEURON_COSINES),
+            Plot("Cosines between samples in one neuron", plots.neurons),
         ],
-        when=captions.has_neurons,
+        when=text.has_neurons,
     ),
-    Tab("Batches", [said(captions.batches), plot("Conflict by batch size", plots.batches), html(tables.batches)]),
+    Tab("Batches", [Said(text.batches), Plot("Conflict by batch size", plots.batches), Piece(tables.batches)]),
     Tab(
         "Activation",
-        [said(captions.deciles), plot("Conflict by activation", plots.deciles), html(tables.deciles)],
+        [Said(text.deciles), Plot("Conflict by activation", plots.deciles), Piece(tables.deciles)],
         when=lambda report: bool(report.deciles),
     ),
-    Tab("Weights", [said(captions.weights), html(tables.weights)], when=lambda report: report.weights is not None),
-    Tab("Published", [said(captions.published), plot("Published conflict rates", plots.published), html(tables.published)]),
+    Tab("Weights", [Said(text.weights), Piece(tables.weights, folded="Weights")], when=lambda report: report.weights is not None),
+    Tab(
+        "Published",
+        [Said(text.published), Plot("Published conflict rates", plots.published), Piece(tables.published, folded="Published layers")],
+    ),
 )
-RESULT = Layout(headline, summary, permalink, command, _TABS)
+RESULT = Layout("Gradient conflict", model_name, headline, summary, permalink, command, _TABS)

@@ -1,26 +1,48 @@
-"""The form of the exit page: as typed, as a link, and as a command."""
+"""The exit form: as typed, as a request, as a link, and as a command."""
 
-import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers.errors import InvalidRequest
+from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.signals import METHODS as DEFAULT
-from components.forms.links import SHOWN, Query, pinned, validated
-from components.forms.model_form import BUILTIN as BUILTIN
-from components.forms.model_form import DATASET as DATASET
-from components.forms.model_form import changed, dataset, dataset_at, filled, flags, last_texts, model_link, one_model, option
-from components.forms.typed_numbers import fraction, whole
+from components.forms.form import (
+    BUILTIN,
+    DATASET,
+    SHOWN,
+    Cost,
+    Query,
+    changed,
+    command_line,
+    dataset,
+    last_texts,
+    link,
+    one_model,
+    parsed,
+    pinned,
+    queried,
+    queried_data,
+    validated,
+)
 
-if TYPE_CHECKING:
-    from analyzers.exit_feedback import ExitReport, ExitRequest
-
-_WHOLE = (
-    "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed",
+ABOUT = (
+    "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
+    "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
+    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer. methods: names of signals, all by default; "
+    'residual: lambda of parallel_gold and parallel_topmass; data: "builtin" or the id of a Hub dataset.'
+)
+PARAMETERS = (
+    "model", "methods", "data", "rank", "k", "anchors", "rank_exact", "rank_tail", "topk_by", "alpha", "residual", "mass_threshold",
+    "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length", "tokens", "dtype", "seed",
 )  # fmt: skip
-_FRACTIONS = ("alpha", "residual", "mass_threshold")
-_TEXTS = ("layers", "topk_by", "dtype")
-_FLAGS = ("sweep",)
+OPTIONS = (
+    "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed", "alpha",
+    "residual", "mass_threshold", "layers", "topk_by", "dtype", "sweep",
+)  # fmt: skip
+
+
+# Layers of the logit lens, and points of a sweep (settings times seeds).
+_LAYERS, _SWEPT = 6, 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,52 +72,51 @@ class Form:
     dtype: str = "auto"
     seed: str = ""
 
-    def request(self) -> "ExitRequest":
+    def request(self) -> ExitRequest:
         """The validated request. Raises InvalidRequest with the sentence to show."""
-        from analyzers.exit_feedback import ExitRequest
-
-        asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
         if (unknown := next((name for name in self.methods if name not in DEFAULT), None)) is not None:
             raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
-        asked |= {"methods": self.methods, "sweep": self.sweep}
+        asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
         asked |= dataset(self.dataset) if self.source == DATASET else {}
-        asked |= filled(self, _WHOLE, whole) | filled(self, _FRACTIONS, fraction) | filled(self, _TEXTS)
-        return validated(ExitRequest, **asked)
+        return validated(ExitRequest, **asked, methods=self.methods, **parsed(self, ExitRequest, OPTIONS))
+
+
+def _tokens(request: ExitRequest) -> int:
+    """Each signal is a product with the head, a part of the model, for every layer, setting and seed."""
+    points = len(request.methods) * (_LAYERS + request.seeds + (_SWEPT if request.sweep else 0))
+    return request.samples * request.sequence_length + request.tokens * points
+
+
+COST = Cost(
+    "fewer signals, seeds, tokens or training steps, no sweep, a smaller model",
+    _tokens,
+    lambda request: request.training_steps * (len(request.methods) + 3),  # with each signal, and with the three references
+)
 
 
 def form(query: Query) -> Form:
     """The form that a query describes: keys as in the request, ``methods`` separated by commas; of repeated keys the last counts, unknown
     ones are ignored.
     """
-    texts = last_texts(query)
-    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_FRACTIONS, *_TEXTS) if key in texts}
-    known |= flags(texts, _FLAGS)
-    if "methods" in texts:
-        known["methods"] = tuple(name.strip() for name in texts["methods"].split(",")) if texts["methods"].strip() else ()
-    if texts.get("data", BUILTIN) not in ("", BUILTIN):
-        known |= {"dataset": texts["data"], "source": DATASET}
+    known = queried(query, Form, ("model", *OPTIONS)) | queried_data(query)
+    if (listed := last_texts(query).get("methods")) is not None:
+        known["methods"] = tuple(name.strip() for name in listed.split(",")) if listed.strip() else ()
     return Form(**known)
 
 
-def permalink(report: "ExitReport") -> str:
+def permalink(report: ExitReport) -> str:
     """The query for this report, pinned to its commits: ``?model=...&methods=...``."""
-    return model_link(report.checkpoint, list(_keys(report).items()), _changed(report))
+    return link([("model", pinned(report.checkpoint))], _changed(report))
 
 
-def command(report: "ExitReport") -> str:
+def command(report: ExitReport) -> str:
     """The same analysis on the command line."""
-    words = [word for key, text in _keys(report).items() for word in (f"--{key}", text)]
-    words += [option(name, value) for name, value in _changed(report).items()]
-    return shlex.join(["python", "-m", "analyzers", "exit", pinned(report.checkpoint), *words])
+    return command_line(["exit", pinned(report.checkpoint)], _changed(report))
 
 
-def _keys(report: "ExitReport") -> dict[str, str]:
-    """Methods and data that are not the default."""
+def _changed(report: ExitReport) -> dict[str, Any]:
+    """Methods, data and options that are not at their default."""
     request = report.request
-    keys = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
-    return keys if request.data == BUILTIN else keys | {"data": dataset_at(report.inputs.source, report.inputs.commit)}
-
-
-def _changed(report: "ExitReport") -> dict[str, Any]:
-    """Options that are not at their default."""
-    return changed(report.request, (*_WHOLE, *_FRACTIONS, *_TEXTS, *_FLAGS))
+    options = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
+    options |= {} if request.data == BUILTIN else {"data": f"{report.inputs.source}@{report.inputs.commit}"}
+    return options | changed(request, OPTIONS)

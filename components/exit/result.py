@@ -1,72 +1,177 @@
-"""The result on the exit page: the headline and the tabs under it."""
+"""The result of exit feedback: the headline with its tiles, and the tabs below."""
 
-from typing import TYPE_CHECKING
-
-from components.exit import captions, tables
+from analyzers.exit_feedback.report import Cost, CostRow, ExitReport
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, RANDOM
+from components.exit import tables, text
 from components.exit.form import command, permalink
-from components.exit.headline import headline, summary
-from components.exit.names import several_layers, was_swept
 from components.exit.tables import SWEEP
+from components.exit.text import cosine, data_name, give_or_take, settings, several_layers, spread, too_few, was_swept
 from components.plots import exit_feedback as plots
-from components.results.result_tabs import Layout, Tab, html, plot, rows, said
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
 from components.text.legend import legend
 from components.text.markup import caption, notes
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.report import ExitReport
+from components.text.names import model_name
 
 
-_TABS: "tuple[Tab[ExitReport], ...]" = (
+def headline(report: ExitReport) -> str:
+    """Model, statement, tiles."""
+    return card(
+        "Exit feedback",
+        _head(report),
+        about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
+        reading("How close the signals are", report.statement),
+        tiles(_closest(report), _random(report), _along(report), _trained(report) if report.training else _cheapest(report)),
+    )
+
+
+def summary(report: ExitReport) -> str:
+    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
+    return f"{model_name(report)}: {report.statement}"
+
+
+def _head(report: ExitReport) -> str:
+    head, inputs = report.head, report.inputs
+    facts = (
+        f"Head {numbers.count(head.vocabulary)} x {numbers.count(head.width)}{', tied' if head.tied else ''}, "
+        f"{numbers.plural(inputs.measured, 'token')} of {numbers.plural(inputs.samples, 'sample')} of {data_name(report)}, {report.dtype}. "
+        f"Took {numbers.duration(report.timing.seconds)}"
+    )
+    return model_head(model_name(report), report.checkpoint, facts)
+
+
+def _closest(report: ExitReport) -> str:
+    """Among the signals whose backward pass does not read the head's weight; among the ceilings where there are no others."""
+    cosines = {name: method.cosine for name, method in report.methods.items() if method.cosine is not None}
+    free = {name: each for name, each in cosines.items() if name not in CEILINGS}
+    if not cosines:
+        return cannot_tell("Closest to exact", "No token has an exact gradient.")
+    name, best = max((free or cosines).items(), key=lambda each: each[1].mean)
+    given = settings(report, name)
+    body = (
+        f"Mean cosine {cosine(best.mean)} with the exact gradient, {spread(best)} for 80% of tokens"
+        f"{f', with {given}' if given != numbers.NOTHING else ''}."
+    )
+    return answer("Closest without backpropagation" if free else "Closest ceiling", name, FACT, body)
+
+
+def _random(report: ExitReport) -> str:
+    over = {name: method.over_seeds for name, method in report.methods.items() if name in RANDOM}
+    name = "dense" if "dense" in over else "hybrid"
+    seeds = over.get(name)
+    if seeds is None:
+        return cannot_tell("Random codes", "Neither dense nor hybrid was requested.")
+    if seeds.within_noise is None:
+        return cannot_tell("Random codes", f"Mean cosine of {name} on the frozen model: {too_few(seeds)}")
+    which = f"Mean cosine of {name} on the frozen model, ± standard error over {numbers.plural(len(seeds.values), 'seed')}: "
+    body = "within noise of 0. Weights align with their codes only in training." if seeds.within_noise else "beyond noise."
+    return answer("Random codes", give_or_take(seeds.mean, seeds.standard_error), ESTIMATE, which + body)
+
+
+def _along(report: ExitReport) -> str:
+    head, before = report.exact.parallel_energy, report.exact.parallel_energy_before_norm
+    if head is None or before is None:
+        return cannot_tell("Along the hidden state", "There is no exact gradient.")
+    body = (
+        "The share of the exact gradient's energy that is along h at the head, which is all that parallel has. "
+        f"Before the final norm it is {numbers.share(before)}: the norm's backward pass removes it."
+    )
+    return answer("Along the hidden state", numbers.share(head), FACT, body)
+
+
+def _trained(report: ExitReport) -> str:
+    """The signal without backpropagation under which the small transformer learns most."""
+    rows = {row.method: row for row in report.training}
+    kept = {
+        name: row.recovered for name, row in rows.items() if name in report.methods and name not in CEILINGS and row.recovered is not None
+    }
+    exact, frozen = rows.get(EXACT), rows.get(FROZEN)
+    if not kept or exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
+        return cannot_tell("Recovered in training", "Exact backpropagation learned no more than the head alone.")
+    name = max(kept, key=lambda each: kept[each] or 0.0)
+    share = kept[name] or 0.0
+    body = (
+        f"The share of what exact backpropagation gains a small transformer (loss {frozen.final_loss:.2f} to {exact.final_loss:.2f}) that "
+        f"{name} recovers, the best signal without it."
+    )
+    return answer("Recovered in training", f"{100 * share:.0f}%", FACT, body if share > 0 else f"{body} Below 0: worse than no feedback.")
+
+
+def _cheapest(report: ExitReport) -> str:
+    """Time and memory of the exact gradient and the fastest signal, both chunked, where nothing was trained."""
+    rows = _chunked(report.cost)
+    exact = rows.pop(EXACT, None)
+    if exact is None or not rows or not exact.seconds:
+        return cannot_tell("Time", "Cost was not measured.")
+    name = min(rows, key=lambda each: rows[each].seconds)
+    memory = f", with {rows[name].peak_bytes / exact.peak_bytes:.2f} times its memory" if exact.peak_bytes else ""
+    body = f"Time of {name}, the fastest signal, relative to the exact gradient{memory}; both in chunks."
+    return answer("Time", f"{rows[name].seconds / exact.seconds:.2f} times", ESTIMATE, body)
+
+
+def _chunked(cost: Cost) -> dict[str, CostRow]:
+    return {row.method: row for row in cost.rows if row.form == "chunked"}
+
+
+_TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cosines",
         [
-            said(captions.at_head),
-            plot("Cosines at the head", plots.at_head),
-            html(lambda report: tables.signals(report) + tables.seeds(report)),
-            said(captions.BEFORE),
-            plot("Cosines before the final norm", plots.before_norm),
-            html(lambda report: caption(captions.inputs(report)) + notes(report.notes)),
+            Said(text.at_head),
+            Plot("Cosines at the head", plots.at_head),
+            Piece(lambda report: tables.signals(report) + tables.seeds(report)),
+            Said(text.BEFORE),
+            Plot("Cosines before the final norm", plots.before_norm),
+            Piece(lambda report: caption(text.inputs(report)) + notes(report.notes)),
         ],
     ),
     Tab(
         "Sweep",
-        [said(captions.sweep, captions.sweep_legend), plot("Cosine against rank, k and anchors", plots.sweep), rows(SWEEP)],
+        [Said(text.sweep, text.sweep_legend), Plot("Cosine against rank, k and anchors", plots.sweep), Rows(SWEEP)],
         when=was_swept,
     ),
     Tab(
         "Energy",
         [
-            said(captions.ENERGY, lambda _: legend(plots.SIDES, lines=False)),
-            plot("Energy along the hidden state", plots.energy),
-            html(tables.energy),
+            Said(text.ENERGY, lambda _: legend(plots.SIDES, lines=False)),
+            Plot("Energy along the hidden state", plots.energy),
+            Piece(tables.energy, folded="Along and orthogonal"),
         ],
     ),
-    Tab("By loss", [said(captions.LOSS_BINS, captions.signal_legend), plot("Cosine by loss", plots.loss_bins), html(tables.loss_bins)]),
+    Tab(
+        "By loss",
+        [
+            Said(text.LOSS_BINS, text.signal_legend),
+            Plot("Cosine by loss", plots.loss_bins),
+            Piece(tables.loss_bins, folded="Cosines by loss"),
+        ],
+    ),
     Tab(
         "By layer",
-        [said(captions.LAYERS, captions.signal_legend), plot("Cosine by layer", plots.layers), html(tables.layers)],
+        [Said(text.LAYERS, text.signal_legend), Plot("Cosine by layer", plots.layers), Piece(tables.layers, folded="Cosines by layer")],
         when=several_layers,
     ),
     Tab(
         "Training",
         [
-            said(captions.training, captions.training_legend),
-            plot("Loss of the small transformer", plots.training_losses),
-            html(tables.training),
-            said(captions.COSINES_OF_TRAINING),
-            plot("Cosine in training", plots.training_cosines),
+            Said(text.training, text.training_legend),
+            Plot("Loss of the small transformer", plots.training_losses),
+            Piece(tables.training),
+            Said(text.COSINES_OF_TRAINING),
+            Plot("Cosine in training", plots.training_cosines),
         ],
         when=lambda report: bool(report.training),
     ),
     Tab(
         "Cost",
         [
-            said(captions.cost, lambda _: legend(plots.FORMS, lines=False)),
-            plot("Time of loss and gradients", plots.seconds),
-            said(captions.MEMORY),
-            plot("Memory of loss and gradients", plots.memory),
-            html(tables.cost),
+            Said(text.cost, lambda _: legend(plots.FORMS, lines=False)),
+            Plot("Time of loss and gradients", plots.seconds),
+            Said(text.MEMORY),
+            Plot("Memory of loss and gradients", plots.memory),
+            Piece(tables.cost, folded="Time and memory"),
         ],
     ),
 )
-RESULT = Layout(headline, summary, permalink, command, _TABS)
+RESULT = Layout("Exit feedback", model_name, headline, summary, permalink, command, _TABS)

@@ -1,23 +1,19 @@
 """The tables under the figures, in HTML, and the sortable table of the sweep."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import EXACT, NULL
-from components.exit.names import cosine, mean, settings, spread
-from components.results.data_table import Column, DataTable, Line
+from components.exit.text import cosine, mean, settings, spread
+from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
 from components.text.markup import table
-from components.text.plain_text import shown
-
-if TYPE_CHECKING:
-    from analyzers.exit_feedback.report import ExitReport
 
 # A share above this is shown as a bound; the rest says more.
 _NEARLY = 0.9999
 
 
-def signals(report: "ExitReport") -> str:
+def signals(report: ExitReport) -> str:
     """A row for each, at the head and before the norm."""
     rows = []
     for name, each in report.methods.items():
@@ -39,7 +35,7 @@ def signals(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 8)))
 
 
-def seeds(report: "ExitReport") -> str:
+def seeds(report: ExitReport) -> str:
     """A row for each signal with random codes, the null last; empty where there are none."""
     seeds_of = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
     rows = [
@@ -57,7 +53,7 @@ def seeds(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)), "Draws of random codes on this frozen model") if rows else ""
 
 
-def energy(report: "ExitReport") -> str:
+def energy(report: ExitReport) -> str:
     """A row for the exact gradient and each signal: along and orthogonal to the hidden state, at the head and before the norm."""
     exact = report.exact
     found = {EXACT: (exact.parallel_energy, exact.parallel_energy_before_norm)}
@@ -67,7 +63,7 @@ def energy(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
-def loss_bins(report: "ExitReport") -> str:
+def loss_bins(report: ExitReport) -> str:
     """A row for each signal, its mean cosine in a column for each fifth of the tokens."""
     bins = next(iter(report.methods.values())).loss_bins if report.methods else ()
     rows: list[tuple[str, ...]] = [(name, *(mean(row.cosine) for row in method.loss_bins)) for name, method in report.methods.items()]
@@ -76,7 +72,7 @@ def loss_bins(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, len(titles))))
 
 
-def layers(report: "ExitReport") -> str:
+def layers(report: ExitReport) -> str:
     """A row for each layer, the last first, with the mean cosine of each signal."""
     rows = []
     for layer in sorted({row.layer for row in report.layers}, reverse=True):
@@ -88,7 +84,7 @@ def layers(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, len(titles))))
 
 
-def training(report: "ExitReport") -> str:
+def training(report: ExitReport) -> str:
     """A row for each signal: losses over all rows, the share of exact backpropagation's gain that it recovers, and the final cosine."""
     rows = []
     for row in report.training:
@@ -99,7 +95,7 @@ def training(report: "ExitReport") -> str:
     return _dense(titles, rows, frozenset(range(1, 5)))
 
 
-def cost(report: "ExitReport") -> str:
+def cost(report: ExitReport) -> str:
     """A row for each method and the exact gradient, whole and chunked."""
     found = {(row.method, row.form): row for row in report.cost.rows}
     rows = []
@@ -130,56 +126,23 @@ def _split(share: float | None) -> tuple[str, str]:
     return numbers.share(along), f"> {100 * _NEARLY:g}%" if _NEARLY < 1 - along < 1 else numbers.share(1 - along)
 
 
-def _number(write: Callable[[float], str]) -> Callable[[float | None], str]:
-    return lambda value: numbers.NOTHING if value is None else write(value)
-
-
-_three = _number(lambda value: f"{value:.3f}")
-_times = _number(lambda value: f"{value:.2f}")
-_error = _number(lambda value: f"{value:.2g}")
-_milliseconds = _number(lambda value: f"{1e3 * value:.3g} ms")
-
-
+_three = optional(lambda value: f"{value:.3f}")
+_times = optional(lambda value: f"{value:.2f}")
+_error = optional(lambda value: f"{value:.2g}")
+_milliseconds = optional(lambda value: f"{1e3 * value:.3g} ms")
 _COLUMNS = (
-    Column("Signal", 150, False),
-    Column("Setting", 88, False),
-    Column("Value", 78, True),
-    Column("Seed", 70, True),
-    Column("Mean cosine", 112, True),
-    Column("80% of tokens", 146, True),
-    Column("Total cosine", 118, True),
-    Column("Norm ratio", 100, True),
-    Column("Best scale", 100, True),
-    Column("Kind", 84, False),
+    Column("Signal", 150, "method"),
+    Column("Setting", 88, "parameter"),
+    Column("Value", 78, "value", numbers.count),
+    Column("Seed", 70, "seed", str),
+    Column("Mean cosine", 112, lambda row: None if row.cosine is None else row.cosine.mean, cosine),
+    Column("80% of tokens", 146, lambda row: None if row.cosine is None else row.cosine.p10, cosine, read=lambda row: spread(row.cosine)),
+    Column("Total cosine", 118, "total_cosine", cosine),
+    Column("Norm ratio", 100, "norm_ratio", numbers.magnitude),
+    Column("Best scale", 100, "best_scale", numbers.magnitude),
+    Column("Kind", 84, lambda row: "ceiling" if row.ceiling else "null" if row.null else "signal"),
 )
-
-
-def _lines(report: "ExitReport") -> Iterator[Line]:
-    """Rows of settings first, then those of seeds."""
-    for row in sorted(report.sweep, key=lambda row: row.parameter == "seed"):
-        name, kind = shown(row.method), "ceiling" if row.ceiling else "null" if row.null else "signal"
-        exact = (
-            None if row.cosine is None else row.cosine.mean,
-            None if row.cosine is None else row.cosine.p10,
-            row.total_cosine,
-            row.norm_ratio,
-            row.best_scale,
-        )
-        yield (
-            [name, row.parameter, row.value, row.seed, *exact, kind],
-            [
-                *(
-                    name,
-                    row.parameter,
-                    numbers.count(row.value),
-                    str(row.seed),
-                    mean(row.cosine),
-                    spread(row.cosine),
-                    cosine(row.total_cosine),
-                ),
-                *(numbers.magnitude(row.norm_ratio), numbers.magnitude(row.best_scale), kind),
-            ],
-        )
-
-
-SWEEP = DataTable("Sweep", "m-sweep-table", _COLUMNS, _lines)
+# Rows of settings first, then those of seeds.
+SWEEP: DataTable[ExitReport] = DataTable(
+    "Sweep", "m-sweep-table", _COLUMNS, lambda report: sorted(report.sweep, key=lambda row: row.parameter == "seed")
+)

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.errors import InvalidRequest, MantissaError
-from components.forms.options import typed
+from components.forms.form import typed
 from components.library import Query
 from components.library_page.labels import PIECES
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed

@@ -9,7 +9,7 @@ import gradio as gr
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import AccessDenied, InvalidRequest
-from components.forms.controls import build_busy
+from components.forms.fields import build_busy
 from components.forms.picker import build_picker, wire_search
 from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.library_page.labels import PIECES

@@ -1,21 +1,26 @@
-"""The navigation bar at the top of every page."""
+"""The navigation bar and the title of every page."""
 
 import gradio as gr
 
-# Page addresses, relative to one another so that they work under any proxy prefix.
-PAGES = {
-    "Passport": "./",
-    "Sparsity": "sparsity",
-    "Conflict": "conflict",
-    "Precision": "precision",
-    "Exit": "exit",
-    "Library": "library",
-    "Methods": "methods",
-}
+from analyzers import ANALYZERS
+from components.text.render import macros
+
+_PARTS = macros("look/templates/navigation.html")
+# Pages that are no analyzer's: title -> address.
+_OTHERS = {"Library": "library", "Methods": "methods"}
+
+
+def pages() -> list[tuple[str, str, str]]:
+    """The title of each page, its short form for a phone, and its address, relative so that it works under any proxy prefix."""
+    analyzers = [(each.title, each.short, each.address or "./") for each in ANALYZERS.values()]
+    return [*analyzers, *((name, name, address) for name, address in _OTHERS.items())]
 
 
 def build_navigation(current: str) -> None:
     """The product's name and a link to each page; ``current`` is highlighted."""
-    mark = ' aria-current="page"'
-    links = "".join(f'<a href="{address}"{mark if name == current else ""}>{name}</a>' for name, address in PAGES.items())
-    gr.HTML(f'<nav class="m-nav" aria-label="Pages"><b>Mantissa</b>{links}</nav>', elem_classes="m-plain")
+    gr.HTML(str(_PARTS.navigation(pages(), current)), elem_classes="m-plain")
+
+
+def title(question: str, about: str, methods: str = "") -> str:
+    """The heading of a page, a sentence below it, and a link to the section of the methods page on how it is computed, as HTML."""
+    return str(_PARTS.title(question, about, methods))

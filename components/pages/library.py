@@ -4,24 +4,25 @@ from typing import Any
 
 import gradio as gr
 
-from components.forms.options import typed
+from components.forms.fields import QUIET
+from components.forms.form import typed
 from components.library import model_id
 from components.library_page.browse import CLICKS, build_browse, orders
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
 from components.library_page.downloads import PANDAS, build_downloads, counted
 from components.library_page.labels import PIECES, model_labels
 from components.library_page.lists import KINDS, MODELS
-from components.look.navigation import build_navigation
+from components.look.navigation import build_navigation, title
 from components.running.jobs import sentence
 from components.running.runs import failed
-from components.running.wiring import QUIET
 from components.site import archive
 from components.site.identity import identity
 from components.text.markup import caption
 
-_TITLE = """<header class="m-title"><h1>What were models trained in, and who says so?</h1>
-<p>Labels with their evidence, and the results of every analysis of a public checkpoint made here: one open dataset. Search it, download
-it, add what you know.</p></header>"""
+_ABOUT = (
+    "Labels with their evidence, and the results of every analysis of a public checkpoint made here, in one open dataset: search "
+    "it, download it, and add what you know."
+)
 _SHOW = "() => setTimeout(() => document.querySelector('#m-labels')?.scrollIntoView({block: 'nearest'}), 100)"
 _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 
@@ -29,7 +30,7 @@ _AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}
 def build(page: gr.Blocks) -> None:
     """Lay out the page and wire it. Call inside ``page``."""
     build_navigation("Library")
-    gr.HTML(_TITLE, elem_classes="m-plain")
+    gr.HTML(title("What were models trained in, and who says so?", _ABOUT), elem_classes="m-plain")
     counts = gr.HTML(elem_classes="m-plain", elem_id="m-counts")
     labels = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-labels")
     flagging = build_flagging()

@@ -2,43 +2,22 @@
 
 import gradio as gr
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.errors import MantissaError
-from components.conflict import methods as conflict
-from components.exit import methods as signals
-from components.look.navigation import build_navigation
-from components.passport import methods as passport
+from components.dtype import methods as passport
+from components.forms.fields import QUIET
+from components.look.navigation import build_navigation, title
 from components.plots.classifier import reliability
-from components.precision import methods as precision
 from components.running.jobs import sentence
 from components.running.runs import failed
-from components.running.wiring import QUIET
 from components.site import archive
-from components.sparsity import methods as sparsity
 from components.text.markup import table
+from components.text.render import macros
 
-_TITLE = """<header class="m-title"><h1>How does Mantissa know?</h1>
-<p>Every definition, its odds of being wrong, its source, and every limit. Reading it costs nothing.</p></header>"""
-
+_PARTS = macros("pages/templates/methods.html")
 _LOOK_SECONDS = 1.0
-_CONTENTS = """
-<nav class="m-contents" aria-label="Contents"><ul>
-<li><b>Passport</b>: <a href="#questions">four questions</a>, <a href="#lineage">passed through</a>, <a href="#extremes">magnitudes</a>,
-<a href="#fp16">safe in fp16?</a>, <a href="#training">trained in</a>, <a href="#library-fit">with the library's labels</a></li>
-<li><b>Sparsity</b>: <a href="#sparsity">changed or not</a>, <a href="#probe">the probe</a>, <a href="#swallowed">swallowed updates</a>,
-<a href="#amounts">how much</a>, <a href="#matching">what is compared</a>, <a href="#trajectory">several checkpoints</a>,
-<a href="#spectral">matrices taken apart</a></li>
-<li><b>Conflict</b>: <a href="#conflict">what is measured</a>, <a href="#undecided">what is left open</a>, <a href="#whole">whole gradients,
-batches, dominance</a>, <a href="#activation">activation and weights</a>, <a href="#topk">top-k</a>, <a href="#conflict-limits">what is
-run</a></li>
-<li><b>Precision</b>: <a href="#precision">what is compared</a>, <a href="#variants">variants</a>, <a href="#logprobs">log-probabilities and
-ratios</a>, <a href="#headroom">headroom</a>, <a href="#precision-limits">what is run</a></li>
-<li><b>Exit</b>: <a href="#exit">what is measured</a>, <a href="#signals">signals</a>, <a href="#random-codes">random codes</a>,
-<a href="#exit-training">training and cost</a>, <a href="#exit-limits">what is run</a></li>
-<li><b>All</b>: <a href="#quick">quick and exact mode</a>, <a href="#limits">limits</a>, <a href="#sources">sources</a></li>
-</ul></nav>
-"""
+_ALL = {"quick": "quick and exact mode", "limits": "limits", "sources": "sources"}
 
 _SOURCES = """
 <h2 id="sources">Sources</h2>
@@ -56,7 +35,8 @@ Formats (MX) 1.0</a></li>
 def build(page: gr.Blocks) -> None:
     """Lay out the page and wire it. Call inside ``page``."""
     build_navigation("Methods")
-    gr.HTML(_TITLE, elem_classes="m-plain")
+    about = "Every definition, how often it is wrong, its source, and every limit."
+    gr.HTML(title("How does Mantissa know?", about), elem_classes="m-plain")
     above, below = methods_html()
     gr.HTML(above, elem_classes="m-plain")
     gr.Plot(reliability(fitted().evaluation), show_label=False, label="Reliability of the classifier", elem_classes="m-figure")
@@ -88,8 +68,10 @@ def _looked() -> tuple[str, gr.Timer]:
 def methods_html() -> tuple[str, str]:
     """The text of the page: above and below the reliability plot."""
     above, below = passport.methods()
-    rest = (below, sparsity.methods(), conflict.methods(), precision.methods(), signals.methods(), _limits(), _SOURCES)
-    return f'<div class="m-prose">{_CONTENTS}{above}</div>', f'<div class="m-prose">{"".join(rest)}</div>'
+    others = [analyzer.component("methods").methods() for analyzer in ANALYZERS.values() if analyzer.component("methods") is not passport]
+    contents = {analyzer.title: analyzer.component("methods").CONTENTS for analyzer in ANALYZERS.values()} | {"All": _ALL}
+    rest = "".join((below, *others, _limits(), _SOURCES))
+    return f'<div class="m-prose">{_PARTS.contents(contents)}{above}</div>', f'<div class="m-prose">{rest}</div>'
 
 
 def _limits() -> str:

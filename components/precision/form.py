@@ -1,37 +1,47 @@
-"""The form of the precision page: as typed, as a link, and as a command."""
+"""The precision form: as typed, as a request, as a link, and as a command."""
 
-import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from components.forms.links import SHOWN, Query, pinned, validated
-from components.forms.model_form import BUILTIN as BUILTIN
-from components.forms.model_form import DATASET as DATASET
-from components.forms.model_form import (
+from analyzers.precision_variants import PrecisionReport, PrecisionRequest
+from analyzers.precision_variants.variants import DEFAULT
+from components.forms.form import (
+    BUILTIN,
+    DATASET,
+    SHOWN,
+    Cost,
+    Query,
     changed,
+    command_line,
     dataset,
-    dataset_at,
-    filled,
-    flags,
     last_texts,
+    link,
     linked,
-    model_link,
     one_model,
-    option,
-    ticked,
+    parsed,
+    pinned,
+    queried,
+    queried_data,
+    validated,
 )
-from components.forms.typed_numbers import fraction, whole
-from components.precision.names import DEFAULT
 
-if TYPE_CHECKING:
-    from analyzers.precision_variants import PrecisionReport, PrecisionRequest
-
+ABOUT = (
+    "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
+    "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow. variants: presets "
+    'or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: your own text '
+    "instead. For the losses gspo and grpo: advantages, one per sequence; old_logprobs, per sequence a list with the log-probability of "
+    "each token but the first under the sampling policy (by default the reference's); clip_low and clip_high, the clip range below and "
+    "above 1."
+)
+PARAMETERS = (
+    "model", "variants", "data", "text", "sequences", "sequence_length", "loss", "advantages", "old_logprobs", "clip_low", "clip_high",
+    "random_init", "pre_rounded", "inside", "attention", "seed",
+)  # fmt: skip
 TEXT, RANDOM = "text", "random"
 PRETRAINED = "pretrained"
-_WHOLE = ("sequences", "sequence_length", "seed")
-_TEXTS = ("loss", "attention")
+_OPTIONS = ("sequences", "sequence_length", "seed", "loss", "attention")
 _FLAGS = ("pre_rounded", "inside")
 _CLIP = ("clip_low", "clip_high")
 # In place of old log-probabilities that were too long for a link.
@@ -66,16 +76,11 @@ class Form:
     clip_high: str = ""
     seed: str = ""
 
-    def request(self) -> "PrecisionRequest":
+    def request(self) -> PrecisionRequest:
         """The validated request. Raises InvalidRequest."""
-        from analyzers.precision_variants import PrecisionRequest
-
         model = one_model(self.model, "One model at a time: name one.")
-        asked: dict[str, Any] = {"model": model, "variants": self._variants(), **self._data()}
-        asked |= filled(self, _WHOLE, whole) | filled(self, _TEXTS)
-        if self.loss != "ce":
-            asked |= self._policy()
-        asked |= {name: getattr(self, name) for name in _FLAGS}
+        asked = {"model": model, "variants": self._variants(), **self._data(), **(self._policy() if self.loss != "ce" else {})}
+        asked |= parsed(self, PrecisionRequest, (*_OPTIONS, *_FLAGS))
         return validated(PrecisionRequest, **asked, random_init=self.weights == RANDOM)
 
     def _policy(self) -> dict[str, Any]:
@@ -85,7 +90,7 @@ class Form:
 
         given: dict[str, Any] = {"advantages": _numbers(self.advantages)} if self.advantages.strip() else {}
         given |= {"old_logprobs": parse_old_logprobs(self.old_logprobs)} if self.old_logprobs.strip() else {}
-        return given | filled(self, _CLIP, fraction)
+        return given | parsed(self, PrecisionRequest, _CLIP)
 
     def _variants(self) -> tuple[str, ...]:
         if len(self.own) > _MOST_OWN:
@@ -105,6 +110,16 @@ class Form:
         return {"data": RANDOM} if self.source == RANDOM else {}
 
 
+def _tokens(request: PrecisionRequest) -> int:
+    """fp16 may need several loss scales, and comparing takes about as long as running."""
+    variants = len(request.variants)
+    passes = 2 * variants + (1 + variants if request.pre_rounded else 1)
+    return 2 * passes * request.sequences * request.sequence_length
+
+
+COST = Cost("fewer variants, fewer or shorter sequences, a smaller model", _tokens)
+
+
 def form(query: Query) -> Form:
     """The form that a query describes.
 
@@ -112,29 +127,25 @@ def form(query: Query) -> Form:
     own. The last value of a key counts; unknown keys are ignored.
     """
     texts = last_texts(query)
-    known: dict[str, Any] = {key: texts[key] for key in ("model", *_WHOLE, *_TEXTS, *_CLIP, "advantages") if key in texts}
-    known |= flags(texts, _FLAGS)
+    known = queried(query, Form, ("model", *_OPTIONS, *_FLAGS, *_CLIP, "advantages"))
     known |= {"old_logprobs": dict(query)["old_logprobs"] or _NOT_LINKED} if "old_logprobs" in texts else {}
-    known |= {"weights": RANDOM} if ticked(texts.get("random_init", "")) else {}
+    known |= {"weights": RANDOM} if texts.get("random_init") in ("1", "true") else {}
     if "variants" in texts or "variant" in texts:
         known["presets"] = tuple(filter(None, (name.strip() for name in texts.get("variants", "").split(","))))
         own = [text[: limits.FILTER_LENGTH] for key, text in query if key == "variant"]
         known["own"] = "\n".join(" ".join(text.split()) for text in own[: limits.PRECISION_VARIANTS + 1])
     if "text" in texts:
         return Form(**known, text=dict(query)["text"], source=TEXT)
-    data = texts.get("data", BUILTIN)
-    if data in ("", BUILTIN, RANDOM):
-        return Form(**known, source=data or BUILTIN)
-    return Form(**known, dataset=data, source=DATASET)
+    return Form(**known | ({"source": RANDOM} if texts.get("data") == RANDOM else queried_data(query)))
 
 
-def permalink(report: "PrecisionReport") -> str:
-    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are left out."""
+def permalink(report: PrecisionReport) -> str:
+    """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are omitted."""
     from analyzers.precision_variants.policy import written
 
     request = report.request
     presets, own = _sorted(request)
-    keys = []
+    keys = [("model", pinned(report.checkpoint))]
     if request.variants != DEFAULT:
         keys += [("variants", ",".join(presets)), *(("variant", text) for text in own)]
     if request.text is not None:
@@ -143,10 +154,10 @@ def permalink(report: "PrecisionReport") -> str:
         keys.append(("data", _data(report)))
     if request.old_logprobs:
         keys.append(("old_logprobs", linked(written(request.old_logprobs))))
-    return model_link(report.checkpoint, keys, _changed(request))
+    return link(keys, _changed(request))
 
 
-def command(report: "PrecisionReport") -> str:
+def command(report: PrecisionReport) -> str:
     """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
     request = report.request
     presets, own = _sorted(request)
@@ -157,24 +168,23 @@ def command(report: "PrecisionReport") -> str:
     if request.text is not None or request.data != BUILTIN:
         words += ["--data", "text.txt" if request.text is not None else _data(report)]
     words += ["--old-logprobs", "old-logprobs.jsonl"] if request.old_logprobs else []
-    words += [option(name, value) for name, value in _changed(request).items()]
-    return shlex.join(["python", "-m", "analyzers", *words])
+    return command_line(words, _changed(request))
 
 
-def _sorted(request: "PrecisionRequest") -> tuple[list[str], list[str]]:
+def _sorted(request: PrecisionRequest) -> tuple[list[str], list[str]]:
     """Presets, and the visitor's own variants."""
     own = [text for text in request.variants if ":" in text]
     return [text for text in request.variants if ":" not in text], own
 
 
-def _data(report: "PrecisionReport") -> str:
-    return RANDOM if report.inputs.source == RANDOM else dataset_at(report.inputs.source, report.inputs.commit)
+def _data(report: PrecisionReport) -> str:
+    return RANDOM if report.inputs.source == RANDOM else f"{report.inputs.source}@{report.inputs.commit}"
 
 
-def _changed(request: "PrecisionRequest") -> dict[str, Any]:
+def _changed(request: PrecisionRequest) -> dict[str, Any]:
     """The options that are not at their default, switches last."""
     advantages = {"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {}
-    return changed(request, (*_WHOLE, *_TEXTS, *_CLIP)) | advantages | changed(request, ("random_init", *_FLAGS))
+    return changed(request, (*_OPTIONS, *_CLIP)) | advantages | changed(request, ("random_init", *_FLAGS))
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -1,78 +1,166 @@
-"""The result on the precision page: the headline and the tabs."""
+"""The result of precision variants: the headline with its tiles, and the tabs below."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
 from components.plots import precision_variants as plots
-from components.precision import captions, tables
+from components.precision import tables, text
 from components.precision.form import command, permalink
-from components.precision.headline import headline, summary
-from components.precision.tensor_table import TENSORS, left_out
-from components.results.result_tabs import Layout, Tab, html, plot, rows, said
+from components.precision.tables import TENSORS, left_out
+from components.precision.text import data_name, layer_name, within_layer
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.text import numbers
+from components.text.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
 from components.text.legend import legend
-from components.text.markup import caption, notes
-
-if TYPE_CHECKING:
-    from analyzers.precision_variants.report import PrecisionReport
+from components.text.markup import notes, tag
+from components.text.names import model_name
 
 
-def _named(report: "PrecisionReport") -> str:
+def headline(report: PrecisionReport) -> str:
+    """Model, findings, tiles."""
+    return card(
+        "Precision variants",
+        _head(report),
+        about_sample(report.checkpoint.ref),
+        reading("Effect of rounding", report.statement),
+        tiles(_closest(report), _worst_layer(report), _ratio(report), _headroom(report)),
+    )
+
+
+def summary(report: PrecisionReport) -> str:
+    """The findings as one line of plain text, for a status line or a screen reader."""
+    return f"{model_name(report)}: {report.statement}"
+
+
+def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
+    """The smallest forward or weight headroom of the reference, in bits, and its layer."""
+    levels = [(bits, row) for row in report.reference.headroom for bits in (row.forward, row.weights) if bits is not None]
+    return min(levels, key=lambda level: level[0], default=None)
+
+
+def _head(report: PrecisionReport) -> str:
+    inputs, reference = report.inputs, report.reference
+    facts = (
+        f"{numbers.plural(reference.layers, 'layer')}, {numbers.parameters(reference.parameters)} parameters"
+        f"{', random' if reference.weights == 'random' else ''}; {numbers.plural(inputs.sequences, 'sequence')} of "
+        f"{numbers.plural(inputs.length, 'token')} of {data_name(report)}. Took {numbers.duration(report.timing.seconds)}"
+    )
+    return model_head(model_name(report), report.checkpoint, facts)
+
+
+def _closest(report: PrecisionReport) -> str:
+    errors = _errors(report, lambda variant: variant.summary.logprob_mean)
+    if not errors:
+        return cannot_tell("Closest to fp32", "No variant has finite log-probabilities.")
+    closest, farthest = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
+    body = f"Mean log-probability error {numbers.magnitude(errors[closest])} nats"
+    body += f"; largest for {farthest}: {numbers.magnitude(errors[farthest])}." if farthest != closest else "."
+    return answer("Closest to fp32", closest, FACT, body)
+
+
+def _worst_layer(report: PrecisionReport) -> str:
+    errors = _errors(report, lambda variant: variant.summary.mid_max)
+    if not errors:
+        return cannot_tell("Worst layer", "No variant has finite hidden states in every layer.")
+    best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
+    low, high = f"{100 * errors[best]:.2g}", f"{100 * errors[worst]:.2g}"
+    between, which = (f"{high}%", f"for {best}") if best == worst else (f"{low} to {high}%", f"from {best} to {worst}")
+    layer = report.variants[worst].summary.mid_max_layer
+    body = f"Largest relative error (rms) of a layer's output, {which}; for {worst} in layer {layer}."
+    return answer("Worst layer", between, FACT, body)
+
+
+def _ratio(report: PrecisionReport) -> str:
+    errors = _errors(report, lambda variant: variant.logprobs.ratio_mean)
+    if not errors:
+        return cannot_tell("Importance ratio", "No variant has finite log-probabilities.")
+    name = max(errors, key=errors.__getitem__)
+    logprobs = report.variants[name].logprobs
+    body = (
+        f"Mean distance from 1 of the token ratio you get when sampling in {name} and training in fp32, or the reverse; at most "
+        f"{numbers.share(logprobs.ratio_max)}."
+    )
+    return answer("Importance ratio", numbers.share(errors[name]), FACT, body)
+
+
+def _headroom(report: PrecisionReport) -> str:
+    over, layers = report.reference.fp16_overflow, report.reference.layers
+    if over is not None:
+        what = "a stored weight" if over.direction == "weights" else "an activation"
+        body = f"First in {layer_name(over.layer, layers)}: {within_layer(over.name)}, {what}, exceeds 65504."
+        return answer("Safe in fp16?", "Overflows", tag("warning", "not safe"), body)
+    level = least(report)
+    if level is None:
+        return cannot_tell("Safe in fp16?", "All values are 0.")
+    bits, row = level
+    factor = f"{2**bits:,.0f}" if 2**bits >= 10 else f"{2**bits:.2g}"
+    body = f"Headroom {bits:.3g} bits: the largest value on this text is in {layer_name(row.layer, layers)}."
+    return answer("Safe in fp16?", f"{factor}x below overflow", FACT, body)
+
+
+def _errors(report: PrecisionReport, error: Callable[[Variant], float | None]) -> dict[str, float]:
+    """A measure by variant, without variants that overflow or equal the reference."""
+    measured = ((name, error(variant)) for name, variant in report.variants.items() if variant.overflow is None)
+    return {name: value for name, value in measured if value}
+
+
+def _named(report: PrecisionReport) -> str:
     return legend(report.variants)
 
 
-def _marks(report: "PrecisionReport") -> str:
+def _marks(report: PrecisionReport) -> str:
     return legend(report.variants, lines=False)
 
 
-def _about_tensors(report: "PrecisionReport") -> str:
-    return tables.settings(report) + caption(captions.inputs(report)) + caption(captions.tensors(left_out(report)))
-
-
-_TABS: "tuple[Tab[PrecisionReport], ...]" = (
+_TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "By depth",
         [
-            said(captions.forward, _named),
-            plot("Error by depth, forward", plots.forward),
-            html(tables.forward),
-            said(captions.backward, _named),
-            plot("Error by depth, backward", plots.backward),
-            html(lambda report: tables.backward(report) + notes(report.notes)),
+            Said(text.forward, _named),
+            Plot("Error by depth, forward", plots.forward),
+            Piece(tables.forward),
+            Said(text.backward, _named),
+            Plot("Error by depth, backward", plots.backward),
+            Piece(lambda report: tables.backward(report) + notes(report.notes)),
         ],
     ),
     Tab(
         "Headroom",
         [
-            said(captions.headroom, lambda _: legend(plots.SIDES)),
-            plot("Headroom by layer", plots.headroom),
-            html(tables.headroom),
+            Said(text.headroom, lambda _: legend(plots.SIDES)),
+            Plot("Headroom by layer", plots.headroom),
+            Piece(tables.headroom, folded="Headroom by layer"),
         ],
     ),
     Tab(
         "Parameters",
         [
-            said(captions.parameters, _marks),
-            plot("Error of gradients by kind of parameter", plots.parameters),
-            html(tables.parameters),
+            Said(text.parameters, _marks),
+            Plot("Error of gradients by kind of parameter", plots.parameters),
+            Piece(tables.parameters, folded="Kinds of parameters"),
         ],
     ),
     Tab(
         "Log-probabilities",
         [
-            said(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
-            plot("Differences of log-probabilities", plots.logprobs),
-            html(tables.logprobs),
+            Said(text.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
+            Plot("Differences of log-probabilities", plots.logprobs),
+            Piece(tables.logprobs),
         ],
     ),
     Tab(
         "Inside layers",
         [
-            said(captions.INSIDE, _marks),
-            plot("Error inside the layers, forward", plots.inside),
-            said(captions.inside_backward, _marks),
-            plot("Error inside the layers, backward", plots.inside_backward),
+            Said(text.INSIDE, _marks),
+            Plot("Error inside the layers, forward", plots.inside),
+            Said(text.inside_backward, _marks),
+            Plot("Error inside the layers, backward", plots.inside_backward),
         ],
         when=lambda report: report.request.inside,
     ),
-    Tab("Tensors", [html(_about_tensors), rows(TENSORS)]),
+    Tab(
+        "Tensors",
+        [Piece(tables.settings, folded="Variants"), Said(text.inputs), Said(lambda report: text.tensors(left_out(report))), Rows(TENSORS)],
+    ),
 )
-RESULT = Layout(headline, summary, permalink, command, _TABS)
+RESULT = Layout("Precision variants", model_name, headline, summary, permalink, command, _TABS)

@@ -3,21 +3,53 @@
 requirements.txt pins the exact version of Gradio for this file: after an upgrade, run tests/browser/test_api.py and change the pin.
 
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
+* `Components`: Gradio describes every component of every page anew for each session and for each call without one, on the event loop,
+  which took 70 ms with 758 components: 200 visitors waited a minute for a search.
 * `waiting`: Gradio limits the length of all queues together, so that one kind of job could keep every other call out.
-* `has_session`, `has_event`: Gradio answers 200 for an unknown one and then breaks off.
+* `has_session`, `session_of`: Gradio answers 200 for an unknown one and then breaks off.
 """
 
 from typing import Any
 
 import gradio as gr
+from gradio.blocks import Block, BlocksConfig
 
 from components.running.log import log_unexpected
 
 NOT_PROCESSED = "This call failed: check its values against /gradio_api/info, which describes every endpoint."
 
 
+class Components(BlocksConfig):
+    """The components of a session, whose descriptions are copied from the first session."""
+
+    def __init__(self, root_block: gr.Blocks, described: dict[int, tuple[Block, dict[str, Any]]] | None = None) -> None:
+        super().__init__(root_block)
+        self._described = {} if described is None else described
+
+    def config_for_block(self, _id: int, rendered_ids: list[int], block: Block, renderable: Any = None) -> dict[str, Any]:  # type: ignore[override]
+        """The description of a component. A session sets the component's value in its own copy."""
+        if renderable is not None or self.root_block.blocks.get(_id) is not block:
+            return super().config_for_block(_id, rendered_ids, block, renderable)
+        known, config = self._described.get(_id, (None, {}))
+        if known is not block:
+            config = super().config_for_block(_id, rendered_ids, block)
+            if self.root_block.is_running:  # until then a component may still change
+                self._described[_id] = block, config
+        return {**config, "props": dict(config["props"])}
+
+    def __copy__(self) -> "Components":
+        made = Components(self.root_block, self._described)
+        made.blocks, made.fns, made.renderables = dict(self.blocks), dict(self.fns), list(self.renderables)
+        made.fn_id = self.fn_id
+        return made
+
+
 class Pages(gr.Blocks):
-    """Blocks whose errors all have a sentence for the caller and none of their inputs in the log."""
+    """Blocks whose errors all have a sentence for the caller and none of their inputs in the log, and whose sessions are quickly made."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.default_config = Components(self)
 
     async def process_api(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Process a call. Raises gr.Error only, which Gradio then does not print."""
@@ -42,7 +74,9 @@ def has_session(app: gr.Blocks, session: str) -> bool:
     return session in app._queue.pending_messages_per_session
 
 
-def has_event(app: gr.Blocks, event: str) -> bool:
-    """Whether this call was accepted and its result not yet read."""
+def session_of(app: gr.Blocks, event: str) -> str | None:
+    """The session of a call that was accepted and whose result was not yet read; None for any other."""
     queue = app._queue
-    return event in queue.event_ids_to_events or any(event in events for events in queue.pending_event_ids_session.values())
+    if (found := queue.event_ids_to_events.get(event)) is not None:
+        return str(found.session_hash)
+    return next((session for session, events in queue.pending_event_ids_session.items() if event in events), None)

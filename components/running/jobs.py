@@ -2,81 +2,85 @@
 
 import re
 import time
-from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from collections.abc import Generator
+from typing import Any
 
-from analyzers import dtype_detection, limits, update_sparsity
+from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request, WeightsRequest
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import model_jobs
 from components.running.log import log_unexpected
+from components.running.queue_limits import LOOKUPS, MODELS, READING, JobQueue, caller
 from components.site import archive
 from components.text import numbers
 
 OUR_FAULT = "Something went wrong on our side, not because of what you typed. Try again, or try another model."
-# The analyzer of each request that reads weights only; `model_jobs` has those that run a model.
-ANALYZE: dict[type[WeightsRequest], Callable[..., Any]] = {
-    dtype_detection.DtypeRequest: dtype_detection.analyze,
-    update_sparsity.SparsityRequest: update_sparsity.analyze,
-}
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 
 
-class Kind(NamedTuple):
-    """A kind of job. name: Gradio's concurrency id; limit: how many run at once."""
-
-    name: str
-    limit: int
-
-
-READING = Kind("analysis", limits.JOBS)
-MODELS = Kind("model", limits.MODEL_JOBS)
+def kind_of(analyzer: str) -> JobQueue:
+    """The queue of an analyzer's jobs."""
+    return MODELS if ANALYZERS[analyzer].runs_model else READING
 
 
 def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
     """Analyze ``request`` with no token and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
-    when it was made. A computed report is stored.
+    when it was made. A computed report is stored. The job waits for a slot in the queue of its kind; a stored report that needs no question
+    to the Hub does not. The revisions of repositories are resolved once, before both.
 
     Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
-    running a model for more than ``WEB_MODEL_WORK``, and after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default now), and
-    whatever the analyzer raises.
+    running a model for more than ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with
+    a slot), where nobody reads the results, and whatever the analyzer raises.
     """
-    started = time.monotonic() if started is None else started
-    if not again and (found := archive.find(request)) is not None:
+    who = caller.get()
+    pinned = archive.resolve(request, ask=False)
+    if not archive.names_commits(request):
+        slot = yield from LOOKUPS.slot(who)
+        try:
+            pinned = archive.resolve(request)
+        finally:
+            slot.release()
+    if not again and (found := archive.find_pinned(pinned)) is not None:
         report, made = found
         yield Progress(done=1, total=1, unit=archive.STORED, note=made)
         yield report
         return
-    work = _work(request)
+    slot = yield from _queue(request).slot(who)
+    started = time.monotonic() if started is None else started
+    work = _work(pinned.request)
     try:
         for item in work:
             if isinstance(item, Report):
+                item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
                 archive.keep(item)
+            else:
+                slot.check()
             if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
+                less = analyzer_of(request).component("form").COST.less
                 raise LimitExceeded(
                     f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
-                    f"(MANTISSA_JOB_SECONDS): use {_less(request)} or the command line."
+                    f"(MANTISSA_JOB_SECONDS): use {less} or the command line."
                 )
             yield item
     finally:
         if isinstance(work, Generator):
             work.close()
+        slot.release()
+
+
+def _queue(request: Request) -> JobQueue:
+    analyzer = analyzer_of(request)
+    return LOOKUPS if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
 
 
 def _work(request: Request) -> Any:
     if not isinstance(request, WeightsRequest):
         return model_jobs.run(request)
     largest = limits.WEB_EXACT_BYTES if request.mode == "exact" else None
-    return ANALYZE[type(request)](request, access=Access(), largest=largest)
-
-
-def _less(request: Request) -> str:
-    if isinstance(request, WeightsRequest):
-        return "quick mode, a smaller budget, fewer models"
-    return model_jobs.less(request)
+    return analyzer_of(request).load().analyze(request, access=Access(), largest=largest)
 
 
 def sentence(error: Exception) -> str:

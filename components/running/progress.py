@@ -1,10 +1,11 @@
 """Progress on the page: what is being done, how far it is, how long it still takes."""
 
 import time
+from collections.abc import Sequence
 
 from analyzers.base import Progress
 from components.text import numbers
-from components.text.render import render
+from components.text.render import macros, render
 
 _EVERY_SECONDS = 0.15
 # Seconds before an estimate is shown: earlier ones are erratic.
@@ -54,6 +55,11 @@ class Meter:
         if seconds < _SETTLED_SECONDS or not 0 < share < 1:
             return text
         return f"{text}, about {numbers.duration(seconds / share - seconds)} left"
+
+
+def listed(title: str, rows: Sequence[tuple[str, str, float | None]], kind: str = "m-ran") -> str:
+    """A list below the bar, as HTML: names and values, with a bar for each share. Empty if there are no rows."""
+    return str(macros("running/templates/status.html").list(title, rows, kind))
 
 
 def _share(progress: Progress) -> float | None:

@@ -1,24 +1,179 @@
-"""Queue limits per kind of job: many waiting analyses must not keep anybody from looking something up.
+"""Queue limits per kind of job, and each client's share of them.
 
-Gradio's own limit counts all waiting calls together; `components.site.front` refuses a call where its own kind has no room left.
+A job runs once it has a slot. A call whose results nobody reads gets none, and ends after `limits.READER_SECONDS`; so calls that were sent
+and forgotten keep nobody waiting. Gradio's own queue only passes calls on: it counts all kinds together and knows no clients.
 """
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import gradio as gr
 
 from analyzers import limits
+from analyzers.base import Progress
+from analyzers.errors import LimitExceeded
 from components.running.gradio_internals import waiting
 
-# As multiples of limits.QUEUE: for calls that are answered at once, and for all calls together, which are held in memory.
-_QUICK, _ALL = 4, 16
+# Of limits.QUEUE: calls of one endpoint that are answered at once; all calls together, which are held in memory; unread calls.
+_QUICK, _ALL, _UNREAD = 4, 16, 2
+# A client's share: of the waiting jobs, and of the slots.
+_SHARE_WAITING, _SHARE_RUNNING = 4, 2
+_POLL_SECONDS = 1.0
+
+RESTARTING = "The app is restarting: try again in a minute."
+UNREAD = "Stopped: nobody was reading the results of this analysis."
+
+
+class Caller(NamedTuple):
+    """Who waits for a job. client: a login, a browser or an address; session: of the stream that delivers the results."""
+
+    client: str
+    session: str
+
+
+# A script that calls `job` itself reads its results.
+LOCAL = Caller("", "")
+caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
+
+_changed = threading.Condition()
+_streams: Counter[str] = Counter()
+_closing: list[bool] = []
+
+
+class Slot:
+    """A job in a queue: first waiting, then running, until it is released."""
+
+    def __init__(self, jobs: "JobQueue", who: Caller) -> None:
+        self._jobs = jobs
+        self._read_at = time.monotonic()
+        self.who = who
+        self.running = False
+        self.dropped = False
+
+    def is_read(self) -> bool:
+        """Whether somebody is reading the results."""
+        return self.who == LOCAL or _streams[self.who.session] > 0
+
+    def check(self) -> None:
+        """Raise LimitExceeded if the job must end: nobody reads its results, or the app is shutting down."""
+        if _closing:
+            raise LimitExceeded(RESTARTING)
+        now = time.monotonic()
+        if self.is_read():
+            self._read_at = now
+        elif self.dropped or now - self._read_at > limits.READER_SECONDS:
+            raise LimitExceeded(UNREAD)
+
+    def release(self) -> None:
+        """Leave the queue. Idempotent."""
+        with _changed:
+            if self in self._jobs.slots:
+                self._jobs.slots.remove(self)
+                _changed.notify_all()
+
+
+class JobQueue:
+    """The jobs of one kind. name: Gradio's concurrency id; limit: how many run at once. Safe to use from several threads."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.slots: list[Slot] = []
+
+    def has_room(self, client: str) -> bool:
+        """Whether another job of this client may wait."""
+        with _changed:
+            held = [slot.who.client for slot in self.slots if not slot.running and slot.is_read()]
+        return len(held) < limits.QUEUE and held.count(client) < max(1, limits.QUEUE // _SHARE_WAITING)
+
+    def slot(self, who: Caller) -> Generator[Progress, None, Slot]:
+        """Yield progress until it is this job's turn, and return its slot, to be released. Raises what `Slot.check` raises."""
+        slot = Slot(self, who)
+        with _changed:
+            self.slots.append(slot)
+            self._drop_unread(who.client)
+        try:
+            while not self._started(slot):
+                slot.check()
+                if slot.is_read():
+                    yield Progress(done=0, total=0, unit="turns", note="Waiting for other analyses to finish")
+        except BaseException:
+            slot.release()
+            raise
+        return slot
+
+    def _started(self, slot: Slot) -> bool:
+        with _changed:
+            _changed.wait_for(lambda: _closing or slot.dropped or self._next() is slot, _POLL_SECONDS)
+            slot.running = not _closing and self._next() is slot
+            return slot.running
+
+    def _next(self) -> Slot | None:
+        """The job that may start now: of the client that runs the fewest, the first that came."""
+        running = Counter(slot.who.client for slot in self.slots if slot.running)
+        if running.total() >= self.limit:
+            return None
+        share = max(1, self.limit // _SHARE_RUNNING)
+        waiting = [slot for slot in self.slots if not slot.running and slot.is_read() and running[slot.who.client] < share]
+        return min(waiting, key=lambda slot: running[slot.who.client], default=None)
+
+    def _drop_unread(self, client: str) -> None:
+        """End the oldest unread jobs beyond the share of their client, and beyond what all together may have."""
+        unread = [slot for slot in self.slots if not slot.running and not slot.dropped and not slot.is_read()]
+        own = [slot for slot in unread if slot.who.client == client]
+        for slot in {*own[: -max(1, limits.QUEUE // _SHARE_WAITING)], *unread[: -_UNREAD * limits.QUEUE]}:
+            slot.dropped = True
+            _changed.notify_all()
+
+
+READING = JobQueue("analysis", limits.JOBS)
+MODELS = JobQueue("model", limits.MODEL_JOBS)
+# Built-in samples, and questions to the Hub about stored results: quick, but the Hub may be slow.
+LOOKUPS = JobQueue("lookup", 4 * limits.JOBS)
+_QUEUES = {queue.name: queue for queue in (READING, MODELS, LOOKUPS)}
+
+
+@contextmanager
+def reading(session: str) -> Iterator[None]:
+    """While somebody reads the results of a session."""
+    with _changed:
+        _streams[session] += 1
+        _changed.notify_all()
+    try:
+        yield
+    finally:
+        with _changed:
+            _streams[session] -= 1
+            if not _streams[session]:
+                del _streams[session]
+
+
+def is_closing() -> bool:
+    """Whether the app is shutting down."""
+    return bool(_closing)
+
+
+def end_jobs(seconds: float) -> bool:
+    """End all jobs, each with a sentence, and accept no more. Waits at most ``seconds`` for them; returns whether all have ended."""
+    with _changed:
+        _closing.append(True)
+        _changed.notify_all()
+        return _changed.wait_for(lambda: not any(queue.slots for queue in _QUEUES.values()), seconds)
+
+
+def has_room(app: gr.Blocks, endpoint: int, client: str) -> bool:
+    """Whether a client may make another call of this endpoint (its index in ``app.fns``)."""
+    kind = app.fns[endpoint].concurrency_id
+    if (queue := _QUEUES.get(kind)) is not None:
+        return queue.has_room(client)
+    return waiting(app, kind) < _QUICK * limits.QUEUE
 
 
 def limit_queue(app: gr.Blocks) -> None:
-    """Set how many calls of each kind run at once unless they say otherwise, and how many may wait in all."""
-    app.queue(max_size=_ALL * limits.QUEUE, default_concurrency_limit=limits.JOBS)
-
-
-def has_room(app: gr.Blocks, endpoint: int) -> bool:
-    """Whether another call of this endpoint (its index in ``app.fns``) may wait."""
-    called = app.fns[endpoint]
-    most = limits.QUEUE if called.queue else _QUICK * limits.QUEUE
-    return waiting(app, called.concurrency_id) < most
+    """Set how many calls of each kind run at once unless they say otherwise, and how many may wait in all. No call skips the queue."""
+    app.queue(max_size=_ALL * limits.QUEUE, default_concurrency_limit=limits.JOBS, api_open=False)

@@ -1,19 +1,20 @@
 """The events of a page: runs start and stop, the address fills the form, links become absolute."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from components.forms.links import Query
+from components.forms.fields import QUIET
+from components.forms.form import Form, Query
 from components.results.share import Share
-from components.running.jobs import READING, Kind
+from components.running.background import in_background
 from components.running.progress import Meter
-from components.running.runs import Form, Runs, Updates
+from components.running.queue_limits import JobQueue
+from components.running.runs import Runs, Updates
 from components.site.embed import WHOLE_CODE
 
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # After the form has been filled from the address, press the button for the visitor, unless the address was refused.
 _RUN_FROM_ADDRESS = (
     "() => {{ if (new URLSearchParams(({query})() || location.search).get('{key}') "
@@ -51,18 +52,20 @@ def wire_runs(
     form: Callable[..., Form],
     examples: Sequence[tuple[gr.Button, list[Any]]],
     filled: Sequence[Any],
-    kind: Kind = READING,
+    kind: JobQueue,
 ) -> Any:
     """The button and the examples start a run of ``form(*values of fields)``, Stop stops it.
 
-    examples: buttons, each with the values that it first puts into ``filled``. kind: of job, for the queue limit. Returns the event after
+    examples: buttons, each with the values that it first puts into ``filled``. kind: its jobs' queue. Returns the event after
     Stop, for further handlers.
     """
 
-    def run(*values: Any) -> Iterator[Updates]:
+    @in_background
+    def run(request: gr.Request, *values: Any) -> Generator[Updates, None, None]:
         yield from runs.run(form(*values))
 
-    def compute(*values: Any) -> Iterator[Updates]:
+    @in_background
+    def compute(request: gr.Request, *values: Any) -> Generator[Updates, None, None]:
         yield from runs.run(form(*values), again=True)
 
     reason = gr.Textbox(visible=False)
@@ -85,7 +88,7 @@ def wire_runs(
         starts.append((named.then(runs.begin, outputs=everything, queue=False, **QUIET), run))
     started = []
     for start, work in starts:
-        done = start.then(work, fields, everything, concurrency_limit=kind.limit, concurrency_id=kind.name, **QUIET)
+        done = start.then(work, fields, everything, concurrency_limit=None, concurrency_id=kind.name, **QUIET)
         done.success(None, js=_SHOW, **QUIET)
         done.failure(ended_early, [reason, runs.status, *runs.state()], everything, js=_WHY, queue=False, **QUIET)
         started.append(done)
@@ -114,7 +117,7 @@ def wire_address(
         asked = _pairs(query) if query else request.query_params.multi_items()
         filled: Updates = dict(zip(outputs, prefill(asked), strict=True))
         wanted = dict(asked).get(key) and filled[runs.status] == ""
-        return {**filled, **runs.there(lambda: form(asked).request())} if wanted else filled
+        return {**filled, **runs.show_stored(form(asked))} if wanted else filled
 
     every = list(dict.fromkeys([*outputs, *runs.outputs()]))
     loaded = page.load(fill, embedded, every, js=_FILLING.format(key=key, query=_EMBEDDED_QUERY), queue=False, **QUIET)

@@ -3,34 +3,22 @@
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from analyzers import ANALYZERS
 from analyzers.base import Report
 
 if TYPE_CHECKING:
-    from components.results.result_tabs import Layout
+    from components.results.layout import Layout
 
 
-def layout(analyzer: str) -> "tuple[str, Layout[Any]]":
-    """The page of an analyzer, and the layout of its results. Raises KeyError if it has none."""
-    from components.conflict.result import RESULT as CONFLICT
-    from components.exit.result import RESULT as EXIT
-    from components.passport.result import RESULT as PASSPORT
-    from components.precision.result import RESULT as PRECISION
-    from components.sparsity.result import RESULT as SPARSITY
-
-    pages: dict[str, tuple[str, Layout[Any]]] = {
-        "dtype": ("", PASSPORT),
-        "sparsity": ("sparsity", SPARSITY),
-        "conflict": ("conflict", CONFLICT),
-        "precision": ("precision", PRECISION),
-        "exit": ("exit", EXIT),
-    }
-    return pages[analyzer]
+def layout(analyzer: str) -> "Layout[Any]":
+    """The layout of an analyzer's results. Raises KeyError if there is none."""
+    found: Layout[Any] = ANALYZERS[analyzer].component("result").RESULT
+    return found
 
 
 def again(report: Report) -> str:
     """The page that computes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
-    page, parts = layout(report.analyzer)
-    return page + parts.permalink(report)
+    return ANALYZERS[report.analyzer].address + layout(report.analyzer).permalink(report)
 
 
 def passport(model: str) -> str:

@@ -5,12 +5,10 @@ The app has one library, opened when it starts. Without one (a test, a script) n
 
 import logging
 import re
-import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import Report, Request, content_id
 from analyzers.checkpoints import Access, LocalRepository, parse_reference
 from analyzers.checkpoints.hub import open_hub
@@ -51,30 +49,67 @@ def consensus(model: str) -> "Consensus | None":
         return None
 
 
-def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
-    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None if there is none.
+class Pinned(NamedTuple):
+    """A request whose names have commits, and the key under which its report is stored; empty if it is not stored."""
 
-    ask: resolve a revision that is not a commit on the Hub first, with one request; else only requests that name commits are found.
-    Raises HubError for a request on one repository: asking again in the analysis would take as long again.
+    request: Any
+    key: str
+
+
+def resolve(request: Request, ask: bool = True) -> Pinned:
+    """Replace the public names in ``request`` by canonical ids with commits, so that the analysis need not resolve them again.
+
+    ask: resolve a revision that is not a commit on the Hub, with one request; else names without one stay as they are, as they do without
+    a library. Raises HubError for a request on one repository: asking again in the analysis would take as long again.
     """
-    ours = library()
-    if ours is None:
-        return None
+    if library() is None:
+        return Pinned(request, "")
     try:
-        key = _key(request, _pinned(request, ask))
+        known = _known(request, ask)
     except MantissaError as error:
         if isinstance(error, HubError) and len(_names(request)) == 1:
             raise
-        return None  # the analysis reports the error, and of which checkpoint
-    for row in ours.find(key) if key else ():
+        return Pinned(request, "")  # the analysis reports the error, and of which checkpoint
+    key = _key(request, [known[name] for name in _names(request) if name in known])
+    hub = {name: commit for name, commit in known.items() if not name.startswith("sample:")}
+    fields: dict[str, Any] = {
+        name: value for name in ("model", "base", "data") if (value := hub.get(getattr(request, name, ""))) is not None
+    }
+    if hasattr(request, "tuned"):
+        fields["tuned"] = tuple(hub.get(name, name) for name in request.tuned)
+    return Pinned(request.model_copy(update=fields), key)
+
+
+def find(request: Request, ask: bool = True) -> tuple[Report, str] | None:
+    """`find_pinned` of `resolve`."""
+    return find_pinned(resolve(request, ask))
+
+
+def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
+    """The stored report of the same request on the same commits, and when it was stored (UTC, ISO); None if there is none."""
+    ours = library()
+    if ours is None or not pinned.key:
+        return None
+    for row in ours.find(pinned.key):
         stored = ours.result(row.result.id)
         try:
             report = read(row.result.analyzer, stored) if stored is not None else None
         except ValueError:  # of another version of this program
             continue
-        if report is not None and key_of(report) == key:
+        if report is not None and key_of(report) == pinned.key:
             return report, row.result.created
     return None
+
+
+def names_commits(request: Request) -> bool:
+    """Whether ``request`` names samples and commits only, so that `find` need not ask the Hub."""
+    references = [parse_reference(name, local=False) for name in _names(request)]
+    return all(each.kind == "sample" or _COMMIT.fullmatch(each.revision or "") for each in references)
+
+
+def is_sample(request: Request) -> bool:
+    """Whether all checkpoints of ``request`` are built-in samples."""
+    return all(parse_reference(name, local=False).kind == "sample" for name in _names(request))
 
 
 def keep(report: Report) -> None:
@@ -119,10 +154,8 @@ def read(analyzer: str, stored: bytes) -> Report:
     """Parse ``stored``, the JSON of a report of that analyzer. Raises ValueError (also pydantic's)."""
     if analyzer not in ANALYZERS:
         raise ValueError(analyzer)
-    package = import_module(f"analyzers.{ANALYZERS[analyzer][0].removeprefix('analyzers.')}")
-    kinds = [getattr(package, name) for name in package.__all__]
-    kind = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Report))
-    return kind.model_validate_json(stored)
+    report: Report = ANALYZERS[analyzer].report_model().model_validate_json(stored)
+    return report
 
 
 def checkpoints(report: Any) -> list[Any]:
@@ -136,14 +169,11 @@ def _key(request: Any, named: Sequence[str]) -> str:
     named: in the order of `_names`. The device is excluded: it depends on the machine, and the report has it. Empty for a request that is
     not stored: it names something that is not public, or contains a visitor's own text.
     """
-    package = type(request).__module__.split(".")[1]
-    analyzer = next((name for name, (module, _) in ANALYZERS.items() if module == f"analyzers.{package}"), "")
-    if not analyzer or getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
+    if getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
         return ""
-    analyze = import_module(f"analyzers.{package}").analyze
-    version: int = sys.modules[analyze.__module__].ANALYSIS_VERSION
+    analyzer = analyzer_of(request)
     asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "data"})
-    return content_id(analyzer, version, asked | {"named": list(named)})
+    return content_id(analyzer.name, analyzer.analysis_version(), asked | {"named": list(named)})
 
 
 def _names(request: Any) -> list[str]:
@@ -153,7 +183,7 @@ def _names(request: Any) -> list[str]:
     return models + ([] if data in _OUR_TEXT else [data])
 
 
-def _pinned(request: Any, ask: bool) -> list[str]:
+def _known(request: Any, ask: bool) -> dict[str, str]:
     """The public names in ``request``, each as its canonical id with its commit. ask: resolve names without a commit on the Hub."""
     known: dict[str, str] = {}
     for name in dict.fromkeys(_names(request)):
@@ -168,4 +198,4 @@ def _pinned(request: Any, ask: bool) -> list[str]:
             repository.close()
             if repository.public:
                 known[name] = f"{repository.ref.removeprefix('datasets/')}@{repository.commit}"
-    return [known[name] for name in _names(request) if name in known]
+    return known

@@ -1,5 +1,7 @@
 """The layer in front of Gradio: limits on requests, checks of calls before Gradio sees them, headers of answers, errors as sentences."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
@@ -15,15 +17,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from analyzers import limits
 from analyzers.errors import MantissaError
 from components.api.answers import FROM_MCP, is_mcp
-from components.api.calls import NOT_A_CALL, Refusal, check_call, check_stream, is_call
+from components.api.calls import NOT_A_CALL, Refusal, check_call, is_call, stream
 from components.running.jobs import sentence
+from components.running.queue_limits import reading
+from components.site.clients import client_of, with_client
 from components.site.identity import COOKIE, new_secret
+from components.site.page_cache import PageCache
 
-# Labels are added with a login: only the Hub may frame the page they are added on, or a click could be stolen.
-_OWN_FRAMES = "frame-ancestors 'self' https://huggingface.co https://*.huggingface.co https://hf.co"
-_OURS = ("/badge/", "/result/", "/library/")
+# Gradio's pages hold their configuration in a script and compile the scripts of components: both must be allowed. Nothing is loaded from
+# other sites, or sent to them.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors "
+)
+# Labels are added with a login: only the Hub may frame a page that is no embed, or a click could be stolen.
+_OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
+_ANY_FRAME = "*"
+_BODY_BYTES_PER_SECOND = 100_000
 # Under any prefix: Gradio would store what anybody sends, and answer with the path.
 _UPLOADS = ("/upload", "/upload_progress")
+_TOO_SLOW = f"The body of a request must arrive within {limits.BODY_SECONDS} seconds (MANTISSA_BODY_SECONDS)."
 _TOO_LONG = f"A request may have {limits.REQUEST_BYTES:,} bytes at most (MANTISSA_REQUEST_BYTES)."
 
 
@@ -38,12 +51,14 @@ def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception],
 
 
 class Front:
-    """ASGI middleware. On this app's own addresses an error is a sentence, a browser gets the secret that identifies it where there is no
-    login, and the library's page stays out of other sites' frames. Nothing may be uploaded, and no body is longer than REQUEST_BYTES.
+    """ASGI middleware. On this app's own addresses an error is a sentence; a browser gets the secret that identifies it where there is no
+    login; only embeds may be framed by other sites. Nothing may be uploaded, no body is longer than REQUEST_BYTES, and none is waited for
+    longer than BODY_SECONDS.
     """
 
     def __init__(self, app: ASGIApp, blocks: gr.Blocks) -> None:
         self._app = app
+        self._pages = PageCache(app, blocks)
         self._blocks = blocks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,6 +66,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        scope = with_client(scope)
         begun = False
 
         async def guarded(message: Message) -> None:
@@ -67,7 +83,7 @@ class Front:
                 raise
             status = error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, MantissaError) else 500
             said = error.detail if isinstance(error, HTTPException) else sentence(error)
-            await PlainTextResponse(said, status)(scope, receive, guarded)
+            await PlainTextResponse(said, status, {"Connection": "close"})(scope, receive, guarded)
 
     async def _answer(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         length = dict(scope["headers"]).get(b"content-length", b"")
@@ -75,19 +91,23 @@ class Front:
             raise HTTPException(413, _TOO_LONG)
         if path.endswith(_UPLOADS):
             raise HTTPException(403, "This app takes no files.")
-        refusal = None
+        found: str | Refusal | None = None
         if is_call(scope["method"], path):
             body = await _read(receive)
-            refusal = check_call(self._blocks, path, body)
+            found = check_call(self._blocks, path, body, client_of(Request(scope)))
             receive = _replayed(body, receive)
         elif scope["method"] == "GET":
             sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
-            refusal = check_stream(self._blocks, path, sessions[0] if sessions else None)
+            found = stream(self._blocks, path, sessions[0] if sessions else None)
         elif is_mcp(path):
             scope = {**scope, "headers": [*scope["headers"], FROM_MCP]}
-        if refusal is not None:
-            await _refused(refusal)(scope, receive, send)
-        else:
+        if isinstance(found, Refusal):
+            await _refused(found)(scope, receive, send)
+            return
+        if found is None:
+            await self._pages(scope, path, receive, send)
+            return
+        with reading(found):
             await self._app(scope, receive, send)
 
 
@@ -97,24 +117,34 @@ def _refused(refusal: Refusal) -> Response:
 
 def _add_headers(scope: Scope, path: str, start: Message) -> None:
     headers = MutableHeaders(scope=start)
-    if path.startswith(_OURS):
-        headers["X-Content-Type-Options"] = "nosniff"
-    if path == "/library":
-        headers["Content-Security-Policy"] = _OWN_FRAMES
-        if COOKIE not in Request(scope).cookies:
-            safe = "; Secure" if scope["scheme"] == "https" else ""
-            cookie = f"{COOKIE}={new_secret()}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}"
-            headers.append("Set-Cookie", cookie)
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers["Referrer-Policy"] = "same-origin"
+    if "Content-Security-Policy" not in headers:
+        embedded = path != "/library" and b"embed=1" in scope["query_string"].split(b"&")
+        headers["Content-Security-Policy"] = _POLICY + (_ANY_FRAME if embedded else _OWN_FRAMES)
+    if headers.get("content-type", "").startswith("text/html") and COOKIE not in Request(scope).cookies:
+        safe = "; Secure" if scope["scheme"] == "https" else ""
+        cookie = f"{COOKIE}={new_secret()}; HttpOnly; SameSite=Lax; Path=/; Max-Age=31536000{safe}"
+        headers.append("Set-Cookie", cookie)
 
 
 def _bounded(receive: Receive) -> Receive:
-    """``receive``, raising HTTPException once the body is longer than REQUEST_BYTES."""
+    """``receive``, raising HTTPException once the body is longer than REQUEST_BYTES or takes longer than BODY_SECONDS."""
+    began = time.monotonic()
     read = 0
+    complete = False
 
     async def bounded() -> Message:
-        nonlocal read
-        message = await receive()
+        nonlocal read, complete
+        try:
+            async with asyncio.timeout(
+                None if complete else limits.BODY_SECONDS + read / _BODY_BYTES_PER_SECOND - time.monotonic() + began
+            ):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, _TOO_SLOW) from None
         read += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
         if read > limits.REQUEST_BYTES:
             raise HTTPException(413, _TOO_LONG)
         return message

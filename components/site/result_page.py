@@ -2,7 +2,7 @@
 
 from analyzers.base import Report
 from analyzers.formatting import day
-from components.look.navigation import PAGES
+from components.look.navigation import pages
 from components.results.export import page_of
 from components.results.standalone import Page
 from components.site import addresses
@@ -21,7 +21,7 @@ _MISSING = (
 def result_page(report: Report, made: str, plots: str, embedded: bool) -> str:
     """The page. made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame."""
     page = page_of([report])
-    _, layout = addresses.layout(report.analyzer)
+    layout = addresses.layout(report.analyzer)
     said = layout.summary(report)
     about = shown(", ".join(report.subject().values()), _TITLE - len(page.heading) - 2)
     meta = _open_graph(f"{page.heading}: {about}", said)
@@ -45,4 +45,4 @@ def _open_graph(title: str, description: str) -> str:
 
 
 def _navigation() -> str:
-    return str(_PARTS.navigation([(name, address.removeprefix("./")) for name, address in PAGES.items()]))
+    return str(_PARTS.navigation([(name, address.removeprefix("./")) for name, _, address in pages()]))

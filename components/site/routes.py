@@ -1,22 +1,25 @@
-"""Routes besides Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
+"""Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
-/library/training.csv     /assets/NAME
+/library/training.csv     /assets/NAME     /dtype, which is the first page
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from analyzers import ANALYZERS
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
+from components.library import Result
 from components.site import archive, badges
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports, is_file
+from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -26,6 +29,8 @@ _BADGE_CACHE = "public, max-age=300"
 _RESULT_CACHE = "public, max-age=3600"
 # Results may be framed by any site. They send no forms.
 _POLICY = "frame-ancestors *; form-action 'none'; base-uri 'none'"
+# Rendered pages of stored results that are kept in memory, 0.1 to 1 MB each: rendering takes 40 ms.
+_RENDERED = 64
 exports = Exports()
 
 
@@ -40,7 +45,14 @@ def routes() -> list[Route]:
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
         Route("/assets/{name}", asset),
+        *operations(),
+        *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
     ]
+
+
+def page_alias(request: Request) -> Response:
+    """The page of an analyzer by its name, where its address is the app's own: a redirect that keeps the query."""
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
 
 
 def badge(request: Request) -> Response:
@@ -60,16 +72,22 @@ def badge(request: Request) -> Response:
 
 def result(request: Request) -> Response:
     """A stored report as a page; ``?embed=1``: the result only."""
-    found = _stored(request.path_params["id"])
-    if found is None:
+    found = _stored_row(request.path_params["id"])
+    page = _page(found.id, found.created, request.query_params.get("embed") == "1") if found is not None else None
+    if page is None:
         return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
-    analyzer, made, stored = found
-    try:
-        report = archive.read(analyzer, stored)
-    except ValueError:  # stored by another version of Mantissa: only its JSON is available
-        return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
-    page = result_page(report, made, f"../plotly-{plots_version()}.js", request.query_params.get("embed") == "1")
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
+
+
+@lru_cache(_RENDERED)
+def _page(identifier: str, made: str, embedded: bool) -> str | None:
+    """The page of a stored report, which never changes; None if only its JSON is available: another version of Mantissa stored it."""
+    found = _stored(identifier)
+    try:
+        report = archive.read(found[0], found[2]) if found is not None else None
+    except ValueError:
+        return None
+    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded) if report is not None else None
 
 
 def result_json(request: Request) -> Response:
@@ -117,11 +135,16 @@ def plots_version() -> str:
     return re.sub(r"[^0-9a-z.]", "", str(plotly.__version__))
 
 
-def _stored(identifier: str) -> tuple[str, str, bytes] | None:
+def _stored_row(identifier: str) -> Result | None:
     ours = archive.library()
     row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
+    return row.result if row is not None else None
+
+
+def _stored(identifier: str) -> tuple[str, str, bytes] | None:
+    ours, row = archive.library(), _stored_row(identifier)
     stored = ours.result(identifier) if ours is not None and row is not None else None
-    return (row.result.analyzer, row.result.created, stored) if row is not None and stored is not None else None
+    return (row.analyzer, row.created, stored) if row is not None and stored is not None else None
 
 
 def _cached(request: Request, drawing: str, kind: str, cache_control: str) -> Response:

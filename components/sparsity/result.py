@@ -1,16 +1,116 @@
-"""The result on the sparsity page: the headline, and tabs with location, size and comparison of the changes."""
+"""The result of update sparsity: the headline with its tiles, and the tabs below."""
 
 from analyzers.update_sparsity.published import placed
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
-from components.results.result_tabs import Layout, Tab, html, plot, rows, said
-from components.sparsity import captions, tables
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.sparsity import tables, text
 from components.sparsity.form import command, permalink
-from components.sparsity.headline import headline, summary
-from components.sparsity.matching import matching
-from components.sparsity.spectral_table import SPECTRAL
-from components.sparsity.tensor_table import TENSORS, about_tensors
-from components.text.markup import notes
+from components.sparsity.tables import SPECTRAL, TENSORS, matching
+from components.sparsity.text import base_name, read_whole, tuned_names
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
+from components.text.markup import head, notes
+from components.text.plain_text import html, shown
+
+# What a list of `Unmatched.counts` holds, where it leaves something out of the comparison.
+_LEFT_OUT = {
+    "missing": "only in the base",
+    "extra": "only in the tuned checkpoint",
+    "misshapen": "of another shape",
+    "integers": "not plain floats",
+}
+
+
+def headline(report: SparsityReport) -> str:
+    """Head, number, tiles."""
+    return card(
+        "Update sparsity",
+        _head(report),
+        about_sample(report.tuned[-1].ref, shows=True),
+        number("Update sparsity", numbers.share(report.sparsity), report.interval, report.statement),
+        tiles(_changed(report), _probe(report), _swallowed(report), _size(report)),
+        _left_out(report),
+    )
+
+
+def summary(report: SparsityReport) -> str:
+    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
+    return f"From {base_name(report)} to {tuned_names(report)[-1]}: sparsity {numbers.share(report.sparsity)}. {report.statement}"
+
+
+def _head(report: SparsityReport) -> str:
+    tuned = report.tuned[-1]
+    sides = " → ".join(
+        f"{html(name)}{short(facts)}" for name, facts in ((base_name(report), report.base), (tuned_names(report)[-1], tuned))
+    )
+    before = f" <small>after {numbers.plural(len(report.tuned) - 1, 'other')}</small>" if len(report.tuned) > 1 else ""
+    where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
+    stored = sum(facts.bytes for facts in (report.base, *report.tuned))
+    of_all = f" ({numbers.share(min(1.0, report.bytes_read / stored))})" if stored else ""
+    facts = (
+        f"{numbers.parameters(report.total_parameters)} of {numbers.parameters(report.base.parameters)} parameters compared. "
+        f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
+    )
+    return head(f"{sides}{before}{where}", facts)
+
+
+def _left_out(report: SparsityReport) -> str:
+    counts = report.unmatched.counts
+    parts = [f"{numbers.count(counts[kind])} {words}" for kind, words in _LEFT_OUT.items() if counts.get(kind)]
+    if not parts:
+        return ""
+    return f'<p class="m-left-out">Tensors excluded from the comparison: {html(", ".join(parts), 500)}. The tab Matching lists them.</p>'
+
+
+def _tag(report: SparsityReport) -> str:
+    return FACT if read_whole(report) else ESTIMATE
+
+
+def _changed(report: SparsityReport) -> str:
+    of = "values compared" if read_whole(report) else "values read"
+    body = f"{numbers.count(report.num_changed)} of {numbers.count(report.values_compared)} {of} differ once both are rounded to bf16."
+    return answer("Changed", numbers.share(report.update_fraction), _tag(report), body)
+
+
+def _probe(report: SparsityReport) -> str:
+    beyond = f"by more than {numbers.magnitude(report.eta)} of the larger one"
+    if report.probe.num_changed == report.num_changed:
+        body = f"The probe, which asks whether stored values differ {beyond}, finds as many changed: {numbers.count(report.num_changed)}."
+    else:
+        found = numbers.count(report.probe.num_changed)
+        body = f"{found} stored values differ {beyond}. For values not stored in bf16 this is a different test."
+    return answer("Sparsity by the probe", numbers.share(report.probe.sparsity), _tag(report), body)
+
+
+def _swallowed(report: SparsityReport) -> str:
+    count, name = report.swallowed.count, "Lost to bf16 rounding"
+    if not report.swallowed.meaningful:
+        body = "The two sides are stored in different dtypes: values that differ only as stored are conversions, not updates."
+        return cannot_tell(name, body)
+    if not count:
+        body = "Every difference between stored values is still there after rounding to bf16."
+        return answer(name, "Nothing", _tag(report), body)
+    body = f"{numbers.plural(count, 'value differs', 'values differ')} as stored and {'is' if count == 1 else 'are'} the same in bf16."
+    return answer(name, numbers.share(report.swallowed.share), _tag(report), body)
+
+
+def _size(report: SparsityReport) -> str:
+    relative = report.magnitudes.relative.changed_only
+    if relative.p50 is None and report.num_changed:
+        body = "Every changed pair has a NaN or an infinity on one side, so its size is undefined."
+        return cannot_tell("Size of a change", body)
+    if relative.p50 is None:
+        return answer("Size of a change", "No change", _tag(report), "No changed pair of finite values was read.")
+    body = (
+        f"Half of the changed values moved by less than this fraction of their size, 99% by less than {numbers.share(relative.p99)}. "
+        f"The largest of these updates is {numbers.magnitude(report.magnitudes.absolute.changed_only.max)}."
+    )
+    return answer("Size of a change", shown(numbers.share(relative.p50)), _tag(report), body)
+
+
+def _pair_name(report: SparsityReport) -> str:
+    return f"{base_name(report)} to {tuned_names(report)[-1]}"
 
 
 def _among(report: SparsityReport) -> str:
@@ -21,37 +121,44 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Where",
         [
-            said(captions.HEAT_MAP),
-            plot("Sparsity by layer and role", plots.heat_map),
-            said(captions.ROLES),
-            plot("Sparsity by role", plots.roles),
-            html(lambda report: tables.roles(report) + notes(report.notes)),
+            Said(text.HEAT_MAP),
+            Plot("Sparsity by layer and role", plots.heat_map),
+            Said(text.ROLES),
+            Plot("Sparsity by role", plots.roles),
+            Piece(lambda report: tables.roles(report) + notes(report.notes)),
         ],
     ),
     Tab(
         "How much",
         [
-            said(captions.relative),
-            plot("Relative updates", plots.relative),
-            said(captions.ULPS),
-            plot("bf16 ULPs between base and tuned", plots.ulps),
-            html(tables.sizes),
+            Said(text.relative),
+            Plot("Relative updates", plots.relative),
+            Said(text.ULPS),
+            Plot("bf16 ULPs between base and tuned", plots.ulps),
+            Piece(tables.sizes),
         ],
     ),
     Tab(
         "Over time",
         [
-            said(captions.STEPS),
-            plot("Sparsity by checkpoint", plots.steps),
-            html(tables.trajectory),
-            said(captions.OVERLAP),
-            plot("Overlap of the changed weights", plots.overlap),
+            Said(text.STEPS),
+            Plot("Sparsity by checkpoint", plots.steps),
+            Piece(tables.trajectory),
+            Said(text.OVERLAP),
+            Plot("Overlap of the changed weights", plots.overlap),
         ],
         when=lambda report: bool(report.trajectory),
     ),
-    Tab("Published", [said(_among), plot("Compared with published fine-tunes", plots.beside), html(tables.among_published)]),
-    Tab("Tensors", [html(about_tensors), rows(TENSORS)]),
-    Tab("Matching", [html(matching)]),
-    Tab("Spectral", [said(captions.spectral), rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
+    Tab(
+        "Published",
+        [
+            Said(_among),
+            Plot("Compared with published fine-tunes", plots.beside),
+            Piece(tables.among_published, folded="Published fine-tunes"),
+        ],
+    ),
+    Tab("Tensors", [Said(tables.about_tensors), Rows(TENSORS)]),
+    Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
+    Tab("Spectral", [Said(text.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
 )
-RESULT = Layout(headline, summary, permalink, command, _TABS)
+RESULT = Layout("Update sparsity", _pair_name, headline, summary, permalink, command, _TABS)

@@ -1,14 +1,15 @@
-"""The tables under the headline: roles, magnitudes, checkpoints of a trajectory, published fine-tunes."""
+"""The tables of update sparsity: roles, sizes, trajectory, published fine-tunes, matching, singular values, tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from analyzers.update_sparsity.published import SOURCE, published
-from analyzers.update_sparsity.report import RelativeSummary, SparsityReport, Summary
-from components.sparsity.names import read_whole, short, tuned_names
+from analyzers.update_sparsity.report import NamedTensor, RelativeSummary, SparsityReport, Summary, TensorRow
+from components.results.data_table import Column, DataTable, optional
+from components.sparsity.text import read_whole, short, tuned_names
 from components.text import numbers
 from components.text.markup import table
-from components.text.names import commit
-from components.text.plain_text import shown
+from components.text.names import commit, tensor_name
+from components.text.plain_text import html, shown
 
 _PERCENTILES = ("p25", "p50", "p75", "p90", "p99", "max")
 
@@ -96,3 +97,123 @@ def _below(report: SparsityReport) -> str:
 def _energy(report: SparsityReport) -> str:
     rows = [(f"Largest {numbers.share(each.top)}", numbers.share(each.energy)) for each in report.energy]
     return table(("Updates of all values compared", "Share of squared update norm"), rows, frozenset({1}))
+
+
+# Maximum rows of a table on the page; the downloads are complete.
+_LISTED = 200
+_ABOUT = {
+    "missing": "Only in the base, not compared",
+    "extra": "Only in the tuned checkpoint, not compared",
+    "misshapen": "Of another shape, not compared",
+    "integers": "No plain floats, not compared",
+    "resized": "Of another number of rows: the rows both have were compared",
+    "renamed": "Compared under different names",
+    "tied": "The same as the input embedding, counted once",
+}
+
+
+def matching(report: SparsityReport) -> str:
+    """One table per kind, after a sentence with the totals."""
+    found = report.unmatched
+    tables: dict[str, tuple[tuple[str, ...], Sequence[tuple[str, ...]]]] = {
+        "missing": _named(found.missing),
+        "extra": _named(found.extra),
+        "misshapen": (
+            ("Tensor", "In the tuned checkpoint", "Shape", "Tuned shape", ""),
+            [(e.name, e.tuned_name, _shape(e.shape), _shape(e.tuned_shape), "transposed" if e.transposed else "") for e in found.misshapen],
+        ),
+        "integers": _named(found.integers),
+        "resized": (
+            ("Tensor", "In the tuned checkpoint", "Shape", "Tuned shape", "Rows compared"),
+            [(e.name, e.tuned_name, _shape(e.shape), _shape(e.tuned_shape), numbers.count(e.rows)) for e in found.resized],
+        ),
+        "renamed": (("Tensor", "In the tuned checkpoint"), [(e.name, e.tuned_name) for e in found.renamed]),
+        "tied": (("Tensor",), [(name,) for name in found.tied]),
+    }
+    parts = []
+    for kind, (titles, rows) in tables.items():
+        if rows:
+            count = found.counts.get(kind, len(rows))
+            more = f", the first {_LISTED} listed here" if count > _LISTED else ""
+            parts.append(table(titles, rows[:_LISTED], caption=f"{_ABOUT[kind]} ({numbers.plural(count, 'tensor')}{more})"))
+    return f'<p class="m-say">{html(_sentence(report), 1_000)}</p>{"".join(parts)}'
+
+
+def _sentence(report: SparsityReport) -> str:
+    found = report.unmatched
+    said = f"{numbers.count(report.total_parameters)} parameters have a counterpart and were compared."
+    for count, side in ((found.missing_parameters, "base"), (found.extra_parameters, "tuned checkpoint")):
+        if count:
+            said += f" {numbers.plural(count, 'parameter')} of the {side} {'has' if count == 1 else 'have'} none."
+    uncomparable = found.counts.get("misshapen", 0) + found.counts.get("integers", 0)
+    if uncomparable:
+        of_them = numbers.plural(uncomparable, "tensor")
+        said += f" {of_them} of another shape or of no plain floats {'was' if uncomparable == 1 else 'were'} not compared."
+    if not any(found.counts.values()):
+        said += " Every tensor has a counterpart of the same name and shape."
+    return said + (" Of several tuned checkpoints, this is said of the last." if len(report.tuned) > 1 else "")
+
+
+def _named(tensors: tuple[NamedTensor, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    return ("Tensor", "Shape", "Dtype"), [(each.name, _shape(each.shape), each.dtype) for each in tensors]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return numbers.shape(shape, "scalar")
+
+
+_degrees = optional(lambda angle: f"{angle:.3g}°")
+_SPECTRAL_COLUMNS = (
+    Column("Matrix", 318, "name"),
+    Column("Shape", 104, lambda row: numbers.shape(row.shape)),
+    Column("Stable rank", 123, "stable_rank", numbers.magnitude),
+    Column("Effective rank", 144, "effective_rank", numbers.magnitude),
+    Column("Spectral drift", 144, "nss", numbers.magnitude),
+    Column("Angle, left", 123, "largest_angle_left", _degrees),
+    Column("Mean, left", 116, "mean_angle_left", _degrees),
+    Column("Angle, right", 130, "largest_angle_right", _degrees),
+    Column("Mean, right", 123, "mean_angle_right", _degrees),
+    Column("In principal mask", 165, "principal_overlap", numbers.share),
+    Column("In low-magnitude mask", 193, "low_magnitude_overlap", numbers.share),
+)
+SPECTRAL: DataTable[SparsityReport] = DataTable(
+    "Singular values and subspaces", "m-spectral", _SPECTRAL_COLUMNS, lambda report: report.spectral
+)
+
+
+def about_tensors(report: SparsityReport) -> str:
+    """Above the table of tensors."""
+    if report.tensors_aggregated:
+        what = "Too many tensors to list: one row for each layer and role."
+    else:
+        what = f"{numbers.plural(len(report.tensors), 'tensor')} compared."
+    sampled = "" if read_whole(report) else " Counts and norms are of what was read; changed rows and columns need exact mode."
+    return f"{what} Sort by the menu of a heading; type to search.{sampled}"
+
+
+def _dtypes(row: TensorRow) -> str:
+    return shown(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}")
+
+
+_TENSOR_COLUMNS = (
+    Column("Name", 318, tensor_name),
+    Column("Role", 98, "role"),
+    Column("Sparsity", 92, "sparsity", numbers.share, read=lambda row: numbers.share(row.sparsity) if row.values_read else "not read"),
+    Column("By the probe", 116, "probe_sparsity", numbers.share),
+    Column("Rows changed", 120, "changed_rows", numbers.share),
+    Column("Columns changed", 140, "changed_columns", numbers.share),
+    Column("|update| / |base|", 136, "relative_norm", numbers.share),
+    Column("Changed", 104, "num_changed", numbers.count, read=lambda row: _read_count(row, row.num_changed)),
+    Column("Largest update", 124, "max_update", numbers.magnitude),
+    Column("Lost to rounding", 124, "swallowed", numbers.count, read=lambda row: _read_count(row, row.swallowed)),
+    Column("Dtypes", 110, _dtypes),
+    Column("Shape", 112, lambda row: shown(numbers.shape(row.shape), 60)),
+    Column(
+        "In the tuned checkpoint", 318, "tuned_name", read=lambda row: shown(row.tuned_name) if row.tuned_name != row.name else "the same"
+    ),
+)
+TENSORS: DataTable[SparsityReport] = DataTable("Tensors", "m-tensors", _TENSOR_COLUMNS, lambda report: report.tensors)
+
+
+def _read_count(row: TensorRow, count: int) -> str:
+    return numbers.count(count) if row.values_read else numbers.NOTHING

@@ -16,7 +16,9 @@ from .hub_exact import exact_over_http
 from .hub_quick import large_quick, mixture_quick
 from .intervals import interval_coverage
 from .library import library
+from .load import load
 from .local_exact import local_exact
+from .monitor import monitor
 from .pairs import pair_counting
 from .pickled import pickled
 from .precision import precision
@@ -41,7 +43,9 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "monitor": monitor,
     "library": library,
+    "load": load,
     "scan": scan_quick,
     "scan-exact": scan_exact,
 }

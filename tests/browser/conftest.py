@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
@@ -30,8 +30,9 @@ expect.set_options(timeout=60_000)
 
 
 @contextmanager
-def serve(folder: Path, hub: str, **more: str) -> Iterator[str]:
-    """The address of an app that keeps what it keeps in ``folder``, its log too, and reads from ``hub``. more: of its environment.
+def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: str) -> Iterator[str]:
+    """The address of an app that keeps what it keeps in ``folder``, its log too, and reads from ``hub``. more: of its
+    environment; program: what Python runs.
 
     In the end its log has neither a traceback nor a token.
     """
@@ -51,7 +52,7 @@ def serve(folder: Path, hub: str, **more: str) -> Iterator[str]:
     environment = kept | variables | more
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([sys.executable, *program], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}"
         for _ in range(1800):

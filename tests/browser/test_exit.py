@@ -25,7 +25,7 @@ def _query(**changes: object) -> str:
 
 def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Exit").click()
+    page.get_by_role("link", name="Backprop-free gradients").click()
     defaults = {
         "m-k": 8,
         "m-seeds": "seeds",
@@ -100,9 +100,9 @@ def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (f"model={quote('<img src=x onerror=alert(1)>')}", "That did not work."),
+        (f"model={quote('<img src=x onerror=alert(1)>')}", "name one."),
         (f"model={MODEL}&rank=65", "rank may be at most 64, the model's width, not 65."),
-        (f"model={MODEL}&methods=span,<img src=x>&k=0", "That did not work."),
+        (f"model={MODEL}&methods=span,<img src=x>&k=0", "There is no signal"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:

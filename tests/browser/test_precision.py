@@ -20,7 +20,7 @@ def _address(url: str, query: str = "") -> str:
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Precision").click()
+    page.get_by_role("link", name="Rounding error").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, "sample:")
     expect(page.locator("#m-status")).to_contain_text("Done.")
@@ -73,7 +73,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (f"model={quote('<img src=x onerror=alert(1)>')}", "That did not work."),
+        (f"model={quote('<img src=x onerror=alert(1)>')}", "name one."),
         (f"model={MODEL}&sequence_length=4000", "choose a shorter sequence length"),
     ],
 )

@@ -32,7 +32,7 @@ def _compared(page: Page, tuned: str) -> None:
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Sparsity").click()
+    page.get_by_role("link", name="Fine-tune diff").click()
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
     _picked(page, base=BASE, tuned_1=TUNED)
@@ -100,7 +100,7 @@ def test_a_permalink_fills_pickers_and_options_and_runs(open_page: OpenPage, off
     ("query", "said"),
     [
         (f"base={BASE}", "the checkpoint it was tuned to"),
-        (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "That did not work."),
+        (f"base={quote('<img src=x onerror=alert(1)>')}&tuned={quote('<b>x</b>')}", "model id"),
         (f"base={BASE}&tuned=org/gone", "Tuned"),
     ],
 )

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from analyzers.base import Request
 from analyzers.command_line import Parser
 from analyzers.errors import MantissaError
-from components.forms.links import Query
+from components.forms.form import Query
 
 
 def query_of(link: str) -> Query:

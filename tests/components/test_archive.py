@@ -7,7 +7,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Progress, Report
-from analyzers.dtype_detection import DtypeRequest
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import HubError
 from analyzers.language_models.samples import sample_folder
 from analyzers.update_sparsity import SparsityRequest
@@ -125,3 +125,12 @@ def test_a_library_that_fails_costs_nobody_their_answer(library: Library, monkey
 
     monkeypatch.setattr(library, "add_result", fail)
     archive.keep(report("org/name"))
+
+
+def test_a_revision_is_resolved_once_per_run(library: Library, hub: LocalHub) -> None:
+    commit = hub.add("org/name", _files("tiny-bf16"))
+    found, _ = _run(DtypeRequest(model="org/name@main"))
+    resolved = [request.path for request in hub.requests if "/api/models/org/name/revision/main" in request.path]
+    assert len(resolved) == 1 and not any("/resolve/main/" in request.path for request in hub.requests)
+    assert isinstance(found, DtypeReport) and found.checkpoint.commit == commit
+    assert found.request == DtypeRequest(model="org/name@main")  # as asked for

@@ -13,12 +13,9 @@ import pytest
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.forms.links import Reading
-from components.passport.comparison import comparison
-from components.passport.document import document
-from components.passport.files import write_several
-from components.passport.form import Form, command_of_several, form, models, permalink_of_several
-from components.passport.outcomes import Outcome, kept
+from components.dtype.form import Form, form, models
+from components.dtype.several import command, document, kept, permalink, write_several
+from components.dtype.tables import Outcome, comparison
 from components.results.downloads import Downloads
 from tests.components.reports import HOSTILE, hostile_report, report
 
@@ -45,7 +42,7 @@ def test_too_many_models_are_one_sentence(text: str) -> None:
 
 
 def test_each_model_is_asked_with_the_same_options() -> None:
-    asked = Form("a/b, c/d", Reading(mode="exact", include="mlp")).requests()
+    asked = Form("a/b, c/d", mode="exact", include="mlp").requests()
     assert asked == [DtypeRequest(model=name, mode="exact", include="mlp") for name in ("a/b", "c/d")]
 
 
@@ -59,12 +56,12 @@ def _outcomes() -> list[Outcome]:
 
 def test_the_link_of_several_leads_back_to_them() -> None:
     request = DtypeRequest(model="org/b", budget=5_000_000, include="a|b", seed=3)
-    query = parse_qsl(permalink_of_several(_outcomes(), request).removeprefix("?"))
+    query = parse_qsl(permalink(_outcomes(), request).removeprefix("?"))
     commit = report().checkpoint.commit
     names = ["sample:tiny-bf16-as-fp32", "no/such", f"org/b@{commit}"]
     assert form(query).requests() == [request.model_copy(update={"model": name}) for name in names]
-    line = command_of_several(_outcomes(), request)
-    assert line == f"python -m analyzers dtype {' '.join(names)} --budget 5000000 '--include=a|b' --seed 3"
+    line = command(_outcomes(), request)
+    assert line == f"python -m analyzers dtype {' '.join(names)} --budget=5000000 '--include=a|b' --seed=3"
 
 
 def test_a_revision_belongs_to_one_model_only() -> None:

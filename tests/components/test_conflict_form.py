@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, TextPair
 from analyzers.gradient_conflict.command import add_options
-from components.api.endpoints import conflict
-from components.conflict.form import DATASET, PAIRS, Form, command, form, permalink
-from components.conflict.pairs import lines, pasted
-from components.forms.model_fields import form_of
-from components.forms.model_form import LINKED_CHARACTERS, values
-from components.pages.conflict import EXAMPLES, PAGE
+from components.api.endpoints import endpoint
+from components.conflict.form import PAIRS, Form, command, form, lines, pasted, permalink
+from components.conflict.page import EXAMPLES, PAGE
+from components.forms.form import DATASET, LINKED_CHARACTERS, form_of, values
 from components.running.jobs import job
 from tests.components.conflict_reports import conflict_report
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
@@ -64,9 +62,9 @@ def test_every_field_reaches_the_request() -> None:
         ({"model": "a/b, c/d"}, "one model at a time: name one"),
         ({"model": "x" * 100_000}, "model ids have"),
         ({"samples": "1"}, "from 2 to 256"),
-        ({"samples": "many"}, "'many' is no whole number: samples takes one"),
-        ({"samples": "9" * 5_000}, "no whole number"),
-        ({"max_length": "1e9"}, "max length takes one"),
+        ({"samples": "many"}, "Samples must be a whole number, not 'many'"),
+        ({"samples": "9" * 5_000}, "must be a whole number"),
+        ({"max_length": "1e9"}, "Max length must be a whole number"),
         ({"max_length": "9999999"}, "MANTISSA_CONFLICT_TOKENS"),
         ({"gamma": "nan"}, "Gamma must be"),
         ({"epsilon": "-1"}, "Epsilon must be"),
@@ -183,7 +181,7 @@ def test_pairs_that_are_too_long_for_a_link_are_left_out_and_asked_for_again() -
 
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("samples", "x")])
-    assert skips_all_but_the_model(refused, MODEL, "no whole number", gr.skip())
+    assert skips_all_but_the_model(refused, MODEL, "must be a whole number", gr.skip())
     assert PAGE.prefill([("samples", "5")])[-1] == gr.skip()
     assert PAGE.prefill([("model", MODEL), ("samples", "5")]) == [*values(Form(MODEL, samples="5")), ""]
 
@@ -196,15 +194,18 @@ def test_every_example_is_a_valid_request() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "Type or paste a model id"),
-        ({"model": ["a"]}, "model must be a text, not a list."),
-        ({"model": MODEL, "samples": 2.5}, "not a fraction"),
-        ({"model": MODEL, "samples": True}, "not true or false"),
-        ({"model": MODEL, "gamma": "x"}, "gamma takes one"),
-        ({"model": MODEL, "weights": "no"}, "weights must be true or false, not a text."),
-        ({"model": MODEL, "pairs": "a"}, "pairs must be a list of objects"),
-        ({"model": MODEL, "pairs": [{"instruction": "a"}, {}]}, "Line 1 of the pairs has"),
-        ({"model": MODEL, "pairs": [{}], "data": "org/data"}, "Give either pairs or the name of a dataset"),
+        ({}, "model is missing"),
+        ({"model": ["a"]}, "Model must be text."),
+        ({"model": MODEL, "samples": 2.5}, "Samples must be a whole number, not 2.5."),
+        ({"model": MODEL, "samples": True}, "Samples must be a whole number, not True."),
+        ({"model": MODEL, "gamma": "x"}, "Gamma must be a number"),
+        ({"model": MODEL, "weights": "no"}, "Weights must be true or false"),
+        ({"model": MODEL, "pairs": "a"}, "Pairs must be a list"),
+        ({"model": MODEL, "pairs": [{"instruction": "a"}, {}]}, "Output of entry 1 of pairs"),
+        (
+            {"model": MODEL, "pairs": [{"instruction": "a", "output": "b"}] * 2, "data": "org/data"},
+            "Give either pairs or the name of a dataset",
+        ),
         ({"model": MODEL, "data": "./pairs.jsonl"}, "command line only"),
         ({"model": "/etc/passwd"}, "command line"),
         ({"model": MODEL, "unit": "soul"}, "Unit must be"),
@@ -212,12 +213,14 @@ def test_every_example_is_a_valid_request() -> None:
 )
 def test_what_can_be_no_measurement_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(gr.Error, match=said):
-        list(conflict(**arguments))
+        list(endpoint(ANALYZERS["conflict"])(**arguments))
 
 
 def test_the_endpoint_gives_progress_with_rates_and_then_the_report() -> None:
     rows = [{"instruction": f"Say {word}.", "output": word} for word in ("one", "two", "three", "four")]
-    *_, last = conflict(MODEL, pairs=rows, samples=4.0, ffn="topk", topk_layers="all", weights=False)  # type: ignore[arg-type]  # JSON has no integers
+    *_, last = endpoint(ANALYZERS["conflict"])(
+        MODEL, pairs=rows, samples=4.0, ffn="topk", topk_layers="all", weights=False
+    )  # JSON has no integers
     found = ConflictReport.model_validate(last)
     assert [each.output for each in found.request.pairs] == ["one", "two", "three", "four"]
     assert (found.data.source, found.data.samples, found.ffn.variant, found.weights) == ("pairs", 4, "topk", None)

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
 from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL
-from components.api.endpoints import exit as endpoint
-from components.exit import names
-from components.exit.form import DATASET, Form, command, form, permalink
-from components.forms.model_fields import form_of
-from components.forms.model_form import values
-from components.pages.exit import EXAMPLES, PAGE
+from components.api.endpoints import endpoint
+from components.exit import text
+from components.exit.form import COST, Form, command, form, permalink
+from components.exit.page import EXAMPLES, PAGE
+from components.forms.form import DATASET, form_of, values
 from components.running import jobs, model_jobs
 from components.running.jobs import job
 from tests.components.exit_reports import at_a_glance
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.reports import COMMIT, of_model
 
+ENDPOINT = endpoint(ANALYZERS["exit"])
 MODEL = "sample:tiny-bf16"
 
 
@@ -37,7 +37,7 @@ def _asked(found: ExitReport, **changes: Any) -> ExitReport:
 
 
 def test_every_signal_has_a_style_of_its_own() -> None:
-    numbered = names.styles([*METHODS, EXACT, FROZEN, NULL])
+    numbered = text.styles([*METHODS, EXACT, FROZEN, NULL])
     assert len({*numbered}) == len(numbered)
 
 
@@ -67,13 +67,13 @@ def test_every_field_reaches_the_request() -> None:
         ({"methods": ("spam",)}, "There is no signal 'spam': choose among dense, "),
         ({"methods": ("span", "span")}, "span is named twice"),
         ({"rank": "0"}, "MANTISSA_EXIT_SIZE"),
-        ({"k": "many"}, "'many' is no whole number: k takes one"),
+        ({"k": "many"}, "K must be a whole number, not 'many'"),
         ({"anchors": "0"}, "Anchors must be from 1 to"),
         ({"seeds": "1000"}, "MANTISSA_EXIT_SEEDS"),
         ({"training_steps": "-1"}, "MANTISSA_EXIT_STEPS"),
         ({"layers": "first"}, "auto, all, final"),
         ({"layers": "4-2"}, "ends before it begins"),
-        ({"samples": "1e3"}, "samples takes one"),
+        ({"samples": "1e3"}, "Samples must be a whole number"),
         ({"residual": "-1"}, "greater than or equal to 0|at least 0"),
         ({"residual": "nan"}, "esidual"),
         ({"alpha": "0"}, "lpha"),
@@ -146,33 +146,33 @@ def test_every_example_is_a_valid_request() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "Type or paste a model id"),
-        ({"model": ["a"]}, "model must be a text, not a list."),
-        ({"model": MODEL, "methods": "span"}, "methods must be a list, not a text."),
-        ({"model": MODEL, "methods": [1]}, "a method must be a text, not a number."),
+        ({}, "model is missing"),
+        ({"model": ["a"]}, "Model must be text."),
+        ({"model": MODEL, "methods": "span"}, "Methods must be a list"),
+        ({"model": MODEL, "methods": [1]}, "Entry 1 of methods must be"),
         ({"model": MODEL, "methods": []}, "name at least one"),
-        ({"model": MODEL, "rank": 2.5}, "not a fraction"),
+        ({"model": MODEL, "rank": 2.5}, "Rank must be a whole number, not 2.5."),
         ({"model": MODEL, "rank": 65}, "rank may be at most 64, the model's width"),
         ({"model": MODEL, "k": 513}, "k may be at most 512, the model's vocabulary"),
-        ({"model": MODEL, "sweep": "no"}, "sweep must be true or false, not a text."),
+        ({"model": MODEL, "sweep": "no"}, "Sweep must be true or false"),
         ({"model": MODEL, "layers": "9"}, "There is no layer 9"),
         ({"model": "/etc/passwd"}, "command line"),
     ],
 )
 def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(gr.Error, match=said):
-        list(endpoint(**arguments))
+        list(ENDPOINT(**arguments))
 
 
 def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
-    for name, parameter in signature(endpoint).parameters.items():
+    for name, parameter in signature(ENDPOINT).parameters.items():
         if name not in ("model", "methods"):
             assert parameter.default == ExitRequest.model_fields[name].default
 
 
 def test_the_endpoint_gives_progress_and_then_the_report() -> None:
     asked: dict[str, Any] = {"samples": 2.0, "tokens": 20, "seeds": 2, "training_steps": 0, "sweep": False, "layers": "final"}
-    items = list(endpoint(MODEL, ["dense", "parallel"], **asked))
+    items = list(ENDPOINT(MODEL, ["dense", "parallel"], **asked))
     assert all("done" in item for item in items[:-1])
     found = ExitReport.model_validate(items[-1])
     assert list(found.methods) == ["dense", "parallel"] and found.inputs.samples == 2
@@ -198,12 +198,10 @@ def test_more_than_the_page_runs_is_refused_before_the_model_is_loaded(monkeypat
 def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
     every = Form(MODEL).request()
-    assert one.samples * one.sequence_length < model_jobs.tokens(one) < model_jobs.tokens(every)
-    assert (model_jobs.steps(one), model_jobs.steps(every)) == (0, 11 * every.training_steps)
+    assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
+    assert (COST.steps(one), COST.steps(every)) == (0, 11 * every.training_steps)
     facts = at_a_glance().checkpoint
-    seconds = [
-        model_jobs.gpu_seconds(facts.parameters, facts.bytes, model_jobs.tokens(each), model_jobs.steps(each)) for each in (one, every)
-    ]
+    seconds = [model_jobs.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
     assert 15 < seconds[0] < seconds[1] < 120
 
     def lend(request: Any, seconds: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
-from components.exit.names import style
+from components.exit.text import style
 from components.plots import exit_feedback as plots
 from components.plots.marks import marked
 from tests.components.exit_reports import at_a_glance, exit_report, hostile_exit_report

@@ -10,9 +10,9 @@ from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
 from analyzers.exit_feedback.report import OverSeeds
 from analyzers.exit_feedback.words import statement
-from components.exit import captions, tables
-from components.exit.headline import headline, summary
-from components.exit.meter import SignalMeter
+from components.exit import tables, text
+from components.exit.page import SignalMeter
+from components.exit.result import headline, summary
 from components.exit.tables import SWEEP
 from components.pages.methods import methods_html
 from components.results.downloads import tables_zip
@@ -64,7 +64,7 @@ def test_the_reading_stands_first_with_four_tiles() -> None:
 def test_random_codes_are_said_to_be_noise_where_they_are(mean: float, error: float | None, seeds: int, tile: str, caption: str) -> None:
     found = _over(exit_report(), mean, error, seeds)
     assert tile in text_of(headline(found))
-    assert caption in captions.at_head(found)
+    assert caption in text.at_head(found)
     (said,) = (sentence for sentence in _reading(found).split(". ") if "random codes (dense)" in sentence)
     for verdict in ("within noise of 0", "too few to tell it from noise"):
         assert (verdict in said) == (verdict in caption)
@@ -132,10 +132,10 @@ def test_the_sweep_sorts_by_exact_values_and_reads_in_few_digits() -> None:
 
 def test_legends_name_what_is_drawn() -> None:
     found = exit_report()
-    assert text_of(captions.signal_legend(found)).split() == list(found.methods)
-    assert text_of(captions.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
-    assert text_of(captions.training_legend(found)).split() == [row.method for row in found.training]
-    assert "fresh_codes" not in captions.sweep_legend(at_a_glance()) + captions.sweep(at_a_glance())
+    assert text_of(text.signal_legend(found)).split() == list(found.methods)
+    assert text_of(text.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
+    assert text_of(text.training_legend(found)).split() == [row.method for row in found.training]
+    assert "fresh_codes" not in text.sweep_legend(at_a_glance()) + text.sweep(at_a_glance())
 
 
 def test_progress_shows_what_each_signal_reached() -> None:
@@ -152,7 +152,7 @@ def test_progress_shows_what_each_signal_reached() -> None:
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_exit_report()
     own = re.sub(r"<script>.*?</script>", "", document([exit_report(), hostile]), flags=re.DOTALL)
-    listed = (tables.signals, tables.training, tables.cost, captions.training_legend, SWEEP.html)
+    listed = (tables.signals, tables.training, tables.cost, text.training_legend, SWEEP.html)
     for html in (headline(hostile), *(make(hostile) for make in listed), own):
         assert "<img" not in html and "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from analyzers import limits
+from analyzers import dtype_detection, limits, update_sparsity
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
-from components.forms.links import Reading
+from components.dtype.form import Form
 from components.forms.picker import UNREACHABLE, Suggestions, choices
-from components.passport.form import Form
 from components.running import jobs
 from components.running.log import log_unexpected, redact_user_input
 from components.running.progress import Meter
@@ -38,13 +37,12 @@ def _endless(closed: list[str], seen: list[Any]) -> Any:
     return analyze
 
 
-@pytest.mark.parametrize(
-    "form", [Form("a/b", Reading(mode="exact")), Pair("a/b", ["c/d"], Reading(mode="exact"))], ids=["dtype", "sparsity"]
-)
+@pytest.mark.parametrize("form", [Form("a/b", mode="exact"), Pair("a/b", ("c/d",), mode="exact")], ids=["dtype", "sparsity"])
 def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest.MonkeyPatch, form: Form | Pair) -> None:
     closed: list[str] = []
     seen: list[Any] = []
-    monkeypatch.setattr(jobs, "ANALYZE", dict.fromkeys(jobs.ANALYZE, _endless(closed, seen)))
+    for package in (dtype_detection, update_sparsity):
+        monkeypatch.setattr(package, "analyze", _endless(closed, seen))
     monkeypatch.setattr(limits, "JOB_SECONDS", 0)
     with pytest.raises(LimitExceeded, match="MANTISSA_JOB_SECONDS"):
         list(jobs.job(form.request()))
@@ -54,7 +52,7 @@ def test_a_job_ends_at_its_time_limit_and_frees_what_it_held(monkeypatch: pytest
 
 def test_closing_a_job_closes_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
-    monkeypatch.setattr(jobs, "ANALYZE", dict.fromkeys(jobs.ANALYZE, _endless(closed, [])))
+    monkeypatch.setattr(dtype_detection, "analyze", _endless(closed, []))
     job = jobs.job(Form("a/b").request())
     next(job)
     job.close()

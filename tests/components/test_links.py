@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
-from components.forms.links import Reading, revised
-from components.passport.form import Form, command, form, permalink
+from components.dtype.form import Form, command, form, permalink
+from components.forms.form import revised
 from tests.components.reports import HOSTILE, report
 
 
@@ -27,7 +27,7 @@ from tests.components.reports import HOSTILE, report
     ],
 )
 def test_budget(text: str, budget: int) -> None:
-    assert Form("a/b", Reading(budget=text)).request().budget == budget
+    assert Form("a/b", budget=text).request().budget == budget
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_budget(text: str, budget: int) -> None:
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        Form(fields["model"], Reading(**{key: text for key, text in fields.items() if key != "model"})).request()
+        Form(**fields).request()
     message = str(caught.value)
     assert message.endswith(".")
     assert "\n" not in message

@@ -9,9 +9,9 @@ from sklearn.metrics import accuracy_score, confusion_matrix, log_loss  # type: 
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.limits import LIMITS
+from components.dtype.methods import with_library
 from components.library import Fitting
 from components.pages.methods import methods_html
-from components.passport.methods import with_library
 from components.plots.classifier import reliability
 from components.text.plain_text import powers
 

@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from components.dtype.result import passport
+from components.dtype.tables import evidence
+from components.dtype.text import summary
 from components.look.theme import DARK, LIGHT
-from components.passport.evidence import evidence
-from components.passport.tiles import passport, summary
 from components.results.export import document
 from components.text.markup import table
 from tests.components.reports import HOSTILE, hostile_report, report
@@ -125,7 +126,7 @@ def test_exported_page_asks_for_nothing_and_keeps_text_as_text() -> None:
     assert "<img" not in own
     assert not re.search(r"""(src|href|@import|url)\s*[=(]\s*["']?(?!https://example\.org)(https?:)?//""", own)
     assert "connect-src 'none'" in own
-    assert own.count('type="application/json"') == 5  # two figures each, and one of both models
+    assert own.count('type="application/json"') == 7  # three figures each, and one of both models
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
         assert not set("<>&") & set(data)
     assert "prefers-color-scheme: dark" in own

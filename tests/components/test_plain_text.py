@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.passport.comparison import comparison
-from components.passport.document import document
-from components.passport.evidence import evidence
-from components.passport.outcomes import Outcome
-from components.passport.tensor_table import TENSORS
-from components.passport.tiles import passport
+from components.dtype.result import passport
+from components.dtype.several import document
+from components.dtype.tables import TENSORS, Outcome, comparison, evidence
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.text.plain_text import html, powers, shown

@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.errors import InvalidData, LimitExceeded, MantissaError
 from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
-from analyzers.precision_variants.policy import CLIP
 from analyzers.precision_variants.variants import DEFAULT
-from components.api.endpoints import precision
-from components.forms.model_fields import form_of
-from components.forms.model_form import LINKED_CHARACTERS, values
-from components.pages.precision import EXAMPLES, PAGE
-from components.precision import names
-from components.precision.form import DATASET, RANDOM, TEXT, Form, command, form, permalink
+from components.api.endpoints import endpoint
+from components.forms.form import DATASET, LINKED_CHARACTERS, form_of, values
+from components.precision import text
+from components.precision.form import COST, RANDOM, TEXT, Form, command, form, permalink
+from components.precision.page import EXAMPLES, PAGE
 from components.running import jobs, model_jobs
 from components.running.jobs import job
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
@@ -45,10 +43,8 @@ def _again(link: str) -> PrecisionRequest:
     return form(query_of(link)).request()
 
 
-def test_the_page_knows_every_preset_and_ticks_those_that_run_by_default() -> None:
-    assert list(names.PRESETS) == list(PRESETS)
-    assert names.DEFAULT == DEFAULT
-    assert names.CLIP == CLIP
+def test_the_page_describes_every_preset() -> None:
+    assert list(text.PRESETS) == list(PRESETS)
 
 
 def test_an_empty_form_asks_for_the_defaults() -> None:
@@ -87,9 +83,9 @@ def test_every_field_reaches_the_request() -> None:
         ({"own": "x" * 100_000}, "characters are more than"),
         ({"own": "\n".join(f"m{i}: dtype=bf16" for i in range(limits.PRECISION_VARIANTS))}, "MANTISSA_PRECISION_VARIANTS"),
         ({"sequences": "0"}, "MANTISSA_PRECISION_SEQUENCES"),
-        ({"sequences": "many"}, "'many' is no whole number: sequences takes one"),
+        ({"sequences": "many"}, "Sequences must be a whole number, not 'many'"),
         ({"sequence_length": "9999999"}, "MANTISSA_PRECISION_TOKENS"),
-        ({"sequence_length": "1e3"}, "sequence length takes one"),
+        ({"sequence_length": "1e3"}, "Sequence length must be a whole number"),
         ({"source": TEXT}, "Paste a text"),
         ({"source": TEXT, "text": "x" * (limits.PRECISION_CHARACTERS + 1)}, "at most 1000000|at most 1,000,000"),
         ({"source": DATASET}, "id of a dataset"),
@@ -98,7 +94,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"loss": "gspo", "advantages": "1,2,3"}, "there are 2 and 3"),
         ({"loss": "grpo", "old_logprobs": "-1, -2"}, "^Line 1 of old log-probabilities is not a JSON list"),
         ({"loss": "grpo", "old_logprobs": "[-1]"}, "there are 2 and 1 lists"),
-        ({"loss": "grpo", "clip_low": "low"}, "clip low takes one"),
+        ({"loss": "grpo", "clip_low": "low"}, "Clip low must be a number"),
         ({"loss": "grpo", "clip_high": "-1"}, "^Clip_high must be at least 0"),
         ({"attention": "flash"}, "'sdpa' or 'eager'"),
         ({"seed": "-1"}, "at least 0"),
@@ -207,22 +203,22 @@ def test_every_example_is_a_valid_request() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "Type or paste a model id"),
-        ({"model": ["a"]}, "model must be a text, not a list."),
-        ({"model": MODEL, "variants": "bf16"}, "variants must be a list, not a text."),
-        ({"model": MODEL, "variants": [1]}, "a variant must be a text, not a number."),
-        ({"model": MODEL, "variants": []}, "Tick at least one variant"),
-        ({"model": MODEL, "variants": ["a: dtype=bf16\nb: dtype=bf16"]}, "one variant in each text"),
+        ({}, "model is missing"),
+        ({"model": ["a"]}, "Model must be text."),
+        ({"model": MODEL, "variants": "bf16"}, "Variants must be a list"),
+        ({"model": MODEL, "variants": [1]}, "Entry 1 of variants must be text, not 1."),
+        ({"model": MODEL, "variants": []}, "From 1 to"),
+        ({"model": MODEL, "variants": ["a: dtype=bf16\nb: dtype=bf16"]}, "dtype cannot be"),
         ({"model": MODEL, "variants": ["bf61"]}, "did you mean bf16"),
-        ({"model": MODEL, "sequences": 2.5}, "not a fraction"),
-        ({"model": MODEL, "inside": "no"}, "inside must be true or false, not a text."),
-        ({"model": MODEL, "loss": "gspo", "advantages": "1"}, "advantages must be a list"),
-        ({"model": MODEL, "loss": "gspo", "advantages": ["x"] * 2}, "a number for each sequence"),
+        ({"model": MODEL, "sequences": 2.5}, "Sequences must be a whole number, not 2.5."),
+        ({"model": MODEL, "inside": "no"}, "Inside must be true or false"),
+        ({"model": MODEL, "loss": "gspo", "advantages": "1"}, "Advantages must be a list"),
+        ({"model": MODEL, "loss": "gspo", "advantages": ["x"] * 2}, "Entry 1 of advantages must be a number"),
         ({"model": MODEL, "data": "random", "text": "a"}, "Give either a text or the name of data"),
         ({"model": MODEL, "data": "./text.txt"}, "command line only"),
-        ({"model": MODEL, "loss": "grpo", "old_logprobs": "[-1]"}, "old_logprobs must be a list"),
-        ({"model": MODEL, "loss": "grpo", "old_logprobs": [-1.0]}, "old_logprobs must be a list"),
-        ({"model": MODEL, "loss": "grpo", "old_logprobs": [["a"], [-1.0]]}, "Line 1 of old log-probabilities"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": "[-1]"}, "Old_logprobs must be a list"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": [-1.0]}, "Entry 1 of old_logprobs must be a list"),
+        ({"model": MODEL, "loss": "grpo", "old_logprobs": [["a"], [-1.0]]}, "Entry 1 of entry 1 of old_logprobs must be a number"),
         ({"model": MODEL, "loss": "grpo", "old_logprobs": [[-1.0], [-1.0]], "sequences": 2, "sequence_length": 8}, "2 lists of 7"),
         ({"model": MODEL, "loss": "grpo", "clip_low": 2}, "at most 1"),
         ({"model": "/etc/passwd"}, "command line"),
@@ -231,24 +227,26 @@ def test_every_example_is_a_valid_request() -> None:
 )
 def test_what_can_be_no_run_is_one_sentence(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(gr.Error, match=said):
-        list(precision(**arguments))
+        list(endpoint(ANALYZERS["precision"])(**arguments))
 
 
 def test_the_endpoint_and_the_request_have_the_same_defaults() -> None:
-    for name, parameter in signature(precision).parameters.items():
-        if name not in ("model", "variants", "advantages", "old_logprobs"):
+    for name, parameter in signature(endpoint(ANALYZERS["precision"])).parameters.items():
+        if name not in ("model", "advantages", "old_logprobs", "variants"):
             assert parameter.default == PrecisionRequest.model_fields[name].default
 
 
 def test_the_endpoint_gives_progress_and_then_the_report() -> None:
     variants = ["bf16", "mine: dtype=bf16, fp32=residual"]
-    items = list(precision(MODEL, variants, text="one two three four five", sequences=1.0, sequence_length=8))  # type: ignore[arg-type]  # JSON has no integers
+    items = list(
+        endpoint(ANALYZERS["precision"])(MODEL, variants, text="one two three four five", sequences=1.0, sequence_length=8)
+    )  # JSON has no integers
     assert all("done" in item for item in items[:-1])
     found = PrecisionReport.model_validate(items[-1])
     assert list(found.variants) == ["bf16", "mine"]
     assert (found.inputs.source, found.inputs.length) == ("text", 8)
     policy: dict[str, Any] = {"loss": "grpo", "advantages": [1.0], "old_logprobs": [[-1.0, -2, -1e-05]], "clip_low": 0.1, "clip_high": 0.28}
-    *_, last = precision(MODEL, ["bf16"], data="random", sequences=1, sequence_length=4, **policy)
+    *_, last = endpoint(ANALYZERS["precision"])(MODEL, ["bf16"], data="random", sequences=1, sequence_length=4, **policy)
     found = PrecisionReport.model_validate(last)
     assert found.request.old_logprobs == ((-1.0, -2.0, -1e-05),) and found.inputs.clip == (0.1, 0.28)
 
@@ -275,10 +273,10 @@ def _lend(request: Any, seconds: int) -> Iterator[Any]:
 
 def test_a_gpu_is_asked_for_by_variants_and_tokens() -> None:
     one, all_of_them = (Form(MODEL, presets).request() for presets in (("bf16",), DEFAULT))
-    assert model_jobs.tokens(one) >= 2 * one.sequences * one.sequence_length
-    seconds = model_jobs.gpu_seconds(205_376, 2 * 205_376, model_jobs.tokens(one))
+    assert COST.tokens(one) >= 2 * one.sequences * one.sequence_length
+    seconds = model_jobs.gpu_seconds(205_376, 2 * 205_376, COST.tokens(one))
     assert list(model_jobs._with_gpu(one, _lend)) == [("cuda", seconds)]
-    assert model_jobs.tokens(one) < model_jobs.tokens(all_of_them) < model_jobs.tokens(all_of_them.model_copy(update={"pre_rounded": True}))
+    assert COST.tokens(one) < COST.tokens(all_of_them) < COST.tokens(all_of_them.model_copy(update={"pre_rounded": True}))
 
 
 @pytest.mark.parametrize("weights", ["pretrained", RANDOM])

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import resource
+import subprocess
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -15,11 +16,11 @@ import pandas
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
@@ -48,7 +49,7 @@ async def _no_pages() -> gradio.Blocks:
 def client(library: Library) -> Iterator[TestClient]:
     """The addresses before an app that answers everything else, which has only the library's page."""
     more = [
-        Route("/library", lambda request: PlainTextResponse("the page"), methods=["GET", "POST"]),
+        Route("/library", lambda request: HTMLResponse("the page"), methods=["GET", "POST"]),
         Route("/told", _told, methods=["POST"]),
     ]
     handlers: Any = exception_handlers()
@@ -237,7 +238,7 @@ def test_a_browser_is_told_apart_and_the_page_that_writes_cannot_be_framed(clien
     assert len(secret) > 20
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert "SameSite=Lax" in answer.headers["set-cookie"]
-    assert answer.headers["content-security-policy"].startswith("frame-ancestors 'self'")
+    assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
     assert "set-cookie" not in client.get("/library").headers
 
 
@@ -270,3 +271,17 @@ def test_scripts_and_styles_are_compressed_once_and_kept(client: TestClient) -> 
             assert answer.headers.get("Content-Encoding") == ("gzip" if accepted == "gzip" and suffix != ".woff2" else None)
     for name in ("nothing.js", "..%2findex.html", "%2e%2e/index.html", "a%00b.js", "x" * 5000):
         assert client.get(f"/assets/{name}").status_code == 404
+
+
+def test_health_follows_the_library(client: TestClient) -> None:
+    assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
+    archive.use(None)
+    assert client.get("/healthz").status_code == 503
+
+
+def test_version_names_the_commit_the_analyses_and_the_library(client: TestClient) -> None:
+    said = client.get("/version").json()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    assert said["commit"] == head.stdout.strip()
+    assert said["analyses"]["dtype"] >= 1 and set(said["analyses"]) == set(ANALYZERS)
+    assert said["library"]["restored"] is True and said["library"]["dataset"] == ""

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.update_sparsity.report import SparsityRequest
-from components.forms.links import Reading
 from components.sparsity.form import Form, command, form, permalink
-from components.sparsity.pickers import MOST
+from components.sparsity.page import MOST
 from tests.components.sparsity_reports import COMMIT, sparsity_report, trajectory
 
 
 def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing() -> None:
-    asked = Form("a/b", ["c/d@1, c/d@2", "", " c/d@1\n"], Reading(mode="exact", include="mlp"), eta="5e-4", spectral=True).request()
+    asked = Form("a/b", ("c/d@1, c/d@2", "", " c/d@1\n"), mode="exact", include="mlp", eta="5e-4", spectral=True).request()
     tuned = ("c/d@1", "c/d@2", "c/d@1")
     assert asked == SparsityRequest(base="a/b", tuned=tuned, mode="exact", include="mlp", eta=5e-4, spectral=True)
 
@@ -32,11 +31,11 @@ def test_each_picker_may_name_several_in_order_and_empty_ones_count_for_nothing(
         ({"eta": "1"}, "not 1"),
         ({"eta": "-1e-3"}, "not -0.001"),
         ({"eta": "nan"}, "not nan"),
-        ({"eta": "a lot"}, "'a lot' is no eta"),
+        ({"eta": "a lot"}, "Eta must be a number, not 'a lot'"),
         ({"tuned": ["c/d "] * (limits.TRAJECTORY + 1)}, "MANTISSA_TRAJECTORY"),
         ({"tuned": ["x" * 100_000]}, "model ids have"),
-        ({"reading": Reading(mode="evil")}, "'quick' or 'exact'"),
-        ({"reading": Reading(budget="-1")}, "^The budget must be"),
+        ({"mode": "evil"}, "'quick' or 'exact'"),
+        ({"budget": "-1"}, "^The budget must be"),
     ],
 )
 def test_bad_fields_are_one_sentence(fields: dict[str, Any], said: str) -> None:
@@ -65,15 +64,12 @@ def test_a_permalink_and_a_command_lead_back_to_the_same_request() -> None:
     assert words[:4] == ["python", "-m", "analyzers", "sparsity"]
     assert (words[4], *words[5 : 7 + MOST]) == (asked.base, *asked.tuned)
     assert words[7 + MOST :] == [
-        "--eta",
-        "0.0005",
+        "--eta=0.0005",
         "--spectral",
-        "--budget",
-        "5000000",
+        "--budget=5000000",
         "--include=a|b&x=1",
         "--subfolder=a b",
-        "--seed",
-        "7",
+        "--seed=7",
     ]
 
 

@@ -11,10 +11,8 @@ from analyzers.update_sparsity.published import published
 from components.results.downloads import file_name, tables_zip
 from components.results.export import document
 from components.sparsity import tables
-from components.sparsity.headline import headline, summary
-from components.sparsity.matching import matching
-from components.sparsity.spectral_table import SPECTRAL
-from components.sparsity.tensor_table import TENSORS, about_tensors
+from components.sparsity.result import headline, summary
+from components.sparsity.tables import SPECTRAL, TENSORS, about_tensors, matching
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE
 from tests.components.sparsity_reports import (

@@ -1,7 +1,7 @@
 """The table of tensors: exact values to sort by, readable ones to read, and nothing where nothing was read."""
 
-from components.passport.representable import representable
-from components.passport.tensor_table import TENSORS, about_tensors
+from components.dtype.tables import TENSORS, representable
+from components.dtype.text import tensors as about_tensors
 from tests.components.reports import hostile_report, report
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from analyzers import limits
-from analyzers.dtype_detection.classifier import Example
+from analyzers.dtype_detection.evaluation import Example
 from analyzers.dtype_detection.examples import examples
-from analyzers.dtype_detection.fit_classifier import main
-from analyzers.dtype_detection.fitting import check
+from analyzers.dtype_detection.fit_classifier import check, main
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 
 

@@ -181,7 +181,7 @@ def test_a_few_other_values_are_set_aside_and_told(kept: torch.Tensor, tmp_path:
     assert own["upcast-from-bf16"] == 1
     if kept.numel() > 1:
         assert own["native"] == 1
-        assert "Besides, 1 tensor is native (0.0732% of the parameters)." in lineage.statement
+        assert "In addition, 1 tensor is native (0.0732% of the parameters)." in lineage.statement
 
 
 def test_more_than_a_thousandth_makes_a_checkpoint_mixed(tmp_path: Path) -> None:
@@ -195,14 +195,14 @@ def test_what_is_set_aside_is_no_ancestor_of_the_rest(tmp_path: Path) -> None:
     tensors = {"up_proj.weight": normal(640, 640), "norm.weight": through(normal(300, seed=5), BF16, F32)}
     lineage = exact(write(tmp_path, tensors)).lineage
     assert (lineage.verdict, lineage.passed_through) == ("native", ())
-    assert "Besides, 1 tensor is upcast-from-bf16" in lineage.statement
+    assert "In addition, 1 tensor is upcast-from-bf16" in lineage.statement
 
 
 def test_norms_do_not_answer_for_weights_that_tell_nothing(tmp_path: Path) -> None:
     four_bits = (torch.randint(-8, 8, (300, 1280), generator=torch.Generator().manual_seed(0)) * 0.01).to(F32)
     lineage = exact(write(tmp_path, {"up_proj.weight": four_bits, "norm.weight": normal(1280)})).lineage
     assert lineage.verdict == "undecided" and lineage.passed_through == ()
-    assert "Besides, 1 tensor is native" in lineage.statement
+    assert "In addition, 1 tensor is native" in lineage.statement
 
 
 def test_tensors_too_small_alone_decide_together(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_decoded_values_are_no_upcast(tmp_path: Path) -> None:
     report = exact(write(tmp_path, {name: tensor for name, tensor in quantized().items() if name.startswith(EXPERTS)}))
     assert (report.lineage.stored, report.lineage.verdict, report.lineage.passed_through) == ("MXFP4", "undecided", ())
     assert report.representable.bf16 == 1.0 and report.lineage.evidence == ()
-    assert "MXFP4" in report.lineage.statement and "nothing narrower" in report.lineage.statement
+    assert "MXFP4" in report.lineage.statement and "No narrower" in report.lineage.statement
     assert (report.training.verdict, report.training.basis) == ("undecided", "none")
 
 

@@ -67,7 +67,7 @@ def test_powers_of_two_are_asked_for_no_grid(values: torch.Tensor, dtype: torch.
 
 def test_constants_are_on_a_grid_and_that_says_nothing(tmp_path: Path) -> None:
     statement = exact(write(tmp_path, {"model.norm.weight": torch.full((64, 64), 0.37)})).lineage.statement
-    assert statement.startswith("What came before fp32 stays open: its blocks of 16 lie on the 4-bit float grid, but integers of few")
+    assert statement.startswith("What preceded fp32 is undecided: its blocks of 16 lie on the 4-bit float grid, but integers of few")
 
 
 def test_each_question_says_which_values_it_was_put_to(tmp_path: Path) -> None:

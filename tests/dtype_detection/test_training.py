@@ -83,7 +83,7 @@ def test_the_explanation_says_what_was_seen_and_why_there_is_no_answer() -> None
     assert "largest weight at least 1, largest norm about 362" in quick
     far = infer(base(1e9, 1e12)).explanation
     assert far.startswith("Too far from every labelled model") and "keeps its share" not in far
-    assert infer(base(20.0, 1500.0)).explanation.startswith("No precision is likelier than all others together.")
+    assert infer(base(20.0, 1500.0)).explanation.startswith("No precision is more likely than all others combined.")
 
 
 def test_labels_are_read() -> None:

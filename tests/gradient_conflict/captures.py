@@ -1,13 +1,17 @@
 """Captures with known gradients, and what follows from those gradients the slow way, in float64."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.grams import Group
+from analyzers import limits
+from analyzers.gradient_conflict.grams import Group, Products, Route, plan
+from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,3 +73,15 @@ def cosine(first: FloatArray, second: FloatArray) -> float:
     """NaN if one of them is zero."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+
+
+def neuron_grams(
+    group: Group, *, chunk_bytes: int = limits.GRAM_CHUNK_BYTES, route: Literal["auto"] | Route = "auto", weights: WeightSums | None = None
+) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    """Chunk by chunk its units and their `Products.grams`.
+
+    chunk_bytes: memory for a chunk; products between tokens take T^2 numbers more.
+    """
+    products = Products(group, plan(group, chunk_bytes, "direct" if weights is not None else route))
+    for units in products.chunks:
+        yield units, products.grams(units, weights)

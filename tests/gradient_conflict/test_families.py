@@ -7,12 +7,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
-from analyzers.gradient_conflict.grams import groups, neuron_grams
+from analyzers.gradient_conflict.grams import groups
 from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.prompts import Encoded, collate
 from tests.language_models.architectures import ARCHITECTURES, Architecture, blocks_of, build
+
+from .captures import neuron_grams
 
 LENGTHS, STARTS = (9, 14, 5, 12), (4, 1, 3, 6)
 Grams = dict[tuple[int, int | None], Tensor]

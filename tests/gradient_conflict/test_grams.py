@@ -8,11 +8,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from analyzers.gradient_conflict.grams import Group, Products, neuron_grams, plan
+from analyzers.gradient_conflict.grams import Group, Products, plan
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import Block, LayerCapture
 
-from .captures import FloatArray, capture, gradients, group
+from .captures import FloatArray, capture, gradients, group, neuron_grams
 
 Route = Literal["direct", "tokens"]
 FEW_BYTES = 3000

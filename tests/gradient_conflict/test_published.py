@@ -6,7 +6,7 @@ import pytest
 
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.gradient_conflict.published import MIRRORS, SETTING, comparable, departures, published
-from components.pages.conflict import EXAMPLES
+from components.conflict.page import EXAMPLES
 from tests.components.conflict_reports import conflict_report
 from tests.components.reports import of_model
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from analyzers.gradient_conflict.jackknife import difference_interval, share_interval
 from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
-from analyzers.gradient_conflict.rates import rates
+from analyzers.gradient_conflict.rates import difference_interval, rates, share_interval
 from analyzers.gradient_conflict.summaries import Rates
 
 from .captures import FloatArray, cosine

@@ -149,7 +149,7 @@ def test_what_is_too_much_is_not_read(tmp_path: Path, name: str, content: bytes,
     [b"", b"PAR1", b"PAR1" * 4, table(ROWS)[:-5], table(ROWS)[4:], table(ROWS)[:-8] + b"\xff\xff\xff\x7fPAR1"],
 )
 def test_what_is_no_parquet_file(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(InvalidData, match="no Parquet file"):
+    with pytest.raises(InvalidData, match="not a Parquet file"):
         instruction_pairs(put(tmp_path, "a.parquet", content), HERE, 10)
 
 

@@ -13,8 +13,7 @@ from analyzers.errors import ModelTooLarge
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
 from analyzers.language_models.head import logits_bytes
-from analyzers.language_models.memory import _left, activation_bytes, available_bytes, weight_bytes
-from analyzers.language_models.placement import place
+from analyzers.language_models.memory import _left, activation_bytes, available_bytes, place, weight_bytes
 from analyzers.language_models.prompts import Batch
 from tests.language_models.architectures import ARCHITECTURES, HEADS, build
 

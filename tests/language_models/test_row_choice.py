@@ -126,8 +126,8 @@ def test_a_row_that_is_not_chosen_is_not_looked_at_and_one_that_is_is_named(tmp_
     ("name", "content", "said"),
     [
         ("a.parquet", table([{"question": "a", "answer": "b"}] * 9), 'has "question", "answer"; needed are instruction and output'),
-        ("a.parquet", table(ROWS)[:-5], "no Parquet file"),
-        ("a.parquet", b"", "no Parquet file"),
+        ("a.parquet", table(ROWS)[:-5], "not a Parquet file"),
+        ("a.parquet", b"", "not a Parquet file"),
         ("a.jsonl", b"\n \n", "There are no rows in"),
         ("a.json", b"[]", "There are no rows in"),
     ],

@@ -1,11 +1,11 @@
 """Tokenizers and chat templates in a process of their own: the same as in this one, and bounds that hold."""
 
 import json
-import os
 import shutil
 import signal
-import socket
+import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,12 +17,14 @@ from transformers import AutoTokenizer, PreTrainedConfig
 from analyzers import limits
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
 from analyzers.language_models import bounded_process
+from analyzers.language_models.bounded_process import open_bounded
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer
 from tests.language_models.test_prompts import CHAT
 from tests.language_models.tokenizers import Run, byte_tokenizer
 
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 CONVERSATIONS = [
     [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
     for said, answer in (("What?", "That."), (" caf\u00e9 \U0001f600\n", "<|end|>"), ("a & b <c>", '"'))
@@ -70,11 +72,7 @@ def test_the_text_is_that_of_transformers(template: str, run: Run) -> None:
         ("{{ 'x' * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
         ("{{ [0] * 10**10 }}", LimitExceeded, "of memory (MANTISSA_TOKENIZER_MEMORY)"),
         ("{{ 'x' * 200000 }}", LimitExceeded, "adds more than 100,000 characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)"),
-        (
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-            LimitExceeded,
-            "1 seconds (MANTISSA_TOKENIZER_S",
-        ),
+        (ENDLESS, LimitExceeded, "1 seconds (MANTISSA_TOKENIZER_S"),
         ("{{ raise_exception('roles must alternate') }}", InvalidCheckpoint, 'cannot be used: "roles must alternate".'),
         ("{{ ''.__class__.__mro__ }}", InvalidCheckpoint, "unsafe"),
         ("{% set ns = namespace(__class__=1) %}", InvalidCheckpoint, "a namespace has no __class__"),
@@ -153,92 +151,94 @@ def test_a_tokenizer_that_cannot_be_loaded(tmp_path: Path) -> None:
         damaged(tmp_path, model={"type": "Nothing"})
 
 
-def test_a_process_that_breaks_off_is_told_and_replaced(run: Run) -> None:
+def test_a_process_that_is_killed_is_told_and_replaced(run: Run) -> None:
     tokenizer = run(byte_tokenizer())
-    for process in children_of(forks()):
-        for worker in children_of(process):
-            os.kill(worker, signal.SIGSEGV)
+    tokenizer._process._process.send_signal(signal.SIGSEGV)
     with pytest.raises(InvalidCheckpoint, match='The tokenizer cannot be used: running it broke off on "a"'):
         tokenizer.encode("a")
     assert run(byte_tokenizer()).encode("abc").token_ids
-    os.kill(forks(), signal.SIGKILL)  # what they are forked from is started again
-    assert run(byte_tokenizer()).encode("abc").token_ids
 
 
-def test_a_process_that_has_ended_unseen_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine it takes a moment until the end of a process shows, which its connection shows at once."""
-    process = forks()
-    monkeypatch.setattr(bounded_process._server._process, "poll", lambda: None)
-    os.kill(process, signal.SIGKILL)
-    while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+def test_a_prepared_process_is_used_once_and_replaced_if_it_has_ended(run: Run) -> None:
+    open_bounded().close()  # one that was prepared before
+    bounded_process.prepare()
+    bounded_process.prepare()
+    (prepared,) = bounded_process._ready
+    first, second = run(byte_tokenizer()), run(byte_tokenizer())
+    assert first._process is prepared is not second._process
+    bounded_process.prepare()
+    (prepared,) = bounded_process._ready
+    prepared._process.send_signal(signal.SIGKILL)
+    while not prepared.has_ended():
         time.sleep(0.01)
     assert run(byte_tokenizer()).encode("abc").token_ids
 
 
 def test_a_process_that_never_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    os.kill(forks(), signal.SIGKILL)
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
+    open_bounded().close()  # one that was prepared before
     with pytest.raises(InvalidCheckpoint, match=r"^The tokenizer cannot be used: running it broke off\.$"):
         Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
 
 
-def test_it_sees_no_secrets_and_ends_with_its_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_no_secrets_and_ends_when_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    os.kill(forks(), signal.SIGKILL)
+    open_bounded().close()  # one that was prepared before
     tokenizer = run(byte_tokenizer())
-    environment = Path(f"/proc/{forks()}/environ").read_bytes()
+    process = tokenizer._process._process.pid
+    environment = Path(f"/proc/{process}/environ").read_bytes()
     assert b"PATH=" in environment and b"hf_secret" not in environment
-    assert children_of(forks())
     tokenizer.close()
-    gone()
+    assert not Path(f"/proc/{process}").exists()
 
 
-def test_what_computes_for_nobody_ends(run: Run) -> None:
-    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    tokenizer = run(byte_tokenizer(chat_template=endless))
+def test_closing_ends_what_computes(run: Run) -> None:
+    tokenizer = run(byte_tokenizer(chat_template=ENDLESS))
     with ThreadPoolExecutor(1) as thread:
         laid_out = thread.submit(tokenizer.lay_out, CONVERSATIONS)
         time.sleep(0.5)
-        assert children_of(forks())
-        tokenizer._process._connection.shutdown(socket.SHUT_RDWR)
-        with pytest.raises(InvalidCheckpoint, match="running it broke off"):
+        assert not laid_out.done()
+        tokenizer.close()
+        with pytest.raises((InvalidCheckpoint, LimitExceeded)):
             laid_out.result()
-    gone()
+    assert not Path(f"/proc/{tokenizer._process._process.pid}").exists()
 
 
-def test_many_at_once() -> None:
-    def tokens(length: int) -> int:
+def test_what_computes_for_nobody_ends() -> None:
+    """A program whose user was killed is stopped by its own limit of CPU time, and a process that waits ends at once."""
+    code = (
+        "import os, sys, threading, time\n"
+        "from transformers import PreTrainedConfig\n"
+        "from analyzers import limits\n"
+        "from analyzers.language_models.tokenizer import Tokenizer\n"
+        "limits.TOKENIZER_SECONDS = 2\n"
+        "tokenizers = [Tokenizer(sys.argv[1], PreTrainedConfig()) for _ in range(2)]\n"
+        "threading.Thread(target=tokenizers[0].encode, args=('baaaa',), daemon=True).start()\n"
+        "print(*(each._process._process.pid for each in tokenizers), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        damaged(Path(folder), normalizer={"type": "Sequence", "normalizers": GROWTH[:8]}).close()
+        with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            started = [int(each) for each in parent.stdout.readline().split()]
+            assert len(started) == 2
+            parent.kill()
+        until = time.monotonic() + 60
+        while any(Path(f"/proc/{each}").exists() for each in started):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_several_at_once() -> None:
+    def tokens(length: int) -> list[int]:
         tokenizer = Tokenizer(sample_folder("tiny-fp32"), PreTrainedConfig())
         try:
-            return len(tokenizer.encode("\u00e9" * length, special=False).token_ids)
+            return tokenizer.encode("\u00e9" * length, special=False).token_ids
         finally:
             tokenizer.close()
 
-    lengths = list(range(1, 17))
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(tokens, lengths))
-    assert found == [tokens(length) for length in lengths] and len(set(found)) == len(lengths)
-
-
-def gone() -> None:
-    """Wait until no process is left that was forked."""
-    until = time.monotonic() + 60
-    while children_of(forks()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def forks() -> int:
-    """The process that the others are forked from."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        bounded_process.prepare()  # one that was killed is there for a moment still, without a command line
-        for each in children_of(os.getpid()):
-            if "bounded_process" in Path(f"/proc/{each}/cmdline").read_text():
-                return each
-    raise TimeoutError
-
-
-def children_of(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task")
-    return [int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()]
+    theirs: Any = AutoTokenizer.from_pretrained(sample_folder("tiny-fp32"))
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(tokens, range(1, 7)))
+    assert found == [theirs("\u00e9" * length, add_special_tokens=False)["input_ids"] for length in range(1, 7)]

@@ -10,7 +10,7 @@ import pytest
 from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.examples import examples
-from analyzers.dtype_detection.fitting import candidates, choose, fit
+from analyzers.dtype_detection.fit_classifier import candidates, choose, fit
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded
 from components.library import Identity, Library
 from components.library.lock import folder_lock

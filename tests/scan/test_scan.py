@@ -212,7 +212,7 @@ def test_an_empty_folder_name_is_not_the_current_folder(
 
 @pytest.mark.parametrize(
     ("redirect", "status", "said"),
-    [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is no list that can be read")],
+    [(">/dev/full", 2, "summary cannot be written"), (">&-", 0, ""), ("2>&-", 0, ""), ("<&-", 2, "is not a list that can be read")],
 )
 def test_streams_that_are_closed_or_full(redirect: str, status: int, said: str, tmp_path: Path) -> None:
     source = "-" if "<" in redirect else str(write_list(tmp_path / "list", ALL_SAMPLES[:1]))

@@ -1,14 +1,12 @@
 """Spectra of updates against numpy's and scipy's decompositions, against matrices made to have known answers, and what has no answer."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import scipy.linalg
 from numpy.typing import NDArray
 
 from analyzers.update_sparsity.report import Spectrum
-from analyzers.update_sparsity.spectral import MASK_SHARE, MatrixPair, leading, spectra, spectrum
+from analyzers.update_sparsity.spectral import MASK_SHARE, MatrixPair, leading, spectrum
 
 Floats = NDArray[np.float64]
 MEASURES = (
@@ -194,17 +192,3 @@ def test_values_below_all_normal_ones() -> None:
     low, high = ((each * np.float32(2) ** -135).astype(np.float32) for each in (base, tuned))
     expected = oracle(low.astype(np.float64) * 2.0**135, high.astype(np.float64) * 2.0**135, k=2)
     assert compare(low, high).stable_rank == pytest.approx(expected["stable_rank"], rel=1e-9)
-
-
-def test_a_pair_is_asked_for_when_the_one_before_is_done() -> None:
-    asked: list[str] = []
-
-    def pairs() -> Iterator[MatrixPair]:
-        for name in ("a", "b"):
-            asked.append(name)
-            base, tuned = pair(8, 8, 0.1)
-            yield MatrixPair(name, base, tuned, base != tuned)
-
-    found = spectra(pairs())
-    assert next(found).name == "a" and asked == ["a"]
-    assert [each.name for each in found] == ["b"] and asked == ["a", "b"]

@@ -1,20 +1,20 @@
 """Processes with memory and time limits that run a repository's own programs: its tokenizer and its chat template.
 
 Neither is Python code, but both compute: a template may loop forever, a dozen tokenizer rules can produce a terabyte of one letter, and the
-tokenizer library aborts the process when memory runs out. `Bounded` is the client. ``__main__`` is the server, which imports what the
-programs need and forks one process per client. `programs` implements the requests. Requests and responses are JSON, one per line.
+tokenizer library aborts the process when memory runs out. `Bounded` is the client. ``__main__`` runs in the process and answers its
+requests; requests and answers are JSON, one per line.
 
-The server is `socketserver.ForkingMixIn` in a separate interpreter. The forkserver of `multiprocessing` is unsuitable: every process it
-starts imports the main module again, which takes seconds for Gradio in the app, and reruns a script that has no ``__main__`` guard.
+Each process is a fresh interpreter with its own environment, not a fork or a worker of `multiprocessing`: those would inherit tokens and
+open connections, and `multiprocessing` imports the main module again, which takes seconds for the app.
 """
 
 import atexit
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -26,12 +26,13 @@ Failed = Literal["seconds", "bytes", "characters", "tokens", "no template", "bro
 _ROOT = Path(__file__).parents[3]
 # The environment variables an interpreter needs to start like this one: the programs must not see tokens or other secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-# The server must be single-threaded when it forks, and needs no network.
 _SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+_START_SECONDS = 120
 # Wall-clock seconds to wait per second of limits.TOKENIZER_SECONDS, which is CPU time: a busy machine takes longer.
 _PATIENCE = 10
 _ANSWER_BYTES = 1 << 30
-_TRIES = 3
+# The tokenizer library aborts when it cannot allocate; the system kills a process when the machine's memory runs out.
+_ENDED_BY: dict[int, Failed] = {-signal.SIGPROF: "seconds", -signal.SIGABRT: "bytes", -signal.SIGKILL: "bytes"}
 
 
 class ProgramFailed(Exception):
@@ -50,99 +51,80 @@ class Bounded:
     """
 
     def __init__(self) -> None:
-        self._connection = _server.connect()
+        self._connection, theirs = socket.socketpair()
         self._lines = self._connection.makefile("rwb")
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _SETTINGS
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - the program is ours
+                [sys.executable, "-P", "-m", __name__],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for the parent process only
+            )
+        self._started = False
 
     def ask(self, question: str, **options: Any) -> Any:
         """Return the result of the method ``question`` of `programs.Programs`. Raises ProgramFailed."""
         asked = {"bytes": limits.TOKENIZER_MEMORY, "seconds": limits.TOKENIZER_SECONDS, "question": question, "options": options}
         try:
+            if not self._started:
+                self._connection.settimeout(_START_SECONDS)
+                self._started = bool(self._lines.readline())
+            self._connection.settimeout(_PATIENCE * limits.TOKENIZER_SECONDS)
             self._lines.write(json.dumps(asked).encode() + b"\n")
             self._lines.flush()
             line = self._lines.readline(_ANSWER_BYTES)
-            answer = None if len(line) == _ANSWER_BYTES else json.loads(line)
         except TimeoutError:
             raise ProgramFailed("seconds") from None
-        except (OSError, ValueError):  # the process ended before or during the write
+        except (OSError, ValueError):  # the process had ended before
             raise ProgramFailed("broke off") from None
-        if answer is None:
+        if len(line) == _ANSWER_BYTES:
             raise ProgramFailed("bytes")
+        if not line.endswith(b"\n"):
+            raise ProgramFailed(_ENDED_BY.get(self._process.wait(), "broke off"))
+        answer = json.loads(line)
         if "failed" in answer:
             raise ProgramFailed(answer["failed"], str(answer.get("why", "")))
         return answer["answer"]
 
+    def has_ended(self) -> bool:
+        """Whether the process has ended, whatever the reason."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End the process. Idempotent."""
+        self._process.kill()
+        self._process.wait()
         for opened in (self._lines, self._connection):
             with suppress(OSError):  # unsent output
                 opened.close()
 
 
-class _Server:
-    """Client side of the server: starts it once, and restarts it if it has ended. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
-
-    def start(self) -> None:
-        with self._lock:
-            self._running()
-
-    def connect(self) -> socket.socket:
-        """Connect to a new process. Raises ProgramFailed if none can be started."""
-        for _ in range(_TRIES):
-            ours, theirs = socket.socketpair()
-            ours.settimeout(_PATIENCE * limits.TOKENIZER_SECONDS)
-            channel: socket.socket | None = None
-            with suppress(OSError):  # the server has just ended
-                with self._lock, theirs:
-                    channel = self._running()
-                    socket.send_fds(channel, [b"\n"], [theirs.fileno()])
-                if ours.recv(1):
-                    return ours
-            ours.close()
-            with self._lock:
-                if channel is None or channel is self._channel:  # the exit of a process may become visible a moment after its socket closes
-                    self._close()
-        raise ProgramFailed("broke off")
-
-    def close(self) -> None:
-        with self._lock:
-            self._close()
-
-    def _running(self) -> socket.socket:
-        if self._process is not None and self._process.poll() is not None:
-            self._close()
-        if self._channel is None:
-            self._channel, theirs = socket.socketpair()
-            environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _SETTINGS
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-            with theirs:
-                self._process = subprocess.Popen(  # noqa: S603 - the program is ours
-                    [sys.executable, "-P", "-m", __name__],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=environment,
-                    start_new_session=True,  # Ctrl-C in the terminal is for the parent process only
-                )
-        return self._channel
-
-    def _close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None:
-            self._process.kill()  # it would exit by itself, but only after its imports
-            self._process.wait()
-        self._channel = self._process = None
+# Processes started by `prepare`, for the next callers of `open_bounded`.
+_ready: list[Bounded] = []
+os.register_at_fork(after_in_child=_ready.clear)  # they belong to the parent
 
 
-_server = _Server()
-atexit.register(_server.close)
+@atexit.register
+def _close() -> None:
+    while _ready:
+        _ready.pop().close()
 
 
 def prepare() -> None:
-    """Start the server, which takes a second, without waiting for it."""
-    _server.start()
+    """Start a process for the next `open_bounded`, which takes a second, without waiting for it."""
+    if not _ready:
+        _ready.append(Bounded())
+
+
+def open_bounded() -> Bounded:
+    """A new process, or the one that `prepare` started."""
+    while _ready:
+        process = _ready.pop()
+        if not process.has_ended():
+            return process
+        process.close()
+    return Bounded()

@@ -7,17 +7,8 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from analyzers.language_models.bounded_process import Failed
+from analyzers.language_models.bounded_process import ProgramFailed
 from analyzers.language_models.bounded_process.chat import rendered
-
-
-class Refused(Exception):
-    """A refused request. failed, why: as in `bounded_process.ProgramFailed`."""
-
-    def __init__(self, failed: Failed, why: str = "") -> None:
-        super().__init__(failed, why)
-        self.failed = failed
-        self.why = why
 
 
 class Programs:
@@ -42,7 +33,7 @@ class Programs:
         """
         found = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=special, return_offsets_mapping=offsets)
         if len(found["input_ids"]) > most:
-            raise Refused("tokens")
+            raise ProgramFailed("tokens")
         spans = found["offset_mapping"] if offsets else []
         return [found["input_ids"], [start for start, _ in spans], [stop for _, stop in spans]]
 
@@ -58,20 +49,20 @@ class Programs:
         except Exception:  # several templates, none of them the default
             template = None
         if not isinstance(template, str):
-            raise Refused("no template")
+            raise ProgramFailed("no template")
         named = {name: token if isinstance(token, list) else str(token) for name, token in self._tokenizer.special_tokens_map.items()}
         texts = []
         try:
             for messages, text in zip(conversations, rendered(template, named, conversations), strict=True):
                 if len(text) > most + sum(len(message["content"]) for message in messages):
-                    raise Refused("characters")
+                    raise ProgramFailed("characters")
                 texts.append(text)
-        except (Refused, MemoryError):
+        except (ProgramFailed, MemoryError):
             raise
         except TemplateError as error:
-            raise Refused("said", str(error)) from None
+            raise ProgramFailed("said", str(error)) from None
         except Exception as error:
-            raise Refused("said", type(error).__name__) from None
+            raise ProgramFailed("said", type(error).__name__) from None
         return texts
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from components.exit.names import cosine, style
+from components.exit.text import cosine, style
 from components.plots.marks import line, marked, shortened
 from components.plots.style import LIMIT, layout, text
 

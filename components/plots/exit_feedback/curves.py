@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.signals import EXACT, FROZEN
-from components.exit.names import cosine, mean, spread, style
+from components.exit.text import cosine, mean, spread, style
 from components.plots.marks import line, marked
 from components.plots.style import layout
 from components.text import numbers

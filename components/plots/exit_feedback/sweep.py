@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.signals import NULL, RANDOM
-from components.exit.names import cosine, settings, style
+from components.exit.text import cosine, settings, style
 from components.plots.exit_feedback.curves import signal_line
 from components.plots.marks import error_bars, marked
 from components.plots.style import layout, text

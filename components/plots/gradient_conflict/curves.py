@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from components.conflict.names import sides
+from components.conflict.text import sides
 from components.plots.marks import error_bars, line, marked
 from components.plots.style import LIMIT, exactly, label, layout, legend
 from components.text import numbers

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from components.conflict.names import excerpts, unit_name
+from components.conflict.text import excerpts, unit_name
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
 from components.plots.style import COLOURS, GREY, exactly, layout, level, text
 from components.text import numbers

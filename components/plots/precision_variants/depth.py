@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from components.plots.marks import Series, log_figure
 from components.plots.style import exactly
-from components.precision.names import layer_name
+from components.precision.text import layer_name
 from components.text import numbers
 
 if TYPE_CHECKING:

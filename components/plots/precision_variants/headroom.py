@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from components.plots.marks import line
 from components.plots.style import LIMIT, label, layout, level, text
-from components.precision.names import layer_name, short_layer
+from components.precision.text import layer_name, short_layer
 from components.text import numbers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots.marks import error_bars, line
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, layout, text
-from components.sparsity.names import short
+from components.sparsity.text import short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,7 +7,7 @@ from analyzers.update_sparsity.report import SparsityReport
 from components.plots.heat_map import COLOUR_BAR, side_of
 from components.plots.marks import line
 from components.plots.style import exactly, layout, legend, text
-from components.sparsity.names import short, tuned_names
+from components.sparsity.text import short, tuned_names
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

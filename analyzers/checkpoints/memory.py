@@ -1,0 +1,136 @@
+"""Checkpoints in memory: tensors that a program holds, as the safetensors file that saving them would write, without writing it."""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from analyzers import limits
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.repository import RangeFile, read_range
+from analyzers.checkpoints.tensor import DTYPE_BITS
+from analyzers.errors import CheckpointNotFound
+
+WEIGHTS = "model.safetensors"
+# Order of dtypes in a file of the safetensors library, widest first.
+_ORDER = {dtype: -number for number, dtype in enumerate(DTYPE_BITS)}
+_HASHED_AT_ONCE = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTensor:
+    """A tensor in memory. dtype: as safetensors names it. read_into: fills a buffer with its row-major bytes from an offset on, from any
+    thread; value: the tensor itself, for what runs the model.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    read_into: Callable[[int, memoryview], None]
+    value: Any
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return prod(self.shape) * DTYPE_BITS[self.dtype] // 8
+
+
+class MemoryFile:
+    """Parts of memory, one after another, as a file for positioned reads."""
+
+    def __init__(self, path: str, parts: list[tuple[int, Callable[[int, memoryview], None]]]) -> None:
+        self.path = path
+        self._parts = [part for part in parts if part[0]]
+        self._ends = list(accumulate(length for length, _ in self._parts))
+        self.size = self._ends[-1] if self._ends else 0
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on."""
+        while len(buffer):
+            number = bisect_right(self._ends, offset)
+            length, read = self._parts[number]
+            within = offset - (self._ends[number] - length)
+            count = min(len(buffer), length - within)
+            read(within, buffer[:count])
+            offset, buffer = offset + count, buffer[count:]
+
+    def close(self) -> None:
+        """Do nothing: the memory is the caller's."""
+
+
+class MemoryRepository:
+    """Tensors and small files in memory as a `Repository`.
+
+    name: what reports call it, ``memory:NAME``; tensors: by name; small: path -> contents of config.json and the tokenizer's files.
+    """
+
+    def __init__(self, name: str, tensors: Mapping[str, MemoryTensor], small: Mapping[str, bytes]) -> None:
+        self.ref = f"memory:{name}"
+        self.tensors = dict(sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])))
+        self.public = False
+        self._small = dict(small)
+        self._commit: str | None = None
+        self.files: Mapping[str, int] = {path: self.open(path).size for path in sorted((WEIGHTS, *small))}
+
+    @property
+    def parallel_reads(self) -> int:
+        """One read per core, up to a limit, as of local files."""
+        return max(2, min(8, limits.cores()))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Same as of files, so that sums over chunks do not depend on the source."""
+        return limits.CHUNK_BYTES
+
+    @property
+    def range_requests(self) -> int:
+        """As of local files, so that a sample is the same."""
+        return 4 * limits.RANGE_REQUESTS
+
+    @property
+    def commit(self) -> str:
+        """SHA-256 (hex) of weights and config.json, as of a local checkpoint of up to 64 MiB: names, sizes and contents."""
+        if self._commit is None:
+            digest = hashlib.sha256()
+            for path, size in self.files.items():
+                if path in (WEIGHTS, "config.json"):
+                    digest.update(len(path).to_bytes(8, "little") + path.encode() + size.to_bytes(8, "little"))
+                    file = self.open(path)
+                    for offset in range(0, size, _HASHED_AT_ONCE):
+                        digest.update(read_range(file, offset, min(_HASHED_AT_ONCE, size - offset)))
+            self._commit = digest.hexdigest()
+        return self._commit
+
+    def open(self, path: str) -> RangeFile:
+        """Open one of ``files``. Raises CheckpointNotFound."""
+        if path == WEIGHTS:
+            header = _header(self.tensors)
+            return MemoryFile(path, [(len(header), _reader(header)), *((each.nbytes, each.read_into) for each in self.tensors.values())])
+        if path not in self._small:
+            raise CheckpointNotFound(f"{quoted(self.ref)} holds no file {quoted(path)}.")
+        return MemoryFile(path, [(len(self._small[path]), _reader(self._small[path]))])
+
+    def close(self) -> None:
+        """Do nothing: the memory is the caller's."""
+
+
+def _header(tensors: Mapping[str, MemoryTensor]) -> bytes:
+    """The header that the safetensors library writes for these tensors in this order, its length included."""
+    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for name, tensor in tensors.items():
+        described[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (start, start + tensor.nbytes)}
+        start += tensor.nbytes
+    text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _reader(content: bytes) -> Callable[[int, memoryview], None]:
+    def read_into(offset: int, buffer: memoryview) -> None:
+        buffer[:] = content[offset : offset + len(buffer)]
+
+    return read_into

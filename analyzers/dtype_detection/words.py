@@ -1,0 +1,103 @@
+"""The report's sentences: whether the weights survive a cast to fp16, and notes on what was excluded and how the rest is described."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzers import formatting, limits
+from analyzers.checkpoints import Checkpoint, Tensor
+from analyzers.dtype_detection.collect import Chosen
+from analyzers.dtype_detection.report import Counts, Extremes, Fp16Risk, RiskLevel
+from analyzers.formatting import plural
+
+# Of 32- and 64-bit floats below twice the least, and from twice the largest on, the bins of a histogram do not tell the exponent.
+LEAST_EXPONENT, LARGEST_EXPONENT = -134, 127
+
+# Losing one weight in ten thousand to zero, or one in a hundred to reduced precision, is worth a word.
+_UNDERFLOW_SHARE = 1e-4
+_SUBNORMAL_SHARE = 1e-2
+
+
+def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unread: str, unread_share: float) -> Fp16Risk:
+    """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
+
+    unread: the weights whose values are not decoded, in words, empty where there are none; unread_share: of all elements.
+    overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
+    weight to judge, or most are not decoded. Weights that fit say nothing about activations.
+    """
+    unseen = [f"The check excludes {unread}, whose values are not decoded."] if unread else []
+    if nonzero == 0 or extremes.abs_max is None:
+        none = f"{counts.zero:,} {'is' if counts.zero == 1 else 'are'} zero, {counts.nan:,} NaN and {counts.inf:,} infinite"
+        return Fp16Risk(level="unknown", reasons=(f"There is no finite nonzero weight to judge: {none}.", *unseen))
+    seen = " among the values read" if quick else ""
+    reasons = []
+    level: RiskLevel = "fits"
+    if counts.fp16_overflow:
+        level = "overflow"
+        reasons.append(
+            f"{plural(counts.fp16_overflow, 'weight')}{seen} {'becomes' if counts.fp16_overflow == 1 else 'become'} infinite in fp16 "
+            f"(largest {extremes.abs_max:.4g}, limit 65504): keep bf16 or fp32, or rescale first."
+        )
+    else:
+        reasons.append(f"The largest weight{seen} is {extremes.abs_max:.3g}; fp16 reaches 65504.")
+    if counts.fp16_underflow:
+        share = counts.fp16_underflow / nonzero
+        if share > _UNDERFLOW_SHARE and level == "fits":
+            level = "caution"
+        reasons.append(
+            f"{formatting.share(share)} of the nonzero weights become zero in fp16 ({counts.fp16_underflow:,} at or below 2^-25)."
+        )
+    if counts.fp16_subnormal:
+        share = counts.fp16_subnormal / nonzero
+        if share > _SUBNORMAL_SHARE and level == "fits":
+            level = "caution"
+        reasons.append(f"{formatting.share(share)} become subnormal and lose precision (below 2^-14).")
+    if counts.nan or counts.inf:
+        reasons.append(f"{plural(counts.nan, 'weight is', 'weights are')} NaN and {counts.inf:,} infinite already.")
+    if unread_share > 0.5 and level != "overflow":
+        level = "unknown"
+    if level != "overflow":
+        reasons.append("Weights that fit say nothing about activations.")
+    return Fp16Risk(level=level, reasons=(*unseen, *reasons))
+
+
+def _tensors(tensors: Sequence[Tensor]) -> str:
+    """The number of tensors and their dtypes."""
+    return f"{plural(len(tensors), 'tensor')} ({', '.join(sorted({t.dtype for t in tensors}))})"
+
+
+def unread(chosen: Chosen) -> tuple[str, float]:
+    """The weights whose values are not decoded, in words, empty where there are none; and their share of the elements."""
+    others = [t for t in chosen.parameters if not t.has_values and t.elements]
+    share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
+    return (f"{_tensors(others)[:-1]}; {formatting.share(share)} of the elements)" if others else ""), share
+
+
+def notes(checkpoint: Checkpoint, chosen: Chosen, exact: bool, aggregated: bool, tiny: int, largest: float | None) -> Iterator[str]:
+    """Sentences, those on the checkpoint's files first. tiny: nonzero values below 2^(LEAST_EXPONENT + 1); largest: finite magnitude."""
+    yield from checkpoint.notes
+    if not exact:
+        yield (
+            "Quick mode read a sample: extremes and counts describe the sample, norms of partly read tensors are scaled up, "
+            "shares are estimates with 95% intervals."
+        )
+    left_out, _ = unread(chosen)
+    if left_out:
+        yield f"Not plain floats, and excluded from all statistics: {left_out}. The report describes the others."
+    scaled = [t for t in chosen.floats if t.scale is not None]
+    if scaled:
+        yield (
+            f"Described by decoded values (code times scale in float32, as the model uses them): {_tensors(scaled)}. "
+            f"{plural(len(chosen.scales), 'tensor')} of scales {'counts' if len(chosen.scales) == 1 else 'count'} for storage alone."
+        )
+    unscaled = [t for t in chosen.floats if t.scale is None and t.dtype.startswith("F8_")]
+    if unscaled:
+        yield f"Described by stored values, since no matching scales were found: {_tensors(unscaled)}."
+    if chosen.buffers:
+        are = "stored tensor is a buffer, no parameter", "stored tensors are buffers, not parameters"
+        yield f"{plural(len(chosen.buffers), *are)}: listed by name and excluded from everything else."
+    if tiny:
+        are = "nonzero value is", "nonzero values are"
+        yield f"{plural(tiny, *are)} below 2^{LEAST_EXPONENT + 1}: the spectrum of exponents counts all of that at 2^{LEAST_EXPONENT}."
+    if largest is not None and largest >= 2.0 ** (LARGEST_EXPONENT + 1):
+        yield f"The spectrum of exponents counts values from 2^{LARGEST_EXPONENT + 1} on at 2^{LARGEST_EXPONENT}."
+    if aggregated:
+        yield f"More than {limits.REPORT_TENSORS:,} tensors: rows are aggregated by layer, role and dtype."

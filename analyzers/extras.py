@@ -1,0 +1,28 @@
+"""Libraries that a plain installation does without: the sentence for a question that needs one of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from analyzers.errors import MissingExtra
+
+# Library -> the smallest extra of pyproject.toml that brings it.
+EXTRAS = {
+    **dict.fromkeys(("jinja2", "pandas", "plotly"), "plots"),
+    **dict.fromkeys(("accelerate", "safetensors", "scipy", "tokenizers", "torch", "torchao", "transformers"), "models"),
+    "pyarrow": "scan",
+    "distributed": "cluster",
+    **dict.fromkeys(("fastapi", "gradio", "sklearn", "starlette"), "app"),
+}
+
+
+@contextmanager
+def extras_explained() -> Iterator[None]:
+    """Turn the failed import of a library of an extra into MissingExtra, one sentence with the line for pip."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").split(".")[0]
+        if library not in EXTRAS or find_spec(library) is not None:
+            raise
+        raise MissingExtra(f"This needs {library}, which is not installed: pip install 'mantissa[{EXTRAS[library]}]'.") from None

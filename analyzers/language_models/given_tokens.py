@@ -1,0 +1,70 @@
+"""Samples that are given as token ids, and need no tokenizer."""
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pydantic import Field, field_validator, model_validator
+
+from analyzers import limits
+from analyzers.base import Request
+from analyzers.errors import InvalidData
+from analyzers.language_models.data import Instructions
+
+if TYPE_CHECKING:  # a request must not load torch
+    from analyzers.language_models.load import OpenModel
+    from analyzers.language_models.prompts import Encoded
+
+SOURCE = "tokens"
+"""What reports call the source of such samples."""
+
+
+class TokensRequest(Request):
+    """A request that may give its samples as tokens, in place of data.
+
+    token_ids: one list per sample; taken as they are, all of them. answer_starts: the index of the first token with a loss in each; without
+    them 1, every token but the first.
+    """
+
+    token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
+    answer_starts: tuple[int, ...] = ()
+
+    @field_validator("token_ids")
+    @classmethod
+    def _usable(cls, token_ids: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        for number, sample in enumerate(token_ids):
+            if not 2 <= len(sample) <= limits.CONFLICT_TOKENS:
+                most = f"{limits.CONFLICT_TOKENS:,} tokens (MANTISSA_CONFLICT_TOKENS)"
+                raise ValueError(f"sample {number} of token_ids must have from 2 to {most}, not {len(sample):,}")
+            if min(sample) < 0:
+                raise ValueError(f"sample {number} of token_ids holds {min(sample)}, and token ids are not negative")
+        return token_ids
+
+    @model_validator(mode="after")
+    def _starts_fit(self) -> Self:
+        if self.answer_starts and len(self.answer_starts) != len(self.token_ids):
+            raise ValueError(
+                f"answer_starts must be one per sample: there are {len(self.answer_starts)} for {len(self.token_ids)} of token_ids"
+            )
+        for number, (start, sample) in enumerate(zip(self.answer_starts, self.token_ids, strict=False)):
+            if not 1 <= start < len(sample):
+                raise ValueError(f"the answer of sample {number} must start at 1 to {len(sample) - 1}, not {start}")
+        return self
+
+    def encoded(self, opened: "OpenModel") -> "list[Encoded]":
+        """The given samples. Raises InvalidData for a token without an embedding."""
+        from analyzers.language_models.prompts import Encoded
+
+        known = int(cast(Any, opened.outline).get_input_embeddings().weight.shape[0])
+        starts = self.answer_starts or (1,) * len(self.token_ids)
+        for number, sample in enumerate(self.token_ids):
+            if max(sample) >= known:
+                raise InvalidData(
+                    f"Sample {number} of token_ids holds {max(sample):,}, and the embeddings of this model end at {known - 1:,}."
+                )
+        return [Encoded(sample, start, "", False) for sample, start in zip(self.token_ids, starts, strict=True)]
+
+    def instructions(self) -> Instructions:
+        """The source that stands for them in a report: no pairs of text."""
+        digest = hashlib.sha256(repr((self.token_ids, self.answer_starts)).encode()).hexdigest()
+        count = len(self.token_ids)
+        return Instructions((), SOURCE, digest, tuple(range(count)), count)

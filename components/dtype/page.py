@@ -1,0 +1,144 @@
+"""The passport page: paste a model id, or several, and get the precision passport of each."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from analyzers.base import Progress
+from analyzers.dtype_detection import DtypeReport
+from components.dtype.form import Form, form
+from components.dtype.result import RESULT
+from components.dtype.several import Batch, build_several, opened, permalink
+from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
+from components.results.layout import Layout
+from components.results.share import Share
+from components.running.analysis_page import AnalysisPage
+from components.running.jobs import job, sentence
+from components.running.progress import Meter
+from components.running.runs import Runs, Updates, failed, status
+from components.site.archive import STORED
+
+_LABEL = "Model id (org/name) or sample:tiny-bf16; several separated by commas or spaces"
+_THREE = "sample:tiny-fp32, sample:tiny-bf16-as-fp32, sample:tiny-overflow"
+# Label of each example button, and its form.
+EXAMPLES = {
+    name: Form(name)
+    for name in (
+        "sample:tiny-bf16-as-fp32",
+        "sample:tiny-overflow",
+        "google-t5/t5-small",
+        "EleutherAI/pythia-1b",
+        "meta-llama/Llama-2-7b-hf",
+    )
+} | {"three samples": Form(_THREE)}
+# A result opened with the keyboard also receives the focus.
+_SHOW_RESULT = (
+    "() => setTimeout(() => { document.querySelector('#m-result')?.scrollIntoView({block: 'start'}); "
+    "document.querySelector('#m-result [role=tab]')?.focus({preventScroll: true}) }, 100)"
+)
+
+
+class PassportRuns(Runs):
+    """`Runs` that also update ``several`` and the session's ``batch``."""
+
+    def __init__(self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter]) -> None:
+        self._batch = gr.State()
+        self._several = build_several()
+        super().__init__(controls, status, layout, meter)
+
+    def state(self) -> list[Any]:
+        """The batch."""
+        return [self._batch]
+
+    def outputs(self) -> list[Any]:
+        """All components a run may update."""
+        return [*super().outputs(), self._batch, *self._several.components()]
+
+    def shares(self) -> list[Share]:
+        """The fields with links, of one model and of several."""
+        return [*super().shares(), self._several.share]
+
+    def wire(self, halted: Any) -> None:
+        """The files of the finished models after Stop, and the result of a row that is clicked."""
+        halted.then(self.files, self._batch, self.outputs(), queue=False, **QUIET)
+        # always_last: else a row requested while another opens would be dropped
+        row = self._several.table.click(self.open, self._batch, self.outputs(), trigger_mode="always_last", queue=False, **QUIET)
+        row.success(None, js=_SHOW_RESULT, **QUIET)
+
+    def work(self, form: Form, again: bool) -> Iterator[Updates]:
+        """Analyze the models named in ``form``. Raises what the analysis of a single one raises."""
+        requests = form.requests()
+        return super().work(form, again) if len(requests) == 1 else self._work_on_several(Batch.of(requests))
+
+    def cleared(self, said: str) -> Updates:
+        """Updates that clear the page except for the message ``said``."""
+        return {**super().cleared(said), self._batch: None, **self._several.hide()}
+
+    def _work_on_several(self, batch: Batch) -> Iterator[Updates]:
+        started = time.monotonic()
+        yield {self._batch: batch, **self._several.begin(batch)}
+        for number, request in enumerate(batch.requests, 1):
+            meter = Meter()
+            try:
+                for item in job(request, started):
+                    if not isinstance(item, Progress):
+                        batch.add(item)
+                        continue
+                    if item.unit == STORED:
+                        continue
+                    named = item.model_copy(update={"note": f"{number} of {len(batch.requests)}, {request.model}: {item.note}"})
+                    if said := meter.show(named):
+                        yield {self.status: said}
+            except Exception as error:
+                batch.fail(sentence(error))
+            yield self._several.rows(batch)
+        if any(outcome.report for outcome in batch.outcomes):
+            done = status(batch.summary(), permalink(batch.outcomes, batch.requests[0]))
+        else:
+            done = failed(f"None of the {len(batch.requests)} models could be read; the table says why.")
+        yield {self.status: done, **self._several.end(batch), **self.controls.busy(False)}
+
+    def stopped(self, batch: Batch | None = None) -> Updates:
+        """The page after Stop: of several models, the finished ones remain."""
+        if batch is None or not batch.outcomes:
+            return {**super().stopped(), **self._several.hide()}
+        said = status(f"Stopped. {batch.summary()}")
+        return {self.status: said, **self._several.rows(batch, "not read: stopped"), **self.controls.busy(False)}
+
+    def files(self, batch: Batch | None) -> Updates:
+        """After Stop: the figure and the downloads of the finished models."""
+        try:
+            return self._several.end(batch) if batch is not None and batch.outcomes else {self.status: gr.skip()}
+        except Exception as error:
+            return {self.status: failed(sentence(error))}
+
+    def open(self, batch: Batch | None, event: gr.EventData) -> Updates:
+        """Show the full result of the clicked table row below the table."""
+        outcome = opened(batch, event)
+        if outcome is None:
+            return {self.status: gr.skip()}
+        try:
+            return self.result.show(outcome.whole())
+        except FileNotFoundError:
+            return {self.status: failed("This result is no longer kept here: open its link in a new tab to read the model again.")}
+        except Exception as error:
+            return {self.status: failed(sentence(error))}
+
+
+PAGE = AnalysisPage(
+    name="dtype",
+    question="What precision was this model trained in?",
+    about="Paste a Hub model id, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and reports "
+    "what "
+    "they prove and what they suggest.",
+    examples=EXAMPLES,
+    form=Form,
+    of_query=form,
+    fields=partial(build_model_fields, "Inspect", blocks=(), options=build_reading, label=_LABEL),
+    result=RESULT,
+    runs=PassportRuns,
+    check=Form.requests,
+)

@@ -1,0 +1,120 @@
+"""The passport: one report as a header and four tiles, and the tabs below. All text from checkpoints and labels is escaped here."""
+
+from typing import Any
+
+from analyzers.dtype_detection import DtypeReport
+from components.dtype import text
+from components.dtype.form import command, permalink
+from components.dtype.tables import TENSORS, evidence, overview
+from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, stored_answer, summary, trained_answer
+from components.plots import dtype_detection as plots
+from components.plots.among_models import among_models
+from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
+from components.site import addresses, archive
+from components.text import numbers
+from components.text.headline import about_sample, card, tiles
+from components.text.markup import cited, head, tag, tile
+from components.text.plain_text import html, prose, shown
+from components.text.render import macros
+
+_BODY = macros("dtype/templates/trained_in.html")
+_DTYPES_LISTED = 4
+
+
+def passport(report: DtypeReport, links: bool = True) -> str:
+    """The header and the four tiles of a report. links: include links that work only on the app's pages."""
+    questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
+    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions)
+
+
+def _head(report: DtypeReport) -> str:
+    checkpoint = report.checkpoint
+    commit = "" if checkpoint.ref.startswith("sample:") else f" <small>@ {html(checkpoint.commit[:7])}</small>"
+    where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
+    of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if checkpoint.bytes else ""
+    read = f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
+    chosen = ""
+    if report.selected_tensors != checkpoint.tensors:
+        chosen = f" Looked at {numbers.count(report.selected_tensors)} of {numbers.plural(checkpoint.tensors, 'tensor')}."
+    noun = "parameter" if checkpoint.parameters == 1 else "parameters"
+    facts = f"{numbers.parameters(checkpoint.parameters)} {noun}, {numbers.size(checkpoint.bytes)}.{chosen} {read}"
+    return head(f"{html(checkpoint.ref)}{commit}{where}", facts)
+
+
+def _stored(report: DtypeReport) -> str:
+    parts = sorted(report.storage, key=lambda part: -part.bytes)
+    if len(parts) == 1:
+        held = f"{numbers.plural(parts[0].tensors, 'tensor')}, all {parts[0].dtype}."
+    else:
+        listed = [f"{numbers.plural(part.tensors, 'tensor')} {part.dtype}" for part in parts[:_DTYPES_LISTED]]
+        if others := parts[_DTYPES_LISTED:]:
+            listed.append(f"{numbers.plural(sum(part.tensors for part in others), 'tensor')} of other dtypes")
+        held = ", ".join(listed) + "."
+    said = f" The config says {report.config_dtype}." if report.config_dtype else " The config names no dtype."
+    quantized = f" Quantized: {report.checkpoint.quantization}." if report.checkpoint.quantization else ""
+    return tile("Stored as", stored_answer(report), tag("fact", "fact"), f"<p>{prose(held + said + quantized)}</p>")
+
+
+def _passed_through(report: DtypeReport) -> str:
+    answer, kind = lineage_answer(report)
+    text = {"undecided": "not decided"}.get(kind, kind)
+    return tile("Passed through", answer, tag(kind, text), f"<p>{prose(report.lineage.statement)}</p>")
+
+
+def _safe_in_fp16(report: DtypeReport) -> str:
+    answer, kind, text = RISKS[report.fp16_risk.level]
+    # the last reason is the caveat about activations
+    reasons = " ".join(dict.fromkeys((*report.fp16_risk.reasons[:2], *report.fp16_risk.reasons[-1:])))
+    return tile("Safe in fp16?", answer, tag(kind, text), f"<p>{prose(reasons)}</p>")
+
+
+def trained_in(report: DtypeReport, links: bool = True) -> str:
+    """The tile. links: include a link to the library, which works only on the app's pages."""
+    found = archive.consensus(report.checkpoint.ref)
+    answer, kind, text = trained_answer(report, found)
+    if found is None or not found.labels:
+        bars = {} if kind == "label" else report.training.probabilities
+        known = links and found is not None and kind != "label"
+        source = cited(report.training.source) if report.training.source else ""
+        body = _BODY.inferred(_bars(bars), report.training.explanation, source, _library(report) if known else "")
+        return tile("Trained in", answer, tag(kind, text), str(body))
+    said = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
+    disputed = f" {tag('warning', DISPUTED.lower())}" if found.disputed and found.precision else ""
+    source = cited(found.evidence, "Evidence: ") if found.evidence else ""
+    bits, by_bits, _ = inferred(report)
+    body = _BODY.labelled(said, source, bits if by_bits != "label" else "", _library(report) if links else "")
+    return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
+
+
+def _library(report: DtypeReport) -> str:
+    """The address of the model's labels."""
+    return addresses.labels_of(report.checkpoint.ref)
+
+
+def _bars(probabilities: dict[str, float]) -> list[dict[str, Any]]:
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    return [{"name": name, "value": value, "percent": numbers.share(round(value, 2))} for name, value in ranked]
+
+
+def _drawable(report: DtypeReport) -> bool:
+    return not plots.why_empty(report)
+
+
+_TABS: tuple[Tab[DtypeReport], ...] = (
+    Tab("Evidence", [Piece(evidence)]),
+    Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
+    Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
+    Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
+    Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),
+)
+RESULT = Layout(
+    title="Precision passport",
+    name=lambda report: shown(report.checkpoint.ref, 60),
+    headline=passport,
+    summary=summary,
+    permalink=permalink,
+    command=command,
+    tabs=_TABS,
+    alone=lambda report: passport(report, links=False),
+    overview=overview,
+)

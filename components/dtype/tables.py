@@ -1,0 +1,206 @@
+"""The evidence below the tiles: bit-pattern tests, magnitudes, representable shares, notes; and the table of tensors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzers.base import Interval
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.report import TensorRow
+from components.dtype.form import permalink
+from components.dtype.text import answers
+from components.plots.among_models import among_models
+from components.results import standalone
+from components.results.data_table import Column, DataTable, optional
+from components.text import numbers
+from components.text.markup import notes, table
+from components.text.names import tensor_name
+from components.text.plain_text import powers, shown
+from components.text.render import render
+
+_BUFFERS_SHOWN = 20
+
+
+def evidence(report: DtypeReport) -> str:
+    """Every bit-pattern test with its result, then magnitudes, then notes."""
+    pair = f'<div class="m-pair"><div>{_magnitudes(report)}</div><div>{representable(report)}</div></div>'
+    return f'<div class="m-card">{_questions(report)}{_parts(report)}{pair}{_notes(report)}</div>'
+
+
+def _questions(report: DtypeReport) -> str:
+    if not report.lineage.evidence:
+        return '<p class="m-say">There is nothing to test: the selection has no plain floats.</p>'
+    rows = [
+        (
+            powers(item.question),
+            item.stored,
+            numbers.plural(item.tested, item.unit.removesuffix("s")),
+            numbers.count(item.exceptions),
+            numbers.share(item.chance),
+            powers(item.conclusion),
+        )
+        for item in report.lineage.evidence
+    ]
+    titles = ("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")
+    if len({item.stored for item in report.lineage.evidence}) > 1:
+        return table(titles, rows, frozenset({2, 3, 4}), stacked=True)
+    return table((titles[0], *titles[2:]), [(row[0], *row[2:]) for row in rows], frozenset({1, 2, 3}), stacked=True)
+
+
+def _parts(report: DtypeReport) -> str:
+    lineage = report.lineage
+    said = ""
+    if lineage.fossil_rows:
+        rows = numbers.plural(lineage.fossil_rows, "row")
+        said = (
+            f'<p class="m-say">{rows} hold only values of a narrower format, in tensors that do not: most likely never updated since.</p>'
+        )
+    if len(lineage.parts) < 2:
+        return said
+    rows_by_verdict: list[tuple[str, str, str]] = [
+        (part.verdict, numbers.count(part.tensors), numbers.count(part.parameters)) for part in lineage.parts
+    ]
+    if (unread := report.selected_tensors - sum(part.tensors for part in lineage.parts)) > 0:
+        rows_by_verdict.append(("not read", numbers.count(unread), numbers.NOTHING))
+    return table(("Lineage", "Tensors", "Parameters"), rows_by_verdict, frozenset({1, 2}), "Tensors by their own lineage") + said
+
+
+def _magnitudes(report: DtypeReport) -> str:
+    extremes, counts = report.extremes, report.counts
+    rows = [
+        ("Smallest magnitude, zeros included", numbers.magnitude(extremes.abs_min)),
+        ("Smallest nonzero magnitude", numbers.magnitude(extremes.abs_min_nonzero)),
+        ("Largest magnitude", numbers.magnitude(extremes.abs_max)),
+        ("Smallest tensor norm", numbers.magnitude(extremes.norm_min)),
+        ("Largest tensor norm", numbers.magnitude(extremes.norm_max)),
+        ("Zeros", numbers.count(counts.zero)),
+        ("NaN", numbers.count(counts.nan)),
+        ("Infinite", numbers.count(counts.inf)),
+        ("Infinite in fp16", numbers.count(counts.fp16_overflow)),
+        ("Zero in fp16", numbers.count(counts.fp16_underflow)),
+        ("Subnormal in fp16", numbers.count(counts.fp16_subnormal)),
+    ]
+    seen = "" if extremes.exact else ", a sample"
+    return table((f"Of the {numbers.plural(report.values_read, 'value')} read{seen}", ""), rows, frozenset({1}))
+
+
+def _notes(report: DtypeReport) -> str:
+    said = list(report.notes)
+    if report.buffers:
+        names = ", ".join(shown(buffer.name, 80) for buffer in report.buffers[:_BUFFERS_SHOWN])
+        more = f" and {len(report.buffers) - _BUFFERS_SHOWN:,} more" if len(report.buffers) > _BUFFERS_SHOWN else ""
+        said.append(f"Left out as buffers, which no training changes: {names}{more}.")
+    return notes(said)
+
+
+_FORMATS = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "fp8_e4m3": "fp8 e4m3", "fp8_e5m2": "fp8 e5m2"}
+_OTHERS = {"zero": "zero", "fp16_underflow": "nonzero, but zero in fp16", "fp16_subnormal": "subnormal in fp16"}
+_PREFIX = "representable."
+_HEAD = ("", "Model", "Stored", "Passed through", "Trained in", "In fp16", "abs min", "abs max", "norm min", "norm max", "Parameters")
+# The first numeric column.
+_NUMERIC = 6
+
+
+def representable(report: DtypeReport) -> str:
+    """A row per format: the fraction of finite nonzero values it represents exactly; for a sample, also the other estimates."""
+    known = {_PREFIX + key: share for key, share in report.representable.model_dump().items()}
+    formats = []
+    for key, share in known.items():
+        interval = report.intervals.get(key)
+        name = key.removeprefix(_PREFIX)
+        formats.append(_row(_FORMATS.get(name, name), interval.estimate if interval else share, interval))
+    others = [_row(_OTHERS.get(key, key), interval.estimate, interval) for key, interval in report.intervals.items() if key not in known]
+    return render("dtype/templates/representable.html", formats=formats, others=others, sampled=bool(report.intervals))
+
+
+def _row(name: str, share: float | None, interval: Interval | None) -> dict[str, Any]:
+    bounds = None if interval is None else (numbers.share(interval.low), numbers.share(interval.high))
+    return {"name": name, "value": share, "share": numbers.share(share), "bounds": bounds}
+
+
+def _shape(row: TensorRow) -> str:
+    return shown(numbers.shape(row.shape), 60)
+
+
+def _seen(name: str) -> Callable[[TensorRow], int | None]:
+    """A count, where values of the tensor were read."""
+    return lambda row: getattr(row, name) if row.values_read > 0 else None
+
+
+_COLUMNS = (
+    Column("Name", 318, tensor_name),
+    Column("Lineage", 152, lambda row: row.lineage.verdict, read=lambda row: row.lineage.verdict if row.values_read else "not read"),
+    Column("Largest", 84, "abs_max", numbers.magnitude),
+    Column("Norm", 84, "norm", numbers.magnitude),
+    Column("Zeros", 80, _seen("zero"), optional(numbers.count)),
+    Column("Fossil rows", 114, _seen("fossil_rows"), optional(numbers.count)),
+    Column("Dtype", 78, "dtype"),
+    Column("Shape", 112, _shape),
+    Column("Smallest > 0", 112, "abs_min_nonzero", numbers.magnitude),
+    Column("Role", 100, "role"),
+)
+TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, lambda report: report.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One of several requested models.
+
+    report: without tensor rows, to limit memory per visitor; None if the model failed, in which case ``error`` is set. file: the full
+    report as JSON.
+    """
+
+    model: str
+    report: DtypeReport | None = None
+    error: str = ""
+    file: Path | None = None
+
+    def whole(self) -> DtypeReport:
+        """The full report. Raises OSError if its file no longer exists."""
+        if self.file is None:
+            raise FileNotFoundError
+        return DtypeReport.model_validate_json(self.file.read_text(encoding="utf-8"))
+
+
+def reports_of(outcomes: Sequence[Outcome]) -> list[DtypeReport]:
+    """The available reports, in order."""
+    return [outcome.report for outcome in outcomes if outcome.report is not None]
+
+
+def comparison(asked: Sequence[str], outcomes: Sequence[Outcome], rest: str = "waiting", anchors: bool = False) -> str:
+    """A table of the models in ``asked``. The first rows have ``outcomes``; the others show ``rest``.
+
+    A model's name links to its report: to its permalink, or with ``anchors`` to ``#report-1``, ``#report-2``... on the same page, by row.
+    """
+    rows: list[dict[str, Any]] = []
+    for index, model in enumerate(asked):
+        outcome = outcomes[index] if index < len(outcomes) else None
+        if outcome is not None and outcome.report is not None:
+            rows.append(_compared(outcome.report, f"#report-{index + 1}" if anchors else permalink(outcome.report)))
+        else:
+            rows.append({"name": model, "cells": (), "error": outcome.error if outcome else "", "rest": rest})
+    sampled = any(not report.extremes.exact for report in reports_of(outcomes))
+    return render("dtype/templates/comparison.html", titles=_HEAD, numeric=_NUMERIC, rows=rows, sampled=sampled)
+
+
+def overview(reports: Sequence[DtypeReport]) -> str:
+    """Several models above their passports in a document: their table, and a figure of them among labelled models."""
+    return overview_of([Outcome(report.checkpoint.ref, report) for report in reports])
+
+
+def overview_of(outcomes: Sequence[Outcome]) -> str:
+    """The same with rows for the models that could not be read."""
+    read = [(row, outcome.report) for row, outcome in enumerate(outcomes, 1) if outcome.report is not None]
+    rows = standalone.card(comparison([outcome.model for outcome in outcomes], outcomes, anchors=True))
+    title = "Among models of known training precision"
+    figure = standalone.figure(title, among_models([report for _, report in read], [row for row, _ in read]), "among") if read else ""
+    return f"<article>{rows}{figure}</article>"
+
+
+def _compared(report: DtypeReport, address: str) -> dict[str, Any]:
+    """address: the target of the link on the model's name."""
+    extremes = report.extremes
+    magnitudes = (extremes.abs_min, extremes.abs_max, extremes.norm_min, extremes.norm_max)
+    cells = [*answers(report), *map(numbers.magnitude, magnitudes), numbers.parameters(report.checkpoint.parameters)]
+    return {"name": report.checkpoint.ref, "address": address, "cells": cells}

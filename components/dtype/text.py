@@ -1,0 +1,110 @@
+"""The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
+
+from analyzers.dtype_detection import DtypeReport
+from components.library import Consensus
+from components.plots import dtype_detection as plots
+from components.plots.among_models import place
+from components.site import archive
+from components.text import numbers
+
+FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
+# The answer, and the style and the text of its tag.
+RISKS = {
+    "fits": ("Weights fit", "warning", "activations may not"),
+    "caution": ("Weights fit, with losses", "warning", "activations may not"),
+    "overflow": ("Weights overflow", "warning", "fact"),
+    "unknown": ("Cannot tell", "undecided", "not decided"),
+}
+DISPUTED = "Labels disagree"
+_PROVEN_NOTHING = {"native": ("Nothing narrower", "fact"), "undecided": ("Undecided", "undecided")}
+_LIKELY = 0.75
+
+
+def summary(report: DtypeReport) -> str:
+    """The four answers as one plain-text sentence (not HTML), for a status line or a screen reader."""
+    stored, passed, trained, risk = answers(report)
+    return f"{report.checkpoint.ref}: stored as {stored}; passed through: {passed}; trained in: {trained}; in fp16: {risk}."
+
+
+def answers(report: DtypeReport) -> tuple[str, str, str, str]:
+    """The answers of the four tiles, plain text: stored as, passed through, trained in, safe in fp16."""
+    return stored_answer(report), lineage_answer(report)[0], training_answer(report), RISKS[report.fp16_risk.level][0]
+
+
+def format_name(dtype: str) -> str:
+    """The common name of a safetensors dtype: ``F32`` is fp32. Plain text."""
+    return FORMATS.get(dtype, dtype)
+
+
+def stored_answer(report: DtypeReport) -> str:
+    dtypes = [part.dtype for part in sorted(report.storage, key=lambda part: -part.bytes)]
+    more = f" + {len(dtypes) - 2} more" if len(dtypes) > 2 else ""
+    return " + ".join(dtypes[:2]) + more or "Nothing"
+
+
+def lineage_answer(report: DtypeReport) -> tuple[str, str]:
+    lineage = report.lineage
+    if lineage.passed_through:
+        path = " → ".join((*(name.replace("_", " ") for name in lineage.passed_through), format_name(lineage.stored)))
+        return ("Mixed" if lineage.verdict == "mixed" else path), "proof"
+    if lineage.verdict in _PROVEN_NOTHING:
+        return _PROVEN_NOTHING[lineage.verdict]
+    parts_proven = any(part.verdict not in _PROVEN_NOTHING for part in lineage.parts)
+    return "Mixed", "proof" if parts_proven else "fact"
+
+
+def training_answer(report: DtypeReport) -> str:
+    """The short answer, plain text."""
+    return trained_answer(report, archive.consensus(report.checkpoint.ref))[0]
+
+
+def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, str, str]:
+    """The answer, the style of its tag, and the tag's text."""
+    if found is None or not found.labels:
+        return inferred(report)
+    if found.precision is None:
+        return DISPUTED, "warning", "label"
+    unverified = all(row.label.provenance == "local" for row in found.labels)
+    return found.precision, "label", "label, no login" if unverified else "label"
+
+
+def inferred(report: DtypeReport) -> tuple[str, str, str]:
+    """The same, from the report's inference alone."""
+    training = report.training
+    if training.basis == "label":
+        return training.verdict, "label", "label"
+    if training.verdict == "undecided" or not training.probabilities:
+        return "Cannot tell", "undecided", "not decided"
+    # Magnitudes rest on 29 labelled models, and the most confident predictions were wrong: never say more than "perhaps".
+    likely = training.basis == "lineage" and max(training.probabilities.values()) >= _LIKELY
+    return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
+
+
+def spectrum(report: DtypeReport) -> str:
+    """Above the histogram of exponents; instead of it where there is nothing to draw."""
+    return plots.why_empty(report) or (
+        "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
+        "one right of its largest becomes infinite."
+    )
+
+
+def layers(report: DtypeReport) -> str:
+    """Above the magnitudes by layer; instead of them where there is nothing to draw."""
+    return plots.why_empty(report) or (
+        "The largest magnitude in each layer, by role. Embeddings and other tensors that are not in a layer are on the left."
+    )
+
+
+def among(report: DtypeReport) -> str:
+    """Above the figure of labelled models."""
+    return f"{place(report)} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
+
+
+def tensors(report: DtypeReport) -> str:
+    """Above the table of tensors."""
+    if report.tensors_aggregated:
+        what = f"{numbers.count(report.selected_tensors)} tensors, too many to list: one row for each layer and role."
+    else:
+        what = f"{numbers.plural(len(report.tensors), 'tensor')}."
+    sampled = "" if report.extremes.exact else " Norms of tensors read in part are scaled up from what was read."
+    return f"{what} Sort by the menu of a heading; type to search.{sampled}"

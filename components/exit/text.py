@@ -1,0 +1,174 @@
+"""Names, numbers and captions of exit feedback, and the style of each signal in every figure; plain text."""
+
+from collections.abc import Iterable
+
+from analyzers.exit_feedback.report import Distribution, ExitReport, OverSeeds
+from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
+from components.text import numbers
+from components.text.legend import legend
+from components.text.names import source_name
+
+# Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
+_STYLES = {
+    "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
+    EXACT: 5, FROZEN: 14, NULL: 23,
+}  # fmt: skip
+_LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
+_OURS = {"builtin": "the built-in text"}
+
+
+def style(name: str) -> int:
+    """The number of the color, dash and marker of a signal, or of what signals are compared with."""
+    return _STYLES.get(name, 0)
+
+
+def styles(names: Iterable[str]) -> list[int]:
+    """The styles of several signals."""
+    return [style(name) for name in names]
+
+
+def data_name(report: ExitReport, pinned: bool = False) -> str:
+    """The text that the model ran on, ``pinned`` with the commit of a dataset."""
+    return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
+
+
+def settings(report: ExitReport, name: str) -> str:
+    """The settings of a signal, apart from its seed: ``rank 32, k 8``; a dash where it has none."""
+    hidden = ("seed", "fresh", "rank_tail")
+    given = {key: value for key, value in report.methods[name].settings.items() if value is not None and key not in hidden}
+    shown = [f"{_LABELS.get(key, key)} {value if isinstance(value, str) else f'{value:,g}'}" for key, value in given.items()]
+    return ", ".join(shown) or numbers.NOTHING
+
+
+def several_layers(report: ExitReport) -> bool:
+    """Whether layers other than the last were measured."""
+    return len({row.layer for row in report.layers}) > 1
+
+
+def was_swept(report: ExitReport) -> bool:
+    """Whether settings other than seeds were varied."""
+    return any(row.parameter != "seed" for row in report.sweep)
+
+
+def cosine(value: float | None) -> str:
+    """Three decimals: ``0.860``, ``-0.018``."""
+    return numbers.NOTHING if value is None else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def give_or_take(value: float, error: float | None) -> str:
+    """A mean of cosines and its standard error: ``0.005 ± 0.004``."""
+    return cosine(value) if error is None else f"{cosine(value)} ± {error:.3f}" if error >= 0.001 else f"{cosine(value)} ± {error:.1g}"
+
+
+def mean(found: Distribution | None) -> str:
+    """The mean of cosines."""
+    return cosine(None if found is None else found.mean)
+
+
+def spread(found: Distribution | None) -> str:
+    """The tenth and the ninetieth percentile."""
+    return numbers.NOTHING if found is None else f"{cosine(found.p10)} to {cosine(found.p90)}"
+
+
+BEFORE = (
+    "The same after the final norm's backward pass, where the layers below receive their gradient: it removes the component along the "
+    "hidden state, and with it the parallel signal."
+)
+ENERGY = (
+    "The share of each gradient's energy along the hidden state; the rest is orthogonal to it. In the strip at the left: zero. "
+    "The final norm's backward pass removes nearly all of it."
+)
+LAYERS = "Mean cosine at each layer through the logit lens: final norm and head applied to the layer's output."
+LOSS_BINS = "Mean cosine for tokens of low to high loss, a fifth of them each."
+COSINES_OF_TRAINING = (
+    "Mean cosine of each signal with the exact gradient of the same small transformer at that step. A rise from 0 means that its "
+    "weights align with the codes."
+)
+MEMORY = "Peak memory in addition to weights and inputs."
+
+
+def at_head(report: ExitReport) -> str:
+    """Above the cosines."""
+    return (
+        f"Cosine of each signal with the exact gradient over {numbers.plural(report.inputs.measured, 'token')}: histogram, and below it "
+        "the range of 80% of tokens with median (full) and mean (hollow). 1 is backpropagation, 0 is chance."
+        f"{random_codes(report)}"
+    )
+
+
+def random_codes(report: ExitReport) -> str:
+    """What random codes give on a frozen model; empty where none were requested."""
+    dense = report.methods.get("dense")
+    over = {"random codes": dense.over_seeds if dense is not None else None, "codes drawn anew for every batch": report.null}
+    return "".join(f" {_noise(what, seeds)}" for what, seeds in over.items() if seeds is not None)
+
+
+def _noise(what: str, over: OverSeeds) -> str:
+    if over.within_noise is None:
+        return f"Mean cosine of {what} on a frozen model: {too_few(over)}"
+    verdict = "is within noise of 0" if over.within_noise else "is beyond noise"
+    return f"Mean cosine of {what} on a frozen model {verdict}: {give_or_take(over.mean, over.standard_error)}."
+
+
+def sweep(report: ExitReport) -> str:
+    """Above the sweep."""
+    band = f" The gray band is the null, {NULL}: codes drawn anew for every batch." if report.null is not None else ""
+    return (
+        "Mean cosine against rank, k and the number of anchors, with the other settings as requested; bars span the seeds. Thin lines are "
+        f"signals without that setting, the ceilings svd and true_rows among them.{band}"
+    )
+
+
+def training(report: ExitReport) -> str:
+    """Above the training curves."""
+    trunk = report.trunk
+    if trunk is None:
+        return ""
+    return (
+        f"A small transformer ({numbers.plural(trunk.layers, 'layer')}, width {trunk.width}, "
+        f"{numbers.parameters(trunk.parameters)} parameters) trained on the built-in text for {numbers.plural(trunk.steps, 'step')} of "
+        f"{trunk.batch} x {trunk.length} tokens, with the same initial weights and batches. Its head always "
+        "learns by its exact gradient; exact: all layers do; frozen: only the head learns."
+    )
+
+
+def cost(report: ExitReport) -> str:
+    """Above the cost."""
+    return (
+        f"Loss and gradients of {numbers.plural(report.cost.tokens, 'token')} at the head on this machine ({report.environment.device}), "
+        f"median of {report.cost.repeats} runs: all logits at once, and in chunks of {report.cost.chunk:,} tokens."
+    )
+
+
+def inputs(report: ExitReport) -> str:
+    """The text that the model ran on."""
+    text = report.inputs
+    begins = f' The first begins "{text.preview}".' if text.preview else ""
+    return (
+        f"Run on {numbers.plural(text.samples, 'sample')} of {data_name(report, pinned=True)}; {numbers.count(text.measured)} of "
+        f"{numbers.plural(text.answer_tokens, 'answer token')} were measured.{begins} The exact tokens are in the JSON."
+    )
+
+
+def signal_legend(report: ExitReport) -> str:
+    """Every signal requested."""
+    return _legend(list(report.methods))
+
+
+def sweep_legend(report: ExitReport) -> str:
+    """The same, and the null where there is one."""
+    return _legend([*report.methods, *([NULL] if report.null is not None else [])])
+
+
+def training_legend(report: ExitReport) -> str:
+    """Every signal that the small transformer was trained under."""
+    return _legend([row.method for row in report.training])
+
+
+def _legend(names: list[str]) -> str:
+    return legend(names, styles=styles(names))
+
+
+def too_few(over: OverSeeds) -> str:
+    """The end of a sentence about a mean of too few seeds."""
+    return f"{cosine(over.mean)} for {numbers.plural(len(over.values), 'seed')}, too few to tell it from noise."

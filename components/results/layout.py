@@ -1,0 +1,125 @@
+"""The layout of a result, declared once per analyzer: a headline, and tabs of sentences, figures and tables computed from the report.
+
+The same layout is laid out on a page (`result_tabs`) and written into a self-contained document.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from analyzers.base import Report
+from components.results import standalone
+from components.results.data_table import DataTable
+from components.text.markup import caption
+
+_Report = TypeVar("_Report", bound=Report)
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Generic[_Report]):
+    """A sentence above a figure or a table, plain text or a function of the report; optionally followed by a legend (HTML)."""
+
+    words: str | Callable[[_Report], str]
+    legend: Callable[[_Report], str] | None = None
+
+    def html(self, report: _Report) -> str:
+        """The sentence and the legend."""
+        said = self.words if isinstance(self.words, str) else self.words(report)
+        return caption(said) + (self.legend(report) if self.legend else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[_Report]):
+    """HTML computed from the report. folded: the title under which a document folds it."""
+
+    html: Callable[[_Report], str]
+    folded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot(Generic[_Report]):
+    """A figure, called ``label``. when: whether a report has something to draw; None: always."""
+
+    label: str
+    draw: Callable[[_Report], Any]
+    when: Callable[[_Report], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[_Report]):
+    """A table with sorting and search."""
+
+    table: DataTable[_Report]
+
+
+Part = Said[_Report] | Piece[_Report] | Plot[_Report] | Rows[_Report]
+
+
+@dataclass(frozen=True, slots=True)
+class Tab(Generic[_Report]):
+    """A tab. when: whether a report has content for it; None: always shown."""
+
+    name: str
+    parts: Sequence[Part[_Report]]
+    when: Callable[[_Report], bool] | None = None
+
+    def shows(self, report: _Report) -> bool:
+        """Whether the tab is shown for ``report``."""
+        return self.when is None or self.when(report)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[_Report]):
+    """The parts of a result, each computed from a report.
+
+    title: of the document; name: of a report within it; headline: HTML; summary: one line of plain text; permalink: the query that shows
+    the report again; command: the same on the command line. alone: the headline of a document, if it differs. overview: HTML above several
+    reports.
+    """
+
+    title: str
+    name: Callable[[_Report], str]
+    headline: Callable[[_Report], str]
+    summary: Callable[[_Report], str]
+    permalink: Callable[[_Report], str]
+    command: Callable[[_Report], str]
+    tabs: Sequence[Tab[_Report]]
+    alone: Callable[[_Report], str] | None = None
+    overview: Callable[[Sequence[_Report]], str] | None = None
+
+    def document(self, reports: Sequence[_Report]) -> standalone.Page:
+        """A page with the headline, the tables and the figures of each report."""
+        above = [self.overview(reports)] if self.overview and len(reports) > 1 else []
+        articles = [self.article(row, report) for row, report in enumerate(reports, 1)]
+        return standalone.report_page(self.title, list(map(self.name, reports)), above + articles)
+
+    def plots(self, report: _Report) -> list[Plot[_Report]]:
+        """The figures that ``report`` has something to draw for."""
+        parts = [part for tab in self.tabs if tab.shows(report) for part in tab.parts]
+        return [part for part in parts if isinstance(part, Plot) and (part.when is None or part.when(report))]
+
+    def article(self, row: int, report: _Report) -> str:
+        """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it."""
+        parts = [(self.alone or self.headline)(report)]
+        for tab in (tab for tab in self.tabs if tab.shows(report)):
+            said = ""
+            for part in tab.parts:
+                match part:
+                    case Said():
+                        said += part.html(report)
+                        continue
+                    case Plot():
+                        if part.when is not None and not part.when(report):
+                            continue
+                        parts.append(standalone.figure(part.label, part.draw(report), f"figure-{row}-{len(parts)}", said))
+                    case Rows():
+                        parts.append(standalone.folded(part.table.label, said + part.table.html(report)))
+                    case Piece():
+                        content = said + part.html(report)
+                        parts.append(
+                            standalone.folded(part.folded, content) if part.folded else standalone.card(content) if content else ""
+                        )
+                said = ""
+            if said:
+                parts.append(standalone.card(said))
+        return standalone.article(row, parts)

@@ -1,0 +1,65 @@
+"""Generators that compute as asynchronous ones for Gradio: their steps run in threads of their own.
+
+Gradio would run the steps in the threads that also answer quick calls, and close a generator on the event loop, which then waits for the
+last read of an analysis.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any
+
+import gradio as gr
+
+from analyzers import limits
+from components.running.queue_limits import RESTARTING, Caller, caller, is_closing
+from components.site.clients import client_of
+
+# Jobs that wait hold a thread, too: those of each kind, and those that nobody reads.
+THREADS = 5 * limits.QUEUE
+_LOOK_SECONDS = 0.5
+_END = object()
+_threads = ThreadPoolExecutor(THREADS, "job")
+
+
+def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callable[..., AsyncIterator[Any]]:
+    """``function``, a generator whose first parameter is the request, as an asynchronous generator."""
+
+    @wraps(function)
+    async def steps(request: gr.Request, *values: Any) -> AsyncIterator[Any]:
+        work = _Work(function(request, *values), Caller(client_of(request), str(getattr(request, "session_hash", None) or "")))
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                step = loop.run_in_executor(_threads, work.step)
+                while not (await asyncio.wait((step,), timeout=_LOOK_SECONDS))[0]:
+                    if is_closing():  # the step may be waiting for the Hub
+                        raise gr.Error(RESTARTING, print_exception=False)
+                if (item := step.result()) is _END:
+                    return
+                yield item
+        finally:
+            _threads.submit(work.close)
+
+    return steps
+
+
+class _Work:
+    """A generator that is closed in another thread than the one that may still be in its last step."""
+
+    def __init__(self, generator: Generator[Any, None, None], who: Caller) -> None:
+        self._generator = generator
+        self._who = who
+        self._lock = threading.Lock()
+
+    def step(self) -> Any:
+        """The next item, or `_END`."""
+        with self._lock:
+            caller.set(self._who)
+            return next(self._generator, _END)
+
+    def close(self) -> None:
+        with self._lock:
+            self._generator.close()

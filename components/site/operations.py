@@ -1,0 +1,52 @@
+"""For whoever operates the app: ``/healthz`` says whether it takes requests, ``/version`` what it runs."""
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from analyzers import ANALYZERS
+from components.running.queue_limits import RESTARTING, is_closing
+from components.site import archive
+
+_ROOT = Path(__file__).parents[2]
+_NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+def operations() -> list[Route]:
+    """The routes."""
+    return [Route("/healthz", health), Route("/version", version)]
+
+
+def health(request: Request) -> Response:
+    """200 while the app takes requests and reads its library; 503 with a sentence otherwise."""
+    if is_closing():
+        return PlainTextResponse(RESTARTING, 503, _NOT_KEPT)
+    ours = archive.library()
+    if ours is None:
+        return PlainTextResponse("The library is not open: analyses work, and nothing is stored.", 503, _NOT_KEPT)
+    ours.version()  # reads the database; what it raises is answered with 503
+    return PlainTextResponse("ok", headers=_NOT_KEPT)
+
+
+def version(request: Request) -> Response:
+    """The commit of the code ("" outside a Git checkout), the version of each analysis, and the state of the library (null if closed)."""
+    ours = archive.library()
+    answer = {
+        "commit": _commit(),
+        "analyses": {name: analyzer.analysis_version() for name, analyzer in ANALYZERS.items()},
+        "library": ours.state().model_dump(mode="json") if ours is not None else None,
+    }
+    return JSONResponse(answer, headers=_NOT_KEPT)
+
+
+@cache
+def _commit() -> str:
+    try:
+        ran = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, timeout=10, check=True)  # noqa: S607
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip()

@@ -1,0 +1,134 @@
+"""The sparsity page: two checkpoints or a trajectory, and the fraction of weights that changed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from analyzers import limits
+from analyzers.update_sparsity.report import DEFAULT_ETA
+from components.forms.fields import QUIET, Fields, build_busy, build_buttons, build_examples, build_options, build_reading
+from components.forms.form import form_of, typed, values
+from components.forms.picker import build_picker, wire_search
+from components.running.analysis_page import AnalysisPage
+from components.sparsity.form import Form, form
+from components.sparsity.result import RESULT
+
+# Pickers for tuned checkpoints. Each accepts several references, so the last takes the rest.
+MOST = min(12, limits.TRAJECTORY)
+_FOCUS = "() => setTimeout(() => [...document.querySelectorAll('.m-picker input')].filter(e => e.offsetParent).at(-1)?.focus(), 100)"
+_FOCUS_ADD = "() => setTimeout(() => document.querySelector('#m-add')?.focus(), 100)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pickers:
+    """The pickers. ``rows`` hold all of ``tuned`` but the first; ``shown`` counts the tuned ones on the page."""
+
+    base: gr.Dropdown
+    tuned: list[gr.Dropdown]
+    rows: list[gr.Row]
+    add: gr.Button
+    shown: gr.State
+
+    def components(self) -> list[Any]:
+        """All components, as the outputs of an event."""
+        return [self.base, *self.tuned, *self.rows, self.add, self.shown]
+
+
+def fill(base: str | None, tuned: Sequence[str | None]) -> list[Any]:
+    """Updates of the pickers' components with these references, showing one picker per reference and at least one."""
+    first, rest = list(tuned[:MOST]), [name for name in tuned[MOST:] if name]
+    if rest:
+        first[-1] = ", ".join([typed(first[-1]), *rest])
+    count = max(1, len(first))
+    values = [*first, *[None] * (MOST - len(first))]
+    rows = [gr.update(visible=row < count) for row in range(1, MOST)]
+    return [base or None, *[value or None for value in values], *rows, gr.update(visible=count < MOST), count]
+
+
+def build_pickers(build_others: Callable[[], None]) -> Pickers:
+    """Lay out the pickers, and call ``build_others`` in their first row. Call inside a page."""
+    with gr.Row(elem_classes="m-ask m-pair-ask"):
+        base = build_picker("Base checkpoint", "m-base")
+        swap = gr.Button("Swap", variant="secondary", size="sm", elem_id="m-swap", elem_classes="m-small")
+        tuned = [build_picker("Tuned checkpoint", "m-tuned-1")]
+        build_others()
+    rows, removes = [], []
+    for number in range(2, MOST + 1):
+        with gr.Row(visible=False, elem_classes="m-ask m-later") as row:
+            tuned.append(build_picker(f"Tuned checkpoint {number}", f"m-tuned-{number}"))
+            removes.append(gr.Button("Remove", variant="secondary", size="sm", elem_classes="m-small"))
+        rows.append(row)
+    add = gr.Button("Add checkpoint", variant="secondary", size="sm", elem_id="m-add", elem_classes="m-small")
+    wire_search([base, *tuned])
+    pickers = Pickers(base, tuned, rows, add, gr.State(1))
+    _wire(pickers, swap, removes)
+    return pickers
+
+
+def _wire(pickers: Pickers, swap: gr.Button, removes: Sequence[gr.Button]) -> None:
+    swap.click(None, [pickers.base, pickers.tuned[0]], [pickers.base, pickers.tuned[0]], js="(base, tuned) => [tuned, base]", **QUIET)
+
+    def more(shown: int, base: str | None, *tuned: str | None) -> list[Any]:
+        return fill(base, [*tuned[:shown], None][:MOST])
+
+    def fewer(number: int, shown: int, base: str | None, *tuned: str | None) -> list[Any]:
+        return fill(base, [*tuned[:number], *tuned[number + 1 : shown]])
+
+    inputs, outputs = [pickers.shown, pickers.base, *pickers.tuned], pickers.components()
+    pickers.add.click(more, inputs, outputs, queue=False, **QUIET).success(None, js=_FOCUS, **QUIET)
+    for number, remove in enumerate(removes, 1):
+        gone = remove.click(lambda *values, number=number: fewer(number, *values), inputs, outputs, queue=False, **QUIET)
+        gone.success(None, js=_FOCUS_ADD, **QUIET)
+
+
+def build_fields(examples: list[str]) -> Fields:
+    """Lay out the pickers with the buttons, the examples and the options. Call inside a page."""
+    buttons: list[gr.Button] = []
+    pickers = build_pickers(lambda: buttons.extend(build_buttons("Compare")))
+    build_busy()
+    chips = build_examples(examples)
+    with build_options():
+        reading = build_reading()
+        with gr.Row():
+            eta = gr.Textbox(label="Probe: eta, the smallest relative change that counts", placeholder=f"{DEFAULT_ETA:g}")
+            spectral = gr.Checkbox(label="Also decompose matrices (singular values, subspaces; reads them whole, takes longer)")
+    options, components = [eta, spectral, *reading], pickers.components()
+    return Fields([pickers.base, *pickers.tuned, *options], buttons[0], buttons[1], chips, [*components, *options], subject=len(components))
+
+
+def read_form(base: Any, *given: Any) -> Form:
+    """The form with these values of its fields."""
+    return form_of(Form, [base, list(given[:MOST]), *given[MOST:]])
+
+
+def fill_form(form: Form) -> list[Any]:
+    """The values of the pickers and the options."""
+    base, tuned, *options = values(form)
+    return [*fill(base, tuned), *options]
+
+
+# Label of each example button, and its form.
+EXAMPLES = {
+    "tiny-bf16 → tiny-tuned": Form("sample:tiny-bf16", ("sample:tiny-tuned",)),
+    "trajectory: tiny-bf16 → tiny-step-1 to 4": Form("sample:tiny-bf16", tuple(f"sample:tiny-step-{step}" for step in range(1, 5))),
+    "R1-Distill-Qwen-1.5B → DeepScaleR-1.5B": Form("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", ("agentica-org/DeepScaleR-1.5B-Preview",)),
+    "Qwen2.5-Math-1.5B → R1-Distill-Qwen-1.5B": Form("Qwen/Qwen2.5-Math-1.5B", ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",)),
+}
+
+PAGE = AnalysisPage(
+    name="sparsity",
+    question="What did this fine-tune change?",
+    about="Name a checkpoint and what it was tuned to: Mantissa reads the same sample of both (64 MB each, a few seconds, whatever their "
+    "size) "
+    "and reports what fraction of the weights changed at bf16 resolution, where, and by how much.",
+    examples=EXAMPLES,
+    form=Form,
+    of_query=form,
+    fields=build_fields,
+    result=RESULT,
+    key="base",
+    read=read_form,
+    fill=fill_form,
+)

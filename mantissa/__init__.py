@@ -1,0 +1,10 @@
+"""Mantissa from Python: what the numbers in a language model's weights say about how it was trained.
+
+report = mantissa.dtype("org/model")
+report.summary, report.tables()["tensors"], report.plot("spectrum")
+"""
+
+from mantissa.api import conflict, dtype, exit, precision, read_report, sparsity
+
+__version__ = "0.1.0"
+__all__ = ["conflict", "dtype", "exit", "precision", "read_report", "sparsity"]

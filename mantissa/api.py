@@ -1,0 +1,234 @@
+"""One function for each question. They load what they need when they are called."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from analyzers.extras import extras_explained
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from analyzers.base import Progress, Report
+    from analyzers.dtype_detection import DtypeReport
+    from analyzers.exit_feedback import ExitReport
+    from analyzers.gradient_conflict import ConflictReport
+    from analyzers.precision_variants import PrecisionReport
+    from analyzers.update_sparsity import SparsityReport
+
+    Reference = str | os.PathLike[str]
+    Weights = Reference | nn.Module | Mapping[str, Tensor]
+    Model = Reference | nn.Module
+
+
+@overload
+def dtype(
+    model: "Weights", *, stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | DtypeReport]": ...
+@overload
+def dtype(
+    model: "Weights", *, stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "DtypeReport": ...
+def dtype(model: "Weights", *, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any) -> Any:
+    """Which formats the weights are stored in, have passed through, and fit.
+
+    model: ``org/name`` (with ``@revision``), ``sample:NAME``, a path, a module of torch, or a state dict.
+    options: fields of `analyzers.dtype_detection.DtypeRequest`: mode ("quick" reads a sample, "exact" everything), budget (bytes),
+    include and exclude (regular expressions on names), subfolder, seed, device.
+    progress: draw a bar. stream: return the generator of `Progress` whose last item is the report; closing it cancels the work.
+    token: for the Hub; True for the one this machine is logged in with, False for none.
+    Raises `analyzers.errors.MantissaError`, one sentence.
+    """
+    return _ask("dtype", {"model": model}, options, stream, progress, token)
+
+
+@overload
+def sparsity(
+    base: "Weights", *tuned: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | SparsityReport]": ...
+@overload
+def sparsity(
+    base: "Weights", *tuned: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "SparsityReport": ...
+def sparsity(
+    base: "Weights", *tuned: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+) -> Any:
+    """What a fine-tune changed that bf16 can see: shares, places and sizes of updates.
+
+    base, tuned: as the model of `dtype`; several tuned ones are a trajectory. options: fields of
+    `analyzers.update_sparsity.SparsityRequest`: eta (of the probe, relative), spectral, and those of
+    `dtype`. The rest, and errors, as in `dtype`.
+    """
+    return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
+
+
+@overload
+def conflict(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | ConflictReport]": ...
+@overload
+def conflict(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "ConflictReport": ...
+def conflict(
+    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+) -> Any:
+    """Whether samples pull the same neuron in opposite directions, and whether one of them dominates.
+
+    model: a reference or a path, or a causal language model of transformers with its ``tokenizer`` or with ``token_ids``. It is not
+    changed: a copy of its structure, which shares its weights where they are float32, runs in evaluation mode.
+    options: fields of `analyzers.gradient_conflict.ConflictRequest`: samples, data, pairs, token_ids (a list of ids per sample) with
+    answer_starts, ffn ("topk"), topk, loss, gamma, ... The rest, and errors, as in `dtype`.
+    """
+    if rows := options.get("token_ids"):
+        options = {"samples": max(2, len(rows))} | options
+    return _ask("conflict", {"model": model}, options, stream, progress, token, tokenizer)
+
+
+@overload
+def precision(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | PrecisionReport]": ...
+@overload
+def precision(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "PrecisionReport": ...
+def precision(
+    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+) -> Any:
+    """How rounding error grows through the layers, forward and backward, for each way of running the model.
+
+    model, tokenizer: as in `conflict`. options: fields of `analyzers.precision_variants.PrecisionRequest`: variants, data, text, token_ids
+    (equally long rows), sequences, sequence_length, loss, ... The rest, and errors, as in `dtype`.
+    """
+    if rows := options.get("token_ids"):
+        options = {"sequences": len(rows), "sequence_length": len(rows[0])} | options
+    return _ask("precision", {"model": model}, options, stream, progress, token, tokenizer)
+
+
+@overload
+def exit(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | ExitReport]": ...
+@overload
+def exit(
+    model: "Model", *, tokenizer: Any = ..., stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "ExitReport": ...
+def exit(
+    model: "Model", *, tokenizer: Any = None, stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+) -> Any:
+    """How close gradients without backpropagation at the LM head come to the exact one.
+
+    model, tokenizer: as in `conflict`. options: fields of `analyzers.exit_feedback.ExitRequest`: methods, rank, k, anchors, seeds, data,
+    token_ids with answer_starts (without training, which needs a tokenizer), ... The rest, and errors, as in `dtype`.
+    """
+    if rows := options.get("token_ids"):
+        options = {"samples": len(rows), "training_steps": 0} | options
+    return _ask("exit", {"model": model}, options, stream, progress, token, tokenizer)
+
+
+def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
+    """A report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
+
+    Raises InvalidRequest for what is no report, or one of another version of Mantissa.
+    """
+    from analyzers.errors import InvalidRequest
+
+    try:
+        text = Path(source).read_bytes() if isinstance(source, os.PathLike) else source
+        content = json.loads(text)
+    except OSError as error:
+        raise InvalidRequest(f"The report cannot be read: {error.strerror or 'the system refuses it'}.") from None
+    except (ValueError, RecursionError):
+        raise InvalidRequest("This is no report: it is not JSON.") from None
+    from analyzers import ANALYZERS
+
+    name = content.get("analyzer") if isinstance(content, dict) else None
+    if name not in ANALYZERS:
+        raise InvalidRequest("This is no report: its JSON names no analyzer of Mantissa.")
+    with extras_explained():
+        kind = ANALYZERS[name].report_model()
+    reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")
+    if version != reads:
+        raise InvalidRequest(
+            f"This report has schema version {str(version)[:20]}, and this Mantissa reads {reads}: ask the question again."
+        )
+    from pydantic import ValidationError
+
+    try:
+        report: Report = kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "its contents"
+        raise InvalidRequest(f"This {name} report does not fit this version of Mantissa ({where}): ask the question again.") from None
+    return report
+
+
+def _ask(
+    analyzer: str,
+    models: Mapping[str, Any],
+    options: Mapping[str, Any],
+    stream: bool,
+    progress: bool,
+    token: str | bool,
+    tokenizer: Any = None,
+) -> Any:
+    """The report, or the generator. models: by the field of the request."""
+    with extras_explained():
+        items = _items(analyzer, models, options, token, tokenizer)
+        if progress:
+            from mantissa.progress import with_bar
+
+            items = with_bar(items, analyzer)
+        if stream:
+            return _explained(items)
+        with closing(items):  # type: ignore[type-var]
+            *_, report = items
+        return report
+
+
+def _explained(items: Iterator[Any]) -> Iterator[Any]:
+    with extras_explained(), closing(items):  # type: ignore[type-var]
+        yield from items
+
+
+def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any], token: str | bool, tokenizer: Any) -> Iterator[Any]:
+    from pydantic import ValidationError
+
+    from analyzers import ANALYZERS
+    from analyzers.base import request_error
+    from analyzers.checkpoints import Access, Repository
+
+    memory: dict[str, Repository] = {}
+    named = {field: _named(model, memory, tokenizer) for field, model in models.items()}
+    try:
+        request = ANALYZERS[analyzer].request_model()(**named, **options)
+    except ValidationError as error:
+        raise request_error(error) from None
+    return iter(ANALYZERS[analyzer].load().analyze(request, Access(token=token or None, local=True, memory=memory)))
+
+
+def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
+    """The reference that stands for ``model`` in a request; what is in memory is put there under its name."""
+    if isinstance(model, tuple):
+        return tuple(_named(each, memory, tokenizer) for each in model)
+    if isinstance(model, str):
+        return model
+    if isinstance(model, os.PathLike):
+        return str(Path(model).absolute())
+    if not isinstance(model, Mapping) and not ("torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)):
+        from analyzers.errors import InvalidReference
+
+        raise InvalidReference(
+            f"A model is a reference, a path, a module of torch or a state dict, not of the type {type(model).__name__}."
+        )
+    from mantissa.held import held, unwrapped
+
+    name = "state-dict" if isinstance(model, Mapping) else type(unwrapped(model)).__name__
+    repository = held(f"{name}-{len(memory) + 1}" if f"memory:{name}" in memory else name, model, tokenizer)
+    memory[repository.ref] = repository
+    return repository.ref

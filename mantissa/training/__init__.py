@@ -1,0 +1,19 @@
+"""Watching a training run: which weights its updates reach, as bf16 sees them."""
+
+from typing import TYPE_CHECKING, Any
+
+from mantissa.training.look import Look, RoleLook
+from mantissa.training.monitor import UpdateMonitor
+
+if TYPE_CHECKING:
+    from mantissa.training.callback import MantissaCallback
+
+__all__ = ["Look", "MantissaCallback", "RoleLook", "UpdateMonitor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MantissaCallback":  # transformers takes seconds to import, which other training loops do without
+        from mantissa.training.callback import MantissaCallback
+
+        return MantissaCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""`MantissaCallback`: the monitor in transformers' Trainer, and in TRL's trainers, which inherit it."""
+
+from typing import Any, Literal
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from analyzers.errors import InvalidRequest
+from mantissa.training.look import Look
+from mantissa.training.monitor import UpdateMonitor
+
+
+class MantissaCallback(TrainerCallback):
+    """Looks every ``every`` steps and logs the figures through ``Trainer.log``, so that W&B, TensorBoard, trackio and the rest get them.
+
+        trainer.add_callback(MantissaCallback(trainer, every=100))
+
+    mode, share, seed, path: as of `UpdateMonitor`. looks: what was found so far. Messages are printed when they are new.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        *,
+        every: int = 100,
+        mode: Literal["sampled", "exact"] = "sampled",
+        share: float = 0.01,
+        seed: int = 0,
+        path: str | None = None,
+    ) -> None:
+        if any(isinstance(each, MantissaCallback) for each in trainer.callback_handler.callbacks):
+            raise InvalidRequest("This trainer has a MantissaCallback already.")
+        self.looks: list[Look] = []
+        self._trainer = trainer
+        self._every = every
+        self._options: dict[str, Any] = {"mode": mode, "share": share, "seed": seed, "path": path}
+        self._monitor: UpdateMonitor | None = None
+        self._said: set[str] = set()
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Attach the monitor to the model as it will be trained; where training resumes, its start is this step."""
+        self._monitor = UpdateMonitor(self._trainer.model_wrapped, every=self._every, step=state.global_step, **self._options)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Look, where it is time, before the trainer logs and saves."""
+        if self._monitor is None or state.global_step % self._every:
+            return
+        look = self._monitor.look(state.global_step)
+        self.looks.append(look)
+        due = control.should_log
+        self._trainer.log(look.metrics())
+        control.should_log = due  # which logging cleared, as if the trainer's own figures were logged
+        if state.is_world_process_zero:
+            for message in look.messages:
+                kind = message.split(",")[0][-40:]  # the same with another number of steps is not new
+                if kind not in self._said:
+                    self._said.add(kind)
+                    print(f"mantissa: {message}")
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Free the monitor's copies."""
+        if self._monitor is not None:
+            self._monitor.close()

@@ -1,0 +1,178 @@
+"""The Python API: the answers are those of the command line, of models in memory too, and a report draws itself."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from safetensors.torch import save, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import mantissa
+from analyzers.base import Progress, Report
+from analyzers.checkpoints import LocalRepository, read_range
+from analyzers.dtype_detection import DtypeReport
+from analyzers.errors import InvalidRequest
+from analyzers.language_models.samples import sample_folder
+from mantissa.held import held
+
+SAMPLE = sample_folder("tiny-bf16")
+SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "training_steps": 2, "seeds": 1, "sweep": False}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return AutoModelForCausalLM.from_pretrained(SAMPLE)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(SAMPLE)
+
+
+def findings(report: Report) -> dict[str, Any]:
+    """Everything but what the model is called, and times."""
+    content = report.model_dump(mode="json", exclude={"id", "request", "checkpoint", "base", "tuned", "timing", "environment", "cost"})
+    for method in content.get("methods", {}).values():
+        method.update(dict.fromkeys(("seconds", "peak_bytes")))
+    return content
+
+
+def test_a_report_is_that_of_the_command_line() -> None:
+    from analyzers.checkpoints import Access
+    from analyzers.dtype_detection import DtypeRequest, analyze
+
+    *_, last = analyze(DtypeRequest(model="sample:tiny-bf16", include="mlp"), Access())
+    expected = cast(DtypeReport, last)
+    report = mantissa.dtype("sample:tiny-bf16", include="mlp")
+    assert isinstance(report, DtypeReport) and report.id == expected.id and findings(report) == findings(expected)
+
+
+def test_a_path_may_be_relative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SAMPLE.parent)
+    reports = [mantissa.dtype(each) for each in (Path("tiny-bf16"), SAMPLE, f"./{SAMPLE.name}")]
+    assert len({report.id for report in reports}) == 1
+    assert reports[0].checkpoint.ref == str(SAMPLE)
+
+
+def test_a_stream_is_progress_and_then_the_report() -> None:
+    items = list(mantissa.dtype("sample:tiny-bf16", stream=True))
+    assert all(isinstance(item, Progress) for item in items[:-1]) and isinstance(items[-1], DtypeReport)
+    stopped: Iterator[Any] = mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned", stream=True)
+    next(stopped)
+    cast(Any, stopped).close()
+
+
+def test_progress_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    mantissa.dtype("sample:tiny-bf16", progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "dtype: 0.00B" in captured.err
+
+
+def test_memory_is_the_file_that_saving_would_write(model: Any, tmp_path: Path) -> None:
+    state = {"b": torch.randn(3, 5), "a": torch.randn(7).bfloat16(), "c": torch.arange(5), "é": torch.tensor(1.5).double()}
+    file = held("x", state).open("model.safetensors")
+    assert read_range(file, 0, file.size) == save(state, {"format": "pt"})
+    assert read_range(file, file.size - 21, 9) == save(state, {"format": "pt"})[-21:-12]  # across two tensors
+    model.save_pretrained(tmp_path)
+    assert held("x", model).commit == LocalRepository(tmp_path).commit
+
+
+def test_weights_in_memory_give_the_report_of_their_path(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "model")
+    save_file(model.model.state_dict(), tmp_path / "state.safetensors")
+    memory = mantissa.dtype(model)
+    assert findings(memory) == findings(mantissa.dtype(tmp_path / "model"))
+    assert memory.checkpoint.ref == "memory:LlamaForCausalLM" and not memory.checkpoint.public
+    assert findings(mantissa.dtype(model.model.state_dict())) == findings(mantissa.dtype(tmp_path / "state.safetensors"))
+
+
+def test_two_modules_give_the_sparsity_of_their_paths(model: Any) -> None:
+    tuned = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-tuned"))
+    report = mantissa.sparsity(model, tuned)
+    assert findings(report) == findings(mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned"))
+    assert report.subject() == {"base": "memory:LlamaForCausalLM", "tuned": "memory:LlamaForCausalLM-2"}
+
+
+@pytest.mark.parametrize(
+    ("question", "options"),
+    [
+        (mantissa.conflict, {"samples": 4}),
+        (mantissa.precision, {"sequence_length": 16, "variants": ("bf16",)}),
+        (mantissa.exit, SMALL_EXIT),
+    ],
+    ids=["conflict", "precision", "exit"],
+)
+def test_a_model_in_memory_gives_the_report_of_its_path(question: Any, options: Any, model: Any, tokenizer: Any) -> None:
+    before = [(parameter.clone(), parameter.requires_grad) for parameter in model.train().parameters()]
+    memory = question(model, tokenizer=tokenizer, **options)
+    assert findings(memory) == findings(question(SAMPLE, **options))
+    assert model.training and all(module.training and not module._forward_hooks for module in model.modules())
+    assert all(torch.equal(p, old) and p.requires_grad == grad for p, (old, grad) in zip(model.parameters(), before, strict=True))
+
+
+def test_token_ids_replace_a_tokenizer(model: Any, tokenizer: Any) -> None:
+    by_text = mantissa.conflict(model, tokenizer=tokenizer, samples=4)
+    ids, starts = [each.token_ids for each in by_text.samples], [each.answer_start for each in by_text.samples]
+    by_ids = mantissa.conflict(model, token_ids=ids, answer_starts=starts)
+    assert [each.conflict_rate for each in by_ids.layers] == [each.conflict_rate for each in by_text.layers]
+    assert (by_ids.data.source, by_ids.data.samples) == ("tokens", 4)
+    assert not any("fewer than" in note for note in by_ids.notes)
+    assert mantissa.precision(model, token_ids=[[1, 2, 3], [4, 5, 6]], variants=("bf16",)).inputs.token_ids == ((1, 2, 3), (4, 5, 6))
+    assert mantissa.exit(model, token_ids=ids, answer_starts=starts, seeds=1, sweep=False).inputs.answer_starts == tuple(starts)
+
+
+def test_a_report_survives_json(tmp_path: Path) -> None:
+    report = mantissa.sparsity("sample:tiny-bf16", "sample:tiny-tuned")
+    (tmp_path / "report.json").write_text(report.model_dump_json())
+    for source in (report.model_dump_json(), tmp_path / "report.json"):
+        read = mantissa.read_report(source)
+        assert read.model_dump() == report.model_dump() and read.summary == report.summary
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"schema_version": 9}, "This report has schema version 9, and this Mantissa reads 1: ask the question again."),
+        ({"analyzer": "colour"}, "This is no report: its JSON names no analyzer of Mantissa."),
+        ({"future": 1}, "This dtype report does not fit this version of Mantissa (future): ask the question again."),
+    ],
+)
+def test_a_report_of_another_version_is_one_sentence(change: dict[str, Any], sentence: str) -> None:
+    content = json.loads(mantissa.dtype("sample:tiny-bf16").model_dump_json()) | change
+    with pytest.raises(InvalidRequest) as raised:
+        mantissa.read_report(json.dumps(content))
+    assert str(raised.value) == sentence
+
+
+def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"^This is no report: it is not JSON\.$"):
+        mantissa.read_report("{")
+    with pytest.raises(InvalidRequest, match=r"^This is no report: its JSON names no analyzer of Mantissa\.$"):
+        mantissa.read_report("[]")
+    with pytest.raises(InvalidRequest, match=r"^The report cannot be read: No such file or directory\.$"):
+        mantissa.read_report(tmp_path / "none.json")
+
+
+def test_a_report_draws_itself() -> None:
+    report = mantissa.dtype("sample:tiny-bf16")
+    assert report.summary.startswith("sample:tiny-bf16: stored as BF16;") and "\n" not in report.summary
+    assert report.plot("layer").to_dict() == report.plots()["Largest magnitude by layer"].to_dict()
+    assert len(report.tables()["tensors"]) == 38
+    page = report.to_html()
+    assert page.startswith("<!doctype html>") and "Plotly.newPlot" in page and "sample:tiny-bf16" in page
+    assert report._repr_html_().startswith('<iframe sandbox="allow-scripts"')
+    for name in ("colour", "a"):
+        with pytest.raises(InvalidRequest, match=r"^There is no one figure .*: Size of the weights, Largest magnitude by layer, "):
+            report.plot(name)
+
+
+def test_asking_about_files_loads_no_torch() -> None:
+    import subprocess
+
+    program = "import sys, mantissa; mantissa.dtype('sample:tiny-bf16'); print('torch' in sys.modules, 'transformers' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=True)
+    assert run.stdout == "False False\n"

@@ -1,0 +1,118 @@
+"""Models in memory that cannot be looked at: one sentence each."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+import mantissa
+from analyzers.errors import MantissaError
+from analyzers.language_models.samples import sample_folder
+
+SAMPLE = sample_folder("tiny-bf16")
+IDS = [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.fixture
+def model() -> Any:
+    return AutoModelForCausalLM.from_pretrained(SAMPLE)
+
+
+def sentence(question: Any, *models: Any, **options: Any) -> str:
+    with pytest.raises(MantissaError) as raised:
+        question(*models, **options)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_on_the_meta_device() -> None:
+    sizes: Any = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
+    said = sentence(mantissa.dtype, model)
+    assert said.startswith('12 of 12 tensors have no values, "model.embed_tokens.weight" first: they are on the meta device, because')
+
+
+def test_half_loaded(model: Any) -> None:
+    model.model.layers[1].mlp.to("meta")
+    said = sentence(mantissa.conflict, model, token_ids=IDS)
+    assert said.startswith('3 of 39 tensors have no values, "model.layers.1.mlp.gate_proj.weight" first')
+    assert said.endswith("Load all of it first.")
+
+
+def test_quantized(model: Any) -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    quantize_(model, Int8WeightOnlyConfig(version=2))
+    said = sentence(mantissa.precision, model, token_ids=IDS)
+    assert said.endswith("which holds quantized values here: pass a state dict of plain tensors.")
+
+
+def test_with_adapters(model: Any) -> None:
+    """PEFT replaces a linear map by a module with these names."""
+    inner = model.model.layers[0].self_attn
+    inner.q_proj = nn.ModuleDict({"base_layer": inner.q_proj, "lora_A": nn.Linear(64, 4), "lora_B": nn.Linear(4, 64)})
+    said = sentence(mantissa.dtype, model)
+    assert said == "This model has PEFT adapters, which are not yet part of its weights: merge them first, merge_and_unload()."
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code
+def test_tied_and_wrapped_models_are_read(model: Any) -> None:
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    plain = mantissa.dtype(model)
+    assert plain.checkpoint.tensors == 38  # of 39 names
+    wrapped = [nn.DataParallel(model), torch.compile(model)]
+    assert [mantissa.dtype(cast(Any, each)).checkpoint.commit for each in wrapped] == [plain.checkpoint.commit] * 2
+
+
+def test_without_a_tokenizer(model: Any) -> None:
+    assert sentence(mantissa.conflict, model) == (
+        "The model in memory came without a tokenizer: pass tokenizer=, or the samples as token_ids=."
+    )
+    assert sentence(mantissa.conflict, model, tokenizer="gpt2") == "tokenizer must be one of transformers, not of the type str."
+
+
+@pytest.mark.parametrize(
+    ("ids", "starts", "said"),
+    [
+        ([[1, 2], [3, 512]], (), "Sample 1 of token_ids holds 512, and the embeddings of this model end at 511."),
+        ([[1, 2], [3, -1]], (), "Sample 1 of token_ids holds -1, and token ids are not negative."),
+        ([[1, 2], [3]], (), "Sample 1 of token_ids must have from 2 to 8,192 tokens (MANTISSA_CONFLICT_TOKENS), not 1."),
+        ([[1, 2], [3, 4]], (1,), "Answer_starts must be one per sample: there are 1 for 2 of token_ids."),
+        ([[1, 2], [3, 4]], (1, 2), "The answer of sample 1 must start at 1 to 1, not 2."),
+        ([[1, 2]], (), "Conflict is between samples: give at least 2 of token_ids, and no pairs with them."),
+    ],
+)
+def test_token_ids_out_of_range(ids: Any, starts: Any, said: str, model: Any) -> None:
+    assert sentence(mantissa.conflict, model, token_ids=ids, answer_starts=starts) == said
+
+
+def test_uneven_rows(model: Any) -> None:
+    said = sentence(mantissa.precision, model, token_ids=[[1, 2, 3], [4, 5]])
+    assert said == "The rows of token_ids must be equally long, so that nothing is padded."
+
+
+def test_what_is_no_model() -> None:
+    assert sentence(mantissa.dtype, 7) == "A model is a reference, a path, a module of torch or a state dict, not of the type int."
+    assert sentence(mantissa.dtype, {}) == "state-dict has no tensors: pass a model or its state dict."
+    assert sentence(mantissa.dtype, {"model": {"w": torch.ones(2)}}) == (
+        'The state dict must hold tensors by name, and "model" is of the type dict: pass the model\'s own.'
+    )
+    assert sentence(mantissa.conflict, nn.Linear(2, 2), token_ids=IDS).startswith("The checkpoint has no config.json that can be read")
+
+
+def test_a_reference_to_memory_that_is_gone(model: Any) -> None:
+    report = mantissa.dtype(model)
+    said = sentence(mantissa.dtype, report.request.model)
+    assert said == '"memory:LlamaForCausalLM" was a model in the memory of the program that made the report: pass it again.'
+
+
+def test_an_option_that_does_not_exist() -> None:
+    assert "colour" in sentence(mantissa.dtype, "sample:tiny-bf16", colour="blue")
+
+
+def test_a_tokenizer_of_a_saved_folder_is_read(model: Any) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(SAMPLE)
+    assert mantissa.precision(model, tokenizer=tokenizer, sequence_length=8, variants=("bf16",)).inputs.length == 8

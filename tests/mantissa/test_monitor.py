@@ -1,0 +1,211 @@
+"""The training monitor: its figures against brute force and `sparsity`, its sentences, its cost, and that it changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+import mantissa
+from analyzers.errors import InvalidRequest
+from analyzers.language_models.samples import sample_folder
+from mantissa.training import Look, UpdateMonitor
+
+
+def tiny(dtype: torch.dtype = torch.float32) -> nn.Module:
+    return cast(nn.Module, AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=dtype))
+
+
+def train(model: nn.Module, steps: int, monitor: UpdateMonitor | None = None, rate: float = 1e-4) -> list[float]:
+    """The losses of some steps of AdamW on seeded tokens."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, eps=1e-6)  # 1e-8 is 0 in fp16
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(steps):
+        token_ids = torch.randint(0, 512, (2, 16), generator=generator)
+        loss = cast(Any, model)(input_ids=token_ids, labels=token_ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+        if monitor is not None:
+            monitor.step()
+    return losses
+
+
+def values(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_exact_counts_are_those_of_brute_force(dtype: torch.dtype) -> None:
+    model = tiny(dtype)
+    start = values(model)
+    with UpdateMonitor(model, every=100, mode="exact") as monitor:
+        train(model, 2)
+        middle = values(model)
+        monitor.look(2)
+        train(model, 2)
+        look = monitor.look(4)
+    now = values(model)
+
+    def changed(before: dict[str, torch.Tensor]) -> int:
+        return sum(int((now[name].bfloat16() != before[name].bfloat16()).sum()) for name in now)
+
+    def stored(before: dict[str, torch.Tensor]) -> int:
+        return sum(int((now[name] != before[name]).sum()) for name in now)
+
+    total = look.total
+    assert not look.sampled and total.values == sum(each.numel() for each in now.values())
+    assert (total.changed, total.changed_since_last) == (changed(start), changed(middle))
+    assert (total.changed + total.swallowed, total.changed_since_last + total.swallowed_since_last) == (stored(start), stored(middle))
+    squares = [sum(float(each.double().square().sum()) for each in group) for group in ([now[n] - middle[n] for n in now], now.values())]
+    assert total.update_ratio == pytest.approx((squares[0] / squares[1]) ** 0.5, rel=1e-3)  # differences in float32 and in the dtype
+    assert sum(row.values for row in look.roles.values()) == total.values
+
+
+def test_exact_figures_equal_sparsity_between_saved_checkpoints(tmp_path: Path) -> None:
+    model = tiny()
+    cast(Any, model).save_pretrained(tmp_path / "before")
+    with UpdateMonitor(model, every=3, mode="exact") as monitor:
+        train(model, 3, monitor)
+        look = monitor.look(3)
+    cast(Any, model).save_pretrained(tmp_path / "after")
+    report = mantissa.sparsity(tmp_path / "before", tmp_path / "after", mode="exact")
+    equal(look, report)
+
+
+def equal(look: Look, report: Any) -> None:
+    """That a look says what `sparsity` does, exactly."""
+    total = look.total
+    assert (total.values, total.changed, total.swallowed) == (report.total_parameters, report.num_changed, report.swallowed.count)
+    assert total.changed_share == report.update_fraction
+    assert {name: row.changed for name, row in look.roles.items()} == {name: row.num_changed for name, row in report.roles.items()}
+
+
+def test_a_sample_is_near_the_truth_and_holds_norms_whole() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.LayerNorm(1024), nn.Linear(1024, 2048))
+    with UpdateMonitor(model, share=0.05) as monitor:
+        watched = sum(each.start.numel() for each in monitor._watched.values())
+        with torch.no_grad():
+            for parameter in model.parameters():  # one weight in four moves by more than bf16 resolves
+                parameter[torch.rand(parameter.shape) < 0.25] *= 1.1
+        look = monitor.look(1)
+    assert look.sampled and watched == pytest.approx(0.05 * 3 * 1024**2 + 4096, rel=0.02)
+    assert look.total.changed_share == pytest.approx(0.25, abs=0.01)
+    assert look.total.values == watched
+
+
+def test_the_same_seed_is_the_same_sample() -> None:
+    models = [nn.Linear(512, 512) for _ in range(3)]
+    chosen = [UpdateMonitor(model, seed=seed)._watched["weight"].rows for model, seed in zip(models, (0, 0, 1), strict=True)]
+    assert all(rows is not None and len(set(rows.tolist())) == rows.numel() for rows in chosen)
+    first, second, other = (cast(torch.Tensor, rows) for rows in chosen)
+    assert torch.equal(first, second) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+def test_training_is_the_same_bit_for_bit(mode: Any) -> None:
+    plain, watched = tiny(), tiny()
+    torch.manual_seed(3)
+    losses = train(plain, 4)
+    after = torch.rand(4)
+    torch.manual_seed(3)
+    with UpdateMonitor(watched, every=1, mode=mode) as monitor:
+        assert train(watched, 4, monitor) == losses
+    assert torch.equal(torch.rand(4), after)  # the global generator was not used
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+
+
+def test_norms_that_bf16_holds_still_are_told() -> None:
+    """Pure bf16 training: steps of 1e-4 do not reach a norm at 1.0, whose neighbours are 2^-8 and 2^-7 away."""
+    model = tiny(torch.bfloat16)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.fill_(1.0)
+    with UpdateMonitor(model, every=12) as monitor:
+        train(model, 12, rate=1e-4)
+        look = monitor.look(12)
+    assert "9 of 9 norms have not moved in 12 steps: bf16 cannot represent steps below 2^-8 at 1.0." in look.messages
+    assert look.roles["norm"].unmoved == 9
+
+
+def test_tensors_without_a_gradient_are_told() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(8, 8), "idle": nn.Linear(8, 8), "frozen": nn.Linear(8, 8).requires_grad_(False)})
+    with UpdateMonitor(model, mode="exact") as monitor:
+        with torch.no_grad():
+            cast(nn.Linear, model["used"]).weight.add_(1)
+            cast(nn.Linear, model["used"]).bias.add_(1)
+        look = monitor.look(20)
+    assert look.unmoved == ("idle.weight", "idle.bias") and look.total.trainable == 4
+    assert look.messages == (
+        '2 of 4 other trainable tensors have not moved in 20 steps, "idle.weight" first: '
+        "no gradient reaches them, or every step rounds away.",
+    )
+
+
+def test_swallowed_updates_are_told() -> None:
+    model = nn.Linear(64, 64)
+    with UpdateMonitor(model, mode="exact") as monitor:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1 + 2**-14)
+        look = monitor.look(20)
+    assert look.total.swallowed_share is not None and look.total.swallowed_share > 0.9
+    (message,) = look.messages
+    assert message.startswith("bf16 swallows 9") and "a copy in bf16 would not have them" in message
+
+
+def test_a_nan_is_told_and_stays_json(tmp_path: Path) -> None:
+    model = nn.Linear(64, 64)
+    with UpdateMonitor(model, path=tmp_path / "looks.jsonl") as monitor:
+        with torch.no_grad():
+            model.weight.fill_(float("nan"))
+        monitor.look(20)
+    (line,) = (tmp_path / "looks.jsonl").read_text().splitlines()
+    assert Look.model_validate_json(line).total.update_ratio is None
+    assert any("not finite" in message for message in json.loads(line)["messages"])
+
+
+def test_parameters_that_come_and_go_are_told() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(8, 8), "b": nn.Linear(8, 8)})
+    with UpdateMonitor(model, step=500) as monitor:
+        model["c"] = nn.Linear(8, 8)
+        del model["b"]
+        look = monitor.look(501)
+    assert look.messages == (
+        "The monitor was attached at step 500: its start is that step, and not the beginning of the training.",
+        '2 parameters came after the monitor was attached, "c.weight" first: attach a new one.',
+        '2 parameters changed size or dtype or went away, "b.weight" first: attach a new monitor.',
+    )
+    assert look.total.values == 72
+
+
+def test_bad_use_is_one_sentence(tmp_path: Path) -> None:
+    model = nn.Linear(8, 8)
+    monitor = UpdateMonitor(model, path=tmp_path)
+    with pytest.raises(InvalidRequest, match=r"^This model has a monitor already: close that one first\.$"):
+        UpdateMonitor(model)
+    with pytest.raises(InvalidRequest, match=r"^The looks cannot be written to .*: Is a directory\.$"):
+        monitor.look(1)
+    monitor.close()
+    UpdateMonitor(model).close()
+    with pytest.raises(InvalidRequest, match=r'^"weight" is on the meta device: attach the monitor when the model is loaded\.$'):
+        UpdateMonitor(nn.Linear(8, 8, device="meta"))
+    with pytest.raises(InvalidRequest, match=r"^This model has no floating-point parameters to watch\.$"):
+        UpdateMonitor(nn.Identity())
+    for options in ({"every": 0}, {"share": 0.0}, {"mode": "fast"}):
+        with pytest.raises(InvalidRequest, match=r"^A monitor looks every 1 or more steps"):
+            UpdateMonitor(nn.Linear(8, 8), **cast(Any, options))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code
+def test_wrappers_keep_names_and_roles() -> None:
+    with UpdateMonitor(cast(nn.Module, torch.compile(tiny()))) as monitor:
+        assert "model.layers.0.self_attn.q_proj.weight" in monitor._watched
+        assert set(monitor.look(1).roles) == {"attention", "embedding", "mlp", "norm"}

@@ -1,0 +1,125 @@
+"""The package: what `pip install .` brings, its extras against the Space's requirements, and the command in a fresh environment."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+import mantissa
+from analyzers.errors import MissingExtra
+from analyzers.extras import EXTRAS, extras_explained
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = "sample:tiny-bf16-as-fp32"
+# The name that is imported, where it is not that of the distribution.
+IMPORTED = {"scikit-learn": "sklearn"}
+
+
+def project() -> Any:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def listed(path: str) -> dict[str, str]:
+    """Distribution with its own extras -> range, of a file of requirements."""
+    lines = (line.split("#")[0].strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines())
+    return {_named(each): str(each.specifier) for each in (Requirement(line) for line in lines if line)}
+
+
+def extra(*names: str) -> dict[str, str]:
+    """The same of extras of the package, those they contain included; without a name, of the base."""
+    found: dict[str, str] = {}
+    texts = [text for name in names for text in project()["optional-dependencies"][name]] if names else project()["dependencies"]
+    for requirement in map(Requirement, texts):
+        found |= extra(*sorted(requirement.extras)) if requirement.name == "mantissa" else {_named(requirement): str(requirement.specifier)}
+    return found
+
+
+def _named(requirement: Requirement) -> str:
+    return requirement.name + "".join(f"[{each}]" for each in sorted(requirement.extras))
+
+
+def test_the_space_installs_what_base_and_app_do() -> None:
+    assert extra() | extra("app") == listed("requirements.txt")
+    added = {name: range for name, range in extra("all").items() if name not in extra("app")}
+    assert added == {"distributed": listed("tests/requirements.txt")["distributed"]}
+
+
+def test_the_base_does_without_what_runs_models_and_serves_pages() -> None:
+    assert not {"torch", "transformers", "gradio[mcp][oauth]", "pandas", "plotly", "scipy", "pyarrow"} & set(extra())
+
+
+def test_a_missing_library_is_asked_for_by_the_extra_that_brings_it() -> None:
+    base = {IMPORTED.get(name, name) for name in extra()}
+    for library, name in EXTRAS.items():
+        brought = {IMPORTED.get(each.split("[")[0], each.split("[")[0]) for each in extra(name)}
+        assert library in brought - base, library
+    brought = {IMPORTED.get(each.split("[")[0], each.split("[")[0]) for each in extra("all")}
+    assert brought - base == set(EXTRAS)
+
+
+def test_an_import_that_fails_otherwise_is_no_missing_extra() -> None:
+    with pytest.raises(ModuleNotFoundError, match="nowhere"), extras_explained():
+        raise ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
+    with pytest.raises(ModuleNotFoundError, match=r"torch[.]nowhere"), extras_explained():  # torch is there: a bug, or a version too old
+        raise ModuleNotFoundError("No module named 'torch.nowhere'", name="torch.nowhere")
+
+
+def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.extras.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra) as raised, extras_explained():
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment that has ``pip install .`` and nothing else."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    venv.create(folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder), "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", str(ROOT)], check=True, timeout=280)
+    return folder / "bin"
+
+
+def command(fresh: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HF_"))}
+    return subprocess.run([fresh / "mantissa", *words], cwd=fresh, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def test_the_base_answers_in_a_fresh_environment(fresh: Path) -> None:
+    dtype = command(fresh, "dtype", SAMPLE, "--json")
+    assert dtype.returncode == 0 and json.loads(dtype.stdout)["lineage"]["passed_through"] == ["bf16"]
+    sparsity = command(fresh, "sparsity", "sample:tiny-bf16", "sample:tiny-tuned", "--json")
+    assert sparsity.returncode == 0 and json.loads(sparsity.stdout)["num_changed"] > 0
+    version = command(fresh, "--version")
+    assert (version.returncode, version.stdout) == (0, f"mantissa {mantissa.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "library", "name"),
+    [
+        (("conflict", SAMPLE), "torch", "models"),
+        (("dtype", SAMPLE, "--html", "page.html"), "jinja2", "plots"),
+        (("dtype", SAMPLE, "--csv", "tables"), "pandas", "plots"),
+        (("scan", "list.txt"), "pyarrow", "scan"),
+        (("app",), "gradio", "app"),
+    ],
+)
+def test_a_missing_extra_is_one_sentence(fresh: Path, words: tuple[str, ...], library: str, name: str) -> None:
+    run = command(fresh, *words)
+    sentence = f"error: This needs {library}, which is not installed: pip install 'mantissa[{name}]'.\n"
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", sentence)
+
+
+def test_nothing_generic_but_the_two_packages_lies_beside_mantissa(fresh: Path) -> None:
+    """A wheel that puts app.py or tests among an environment's modules would shadow the user's own."""
+    (record,) = fresh.parent.glob("lib/*/site-packages/mantissa-*.dist-info/RECORD")
+    tops = {line.split("/")[0] for line in record.read_text(encoding="utf-8").splitlines() if not line.startswith("..")}
+    assert tops == {"mantissa", "analyzers", "components", record.parent.name}

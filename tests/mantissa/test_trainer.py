@@ -1,0 +1,97 @@
+"""The monitor in transformers' Trainer, and with two processes under DDP and FSDP."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+import mantissa
+from analyzers.errors import InvalidRequest
+from analyzers.language_models.samples import sample_folder
+from mantissa.training import Look, MantissaCallback
+from tests.mantissa.test_monitor import equal
+
+ROOT = Path(__file__).parents[2]
+# By transformers and torch, of their own code.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def trainer(folder: Path, steps: int = 6) -> Trainer:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    rows = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 512, (24, 16), generator=generator).tolist()]
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=2,
+        learning_rate=1e-4,
+        logging_steps=1,
+        save_steps=3,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    return Trainer(model, arguments, train_dataset=cast(Any, rows))
+
+
+def losses(trained: Trainer) -> list[float]:
+    return [each["loss"] for each in trained.state.log_history if "loss" in each]
+
+
+def test_a_run_logs_what_sparsity_says_of_its_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, watched = trainer(tmp_path / "plain"), trainer(tmp_path / "watched")
+    cast(Any, watched.model).save_pretrained(tmp_path / "start")
+    callback = MantissaCallback(watched, every=3, mode="exact")
+    watched.add_callback(callback)
+    plain.train()
+    watched.train()
+    assert losses(plain) == losses(watched) and len(losses(plain)) == 6
+    assert all(torch.equal(a, b) for a, b in zip(*(cast(Any, each.model).parameters() for each in (plain, watched)), strict=True))
+
+    middle, end = (tmp_path / "watched" / f"checkpoint-{step}" for step in (3, 6))
+    first, second = callback.looks
+    equal(first, mantissa.sparsity(tmp_path / "start", middle, mode="exact"))
+    equal(second, mantissa.sparsity(tmp_path / "start", end, mode="exact"))
+    last = mantissa.sparsity(middle, end, mode="exact")
+    assert (second.total.changed_since_last, second.total.swallowed_since_last) == (last.num_changed, last.swallowed.count)
+    logged = [each for each in watched.state.log_history if "mantissa/changed" in each]
+    assert [each["step"] for each in logged] == [3, 6]
+    assert [each["mantissa/changed"] for each in logged] == [first.total.changed_share, second.total.changed_share]
+
+
+def test_a_run_that_resumes_says_where_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(tmp_path, steps=3).train()
+    resumed = trainer(tmp_path, steps=6)
+    callback = MantissaCallback(resumed, every=3)
+    resumed.add_callback(callback)
+    resumed.train(resume_from_checkpoint=True)
+    (look,) = callback.looks
+    assert (look.start, look.step) == (3, 6)
+    said = "mantissa: The monitor was attached at step 3: its start is that step, and not the beginning of the training."
+    assert said in capsys.readouterr().out
+
+
+def test_a_second_callback_is_refused(tmp_path: Path) -> None:
+    watched = trainer(tmp_path)
+    watched.add_callback(MantissaCallback(watched))
+    with pytest.raises(InvalidRequest, match=r"^This trainer has a MantissaCallback already\.$"):
+        MantissaCallback(watched)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fully_shard"])
+def test_two_processes_see_what_one_would(kind: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    program = [str(ROOT / "tests" / "mantissa" / "two_processes.py"), kind, str(tmp_path)]
+    run = subprocess.run([*command, *program], env=environment, capture_output=True, text=True, timeout=280)
+    assert run.returncode == 0, run.stderr[-2000:]
+    first, second = (Look.model_validate_json((tmp_path / f"look-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert Look.model_validate_json((tmp_path / "looks.jsonl").read_text()) == first
+    equal(first, mantissa.sparsity(tmp_path / "before", tmp_path / "after", mode="exact"))

@@ -1,0 +1,63 @@
+"""The registry: nothing else names an analyzer, and an entry alone is enough to add one."""
+
+import ast
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from gradio_client import Client
+
+from analyzers import ANALYZERS
+from tests.browser.conftest import NOWHERE, serve
+from tests.toy import ToyReport
+
+ROOT = Path(__file__).parents[1]
+_SHARED = (
+    *("app.py", "analyzers/__main__.py", "analyzers/command_line.py"),
+    *(f"components/{name}" for name in ("api", "forms", "look", "pages", "results", "running", "site", "text")),
+)
+
+
+def _named(source: str) -> set[str]:
+    """The analyzers that a module names: as text, or by importing their packages."""
+    words = {name for name in ANALYZERS if name not in ("exit", "precision")}  # which are words of other meanings, too
+    packages = {package: each.name for each in ANALYZERS.values() for package in (each.package, each.components)}
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in words:
+            found.add(str(node.value))
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names = [alias.name for alias in node.names]
+            modules = [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else names
+            found |= {name for package, name in packages.items() for module in modules if f"{module}.".startswith(f"{package}.")}
+    return found
+
+
+def test_nothing_but_the_registry_names_an_analyzer() -> None:
+    files = [path for name in _SHARED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
+    naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
+    # They are about passports: the facts that lists are filtered by, the classifier on the methods page, the badge of a model.
+    assert naming == {
+        "components/api/filters.py": {"dtype"},
+        "components/pages/methods.py": {"dtype"},
+        "components/site/embed.py": {"dtype"},
+    }
+    assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
+    with serve(tmp_path, NOWHERE, ("-m", "tests.toy")) as url:
+        assert "How many tensors?" in _read(f"{url}/toy") and "Tensor count" in _read(f"{url}/methods")
+        found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
+        assert found.tensors == 38
+        assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38
+    line = [sys.executable, "-m", "tests.toy", "toy", "sample:tiny-bf16"]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True).stdout == "38 tensors\n"

@@ -1,0 +1,62 @@
+"""A sixth analyzer, for the tests: it counts the tensors of a checkpoint. Only `ENTRY`, in the registry, makes it known to the product."""
+
+from collections.abc import Iterator
+
+import pandas
+
+from analyzers import Analyzer
+from analyzers.base import CheckpointFacts, Progress, Report, Timing, WeightsRequest, content_id, environment
+from analyzers.checkpoints import Access, open_checkpoint
+
+ENTRY = Analyzer(
+    name="toy",
+    question="how many tensors a checkpoint has",
+    package="tests.toy",
+    request="ToyRequest",
+    report="ToyReport",
+    title="Tensor count",
+    short="Count",
+    address="toy",
+    components="tests.toy",
+)
+ANALYSIS_VERSION = 1
+
+
+class ToyRequest(WeightsRequest):
+    """Which checkpoint."""
+
+    model: str
+
+
+class ToyReport(Report):
+    """The number of tensors."""
+
+    analyzer: str = "toy"
+    schema_version: int = 1
+    request: ToyRequest
+    checkpoint: CheckpointFacts
+    tensors: int
+
+    def subject(self) -> dict[str, str]:
+        """The model."""
+        return {"model": self.checkpoint.ref}
+
+    def tables(self) -> dict[str, pandas.DataFrame]:
+        """One table with one row."""
+        return {"summary": pandas.DataFrame([{"model": self.checkpoint.ref, "tensors": self.tensors}])}
+
+
+def analyze(request: ToyRequest, access: Access | None = None, largest: int | None = None) -> Iterator[Progress | ToyReport]:
+    """Count the tensors."""
+    yield Progress(done=0, total=1, unit="tensors", note="counting")
+    with open_checkpoint(request.model, access or Access()) as checkpoint:
+        facts = checkpoint.facts()
+    yield ToyReport(
+        analysis_version=ANALYSIS_VERSION,
+        id=content_id("toy", ANALYSIS_VERSION, {"model": facts.ref, "commit": facts.commit}),
+        timing=Timing(seconds=0.1, reading_seconds=0.1, bytes_per_second=None),
+        environment=environment("cpu", ()),
+        request=request,
+        checkpoint=facts,
+        tensors=facts.tensors,
+    )

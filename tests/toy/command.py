@@ -1,0 +1,20 @@
+"""``python -m analyzers toy MODEL``."""
+
+import argparse
+
+from analyzers.checkpoints import Access
+from analyzers.command_line import Parser, add_outputs, write
+from tests.toy import ToyReport, ToyRequest, analyze
+
+
+def add_options(parser: Parser) -> None:
+    """Add the command's options."""
+    parser.add_argument("model")
+    add_outputs(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Count, and write the one report."""
+    reports = [item for item in analyze(ToyRequest(model=options.model), Access()) if isinstance(item, ToyReport)]
+    write(options, reports, False, lambda: f"{reports[0].tensors} tensors")
+    return 0

@@ -1,0 +1,8 @@
+"""The toy analyzer on the methods page."""
+
+CONTENTS = {"toy": "counting"}
+
+
+def methods() -> str:
+    """The text in HTML."""
+    return '<h2 id="toy">Counting tensors</h2>'

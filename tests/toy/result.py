@@ -1,0 +1,24 @@
+"""The result of the toy analyzer."""
+
+from components.results.layout import Layout, Said, Tab
+from components.text.headline import card
+from components.text.markup import head
+from components.text.plain_text import html
+from tests.toy import ToyReport
+from tests.toy.form import command, permalink
+
+
+def headline(report: ToyReport) -> str:
+    """The model and its number of tensors."""
+    return card("Tensor count", head(html(report.checkpoint.ref), f"{report.tensors} tensors"))
+
+
+RESULT: Layout[ToyReport] = Layout(
+    title="Tensor count",
+    name=lambda report: report.checkpoint.ref,
+    headline=headline,
+    summary=lambda report: f"{report.tensors} tensors",
+    permalink=permalink,
+    command=command,
+    tabs=(Tab("Count", [Said(lambda report: f"It has {report.tensors} tensors.")]),),
+)

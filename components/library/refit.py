@@ -30,6 +30,8 @@ _LABELS = "library-labels.csv"
 _FOUND = ".classifier.fitted.json"
 _LOCK = "refit.lock"
 _JOIN_SECONDS = 10
+# `standing` holds the lock for a moment, which a fit that starts meanwhile waits for.
+_LOCK_SECONDS = 1
 _log = logging.getLogger("mantissa")
 
 
@@ -70,8 +72,8 @@ class Refit:
     def standing(self) -> Fitting:
         """The current state. Does not wait."""
         kept = self._read()
-        with folder_lock(self._folder / _LOCK) as mine:
-            running = not mine or (self._thread is not None and self._thread.is_alive())
+        with folder_lock(self._folder / _LOCK, shared=True) as free:
+            running = not free or (self._thread is not None and self._thread.is_alive())
         return Fitting(
             fit=kept.fit if kept else None,
             fitted=kept.fitted if kept else "",
@@ -89,7 +91,7 @@ class Refit:
 
     def fit(self) -> Fit:
         """Fit on the current training set, unless the last fit is of the same one. See `Library.refit`."""
-        with folder_lock(self._folder / _LOCK) as mine:
+        with folder_lock(self._folder / _LOCK, seconds=_LOCK_SECONDS) as mine:
             if not mine:
                 raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
             seen, path = self._database.version(), self._folder / _LABELS

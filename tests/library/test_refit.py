@@ -1,6 +1,7 @@
 """The classifier fitted on the library's labels, beside the one that ships."""
 
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -85,6 +86,26 @@ def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path
         library.refit_soon()
         _settled(library)
         assert not library.fitting().outdated
+
+
+def test_a_look_at_the_state_keeps_no_fit_from_starting(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library, folder_lock(tmp_path / "refit.lock", shared=True) as looking:
+        assert looking and not library.fitting().running
+        with pytest.raises(LibraryUnavailable, match="being fitted"):
+            library.refit()
+    with Library.open(tmp_path) as library:
+        looked = threading.Event()
+
+        def look() -> None:
+            with folder_lock(tmp_path / "refit.lock", shared=True):
+                looked.set()
+                time.sleep(0.2)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        assert looked.wait(60)
+        assert library.refit() == fitted()
+        looker.join()
 
 
 def test_what_fails_is_a_sentence_and_the_last_fit_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,9 @@ def build_browse() -> Browse:
             chosen += [_dropdown(name, label) for name, label in pairs[3:]]
         with gr.Row():
             contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
-            order = gr.Dropdown(list(orders(MODELS)), value=next(iter(orders(MODELS))), label="Sort by", elem_id="m-order")
+            # Custom values: while another list loads, an event may still have an order of the last one, which `named_order` replaces.
+            known = list(orders(MODELS))
+            order = gr.Dropdown(known, value=known[0], label="Sort by", allow_custom_value=True, elem_id="m-order")
             disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
     with gr.Column(elem_id="m-result", elem_classes="m-box m-flush"):
         table = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-list")

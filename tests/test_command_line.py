@@ -277,7 +277,7 @@ def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.Capture
     commands = re.findall(rf"^  python -m analyzers {name} (.+)$", examples, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
-        assert parser(name).parse_args([name, *shlex.split(command)]).command == name
+        assert parser(name, "python -m analyzers", None).parse_args([name, *shlex.split(command)]).command == name
 
 
 def test_sentences_are_fitted_to_a_terminal() -> None:

@@ -11,7 +11,8 @@ from components.text import numbers
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from analyzers.precision_variants.report import ParameterKind, PrecisionReport, TensorError
+    from analyzers.precision_variants.report import PrecisionReport, TensorError
+    from analyzers.precision_variants.results import ParameterKind
 
 
 def forward(report: "PrecisionReport") -> "Figure":

@@ -55,7 +55,7 @@ class ExitRequest(TokensRequest):
     seeds: int = Field(default=8, strict=True)
     sweep: bool = True
     layers: str = "auto"
-    training_steps: int = Field(default=80, strict=True)
+    training_steps: int = Field(default=30, strict=True)
     data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
     samples: int = Field(default=32, strict=True)
     sequence_length: int = Field(default=256, strict=True)

@@ -1,7 +1,8 @@
 """The result of exit feedback: the headline with its tiles, and the tabs below."""
 
-from analyzers.exit_feedback.report import Cost, CostRow, ExitReport
+from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, RANDOM
+from analyzers.exit_feedback.text import recovered
 from components.exit import tables, text
 from components.exit.form import command, permalink
 from components.exit.tables import SWEEP
@@ -90,28 +91,23 @@ def _trained(report: ExitReport) -> str:
     if not kept or exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
         return cannot_tell("Recovered in training", "Exact backpropagation learned no more than the head alone.")
     name = max(kept, key=lambda each: kept[each] or 0.0)
-    share = kept[name] or 0.0
     body = (
         f"The share of what exact backpropagation gains a small transformer (loss {frozen.final_loss:.2f} to {exact.final_loss:.2f}) that "
-        f"{name} recovers, the best signal without it."
+        f"{name} recovers, the best signal without it, with the range over {numbers.plural(len(rows[name].runs), 'seed')}."
     )
-    return answer("Recovered in training", f"{100 * share:.0f}%", FACT, body if share > 0 else f"{body} Below 0: worse than no feedback.")
+    return answer("Recovered in training", recovered(rows[name]), ESTIMATE, body)
 
 
 def _cheapest(report: ExitReport) -> str:
-    """Time and memory of the exact gradient and the fastest signal, both chunked, where nothing was trained."""
-    rows = _chunked(report.cost)
-    exact = rows.pop(EXACT, None)
-    if exact is None or not rows or not exact.seconds:
+    """Time and memory of the fastest practical signal relative to the fastest exact run, where nothing was trained."""
+    rows = [row for row in report.cost.rows if row.method != EXACT and row.method not in CEILINGS and row.time_ratio is not None]
+    if not rows:
         return cannot_tell("Time", "Cost was not measured.")
-    name = min(rows, key=lambda each: rows[each].seconds)
-    memory = f", with {rows[name].peak_bytes / exact.peak_bytes:.2f} times its memory" if exact.peak_bytes else ""
-    body = f"Time of {name}, the fastest signal, relative to the exact gradient{memory}; both in chunks."
-    return answer("Time", f"{rows[name].seconds / exact.seconds:.2f} times", ESTIMATE, body)
-
-
-def _chunked(cost: Cost) -> dict[str, CostRow]:
-    return {row.method: row for row in cost.rows if row.form == "chunked"}
+    row = min(rows, key=lambda each: each.seconds)
+    memory = f", with {row.memory_ratio:.2f} times its memory" if row.memory_ratio is not None else ""
+    slower = " No practical signal is faster here." if (row.time_ratio or 0) >= 1 else ""
+    body = f"Time of {row.method}, the fastest practical signal, relative to the fastest exact run{memory}.{slower}"
+    return answer("Time", f"{row.time_ratio:.2f} times", ESTIMATE, body)
 
 
 _TABS: tuple[Tab[ExitReport], ...] = (

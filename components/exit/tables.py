@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import EXACT, NULL
+from analyzers.exit_feedback.text import recovered
 from components.exit.text import cosine, mean, settings, spread
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers
@@ -88,9 +89,8 @@ def training(report: ExitReport) -> str:
     """A row for each signal: losses over all rows, the share of exact backpropagation's gain that it recovers, and the final cosine."""
     rows = []
     for row in report.training:
-        recovered = numbers.NOTHING if row.recovered is None else f"{100 * row.recovered:.0f}%"
         last = row.cosines[-1] if row.cosines else None
-        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), recovered, cosine(last)))
+        rows.append((row.method, _three(row.first_loss), _three(row.final_loss), recovered(row), cosine(last)))
     titles = ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
     return _dense(titles, rows, frozenset(range(1, 5)))
 

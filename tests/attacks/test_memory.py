@@ -107,7 +107,7 @@ def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Pa
             watcher.join()
         assert all("event: error" in each for each in said[:2])
         assert max(memory) < MEMORY, max(memory)
-        assert statistics.median(waits) < 2, waits
+        assert statistics.median(waits) < 8, waits
 
 
 def _resident(process: psutil.Process) -> int:

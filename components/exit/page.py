@@ -66,7 +66,7 @@ def _amounts() -> list[Any]:
 def _runs() -> list[Any]:
     """training_steps, layers, sweep."""
     with gr.Row():
-        steps = build_number("Training steps", "80", "Of a small transformer under each signal; 0 for none.", "m-steps", 200)
+        steps = build_number("Training steps", "30", "Of a small transformer under each signal; 0 for none.", "m-steps", 200)
         layers = gr.Textbox(label="Layers of the logit lens", placeholder="auto", info="auto, all, final, or 0,4-6.", elem_id="m-layers")
         sweep = gr.Checkbox(value=True, label="Sweep other ranks, ks and anchors", info="Faster when off.", elem_id="m-sweep")
     return [steps, layers, sweep]

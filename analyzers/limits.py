@@ -45,6 +45,9 @@ def _limit(name: str, default: int, unit: str, why: str) -> int:
 REFERENCE_LENGTH = _limit("REFERENCE_LENGTH", 500, "characters", "A longer model reference is neither a Hub id nor a path.")
 REPOSITORY_FILES = _limit("REPOSITORY_FILES", 100_000, "files", "A repository's file list is held in memory.")
 HEADER_BYTES = _limit("HEADER_BYTES", 100_000_000, "bytes", "A safetensors header is parsed in memory; the library has the same limit.")
+METADATA_ENTRIES = _limit("METADATA_ENTRIES", 10_000, "entries", "Metadata of a safetensors header; real ones have under 200.")
+METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a safetensors header; the longest are lists of tags.")
+UNICODE_HEADER_BYTES = _limit("UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A header beyond ASCII: decoded, up to four times its bytes.")
 HEADER_PROCESS_BYTES = _limit(
     "HEADER_PROCESS_BYTES", 100_000_000, "bytes", "A longer header is parsed in a process of its own; the app sets 1,000,000."
 )
@@ -62,13 +65,13 @@ DATASET_BYTES = _limit("DATASET_BYTES", 100_000_000, "bytes", "Instruction data 
 PICKLE_BYTES = _limit(
     "PICKLE_BYTES", 100_000_000, "bytes", "The pickle of a PyTorch file, which describes its tensors, is decoded in memory."
 )
-PICKLE_OPCODES = _limit("PICKLE_OPCODES", 8_000_000, "opcodes", "Each opcode makes at most one object; a tensor takes about 35.")
+PICKLE_OPCODES = _limit("PICKLE_OPCODES", 4_000_000, "opcodes", "Each opcode makes at most one object; a tensor takes about 35.")
 PICKLE_DEPTH = _limit("PICKLE_DEPTH", 1_000, "levels", "Nesting of the objects in a pickle; state dicts have under 10 levels.")
 PICKLE_VIEWS = _limit("PICKLE_VIEWS", 8, "times the file", "Tensors may share bytes: a small file could stand for years of reading.")
 ZIP_ENTRIES = _limit("ZIP_ENTRIES", 1_100_000, "entries", "A PyTorch file is a zip archive with an entry for every storage.")
 ZIP_DIRECTORY_BYTES = _limit("ZIP_DIRECTORY_BYTES", 200_000_000, "bytes", "The directory of a zip archive is parsed in memory.")
 SHARDS = _limit("SHARDS", 5_000, "files", "Each weight file costs one header request and one open file.")
-TENSORS = _limit("TENSORS", 1_000_000, "tensors", "Tensor descriptions are held in memory, about 300 bytes each.")
+TENSORS = _limit("TENSORS", 250_000, "tensors", "Tensor descriptions take up to 800 bytes each; real checkpoints have fewer.")
 TENSOR_NAME_LENGTH = _limit("TENSOR_NAME_LENGTH", 4_096, "characters", "Names are parsed, filtered and shown; real ones are under 200.")
 TENSOR_DIMENSIONS = _limit("TENSOR_DIMENSIONS", 256, "dimensions", "Shapes are held in memory and shown; real ones have at most 8.")
 STREAM_BYTES = _limit("STREAM_BYTES", 64 << 20, "bytes", "Weights in flight at any moment, over all reads together.")

@@ -38,11 +38,9 @@ RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "nu
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
 # A report is drawn by the components that the registry names for it.
-# Samples are checkpoints that ship with the models' text: a reference to one is resolved where references are.
 EXCEPTIONS = {
     ("analyzers.__main__", "components.results.export"),
     ("analyzers.__main__", "components.site.archive"),
-    ("analyzers.checkpoints.checkpoint", "analyzers.language_models.samples"),
     ("analyzers.base", "analyzers"),
 }
 

@@ -1,4 +1,4 @@
-"""Adapters (LoRA and the like): parameters that stand beside the weights they change, and are no model by themselves."""
+"""Adapters (LoRA and similar methods): parameters added to a model, stored without it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ def is_adapter(paths: Iterable[str], tensors: Sequence[Tensor]) -> bool:
 
 
 def adapter_note(config: Mapping[str, Any] | None) -> str:
-    """What a reader must know of an adapter. config: adapter_config.json, its contents unchecked."""
+    """A note that the checkpoint is an adapter. config: the unchecked contents of adapter_config.json."""
     base = (config or {}).get("base_model_name_or_path")
     of = f" of {quoted(base, 100)}, as its adapter_config.json says" if isinstance(base, str) and base else ""
     return f"This is an adapter (LoRA or the like){of}: all that is said here is said of its own parameters, not of the model they change."

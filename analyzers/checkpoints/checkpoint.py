@@ -17,7 +17,7 @@ from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.header import Header, read_header
 from analyzers.checkpoints.header_process import parse_apart
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
-from analyzers.checkpoints.local import LocalFile, LocalRepository
+from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
 from analyzers.checkpoints.pickles import read_pickled
 from analyzers.checkpoints.quantization import quantization
@@ -142,8 +142,6 @@ def _open_repository(text: str, access: Access) -> Repository:
             )
         return access.memory[reference.name]
     if reference.kind == "sample":
-        from analyzers.language_models.samples import sample_folder
-
         return LocalRepository(sample_folder(reference.name), f"sample:{reference.name}")
     # Local import: the Hub's client takes 0.2 s to import, and samples and local files do not need it.
     from analyzers.checkpoints.hub import open_hub

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.tensor import Scale, Tensor
 from analyzers.numerics.bins import NARROW
-from analyzers.numerics.decode_kernels import decode_fp4, decode_fp8
+from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 
 Floats = NDArray[np.float32]
@@ -92,7 +92,6 @@ def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, re
     packed = tensor.bits == 4
     codes_of = replace(tensor, dtype="U8", shape=(tensor.nbytes,), scale=None) if packed else tensor
     table = _table("F4" if packed else tensor.dtype)
-    decode = decode_fp4 if packed else decode_fp8
     end = start + count
     while start < end:
         # A chunk that starts inside a byte, possible only in the smallest samples, is that one element.

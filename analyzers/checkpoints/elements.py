@@ -8,6 +8,7 @@ then rows of the memory layout.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def read_elements(file: RangeFile, tensor: Tensor, start: int, count: int, buffe
         return codes
     shape, strides = _merged(tensor.shape, tensor.strides)
     for at, first, lengths in _boxes(shape, start, start + count):
-        out = codes[at - start : at - start + _product(lengths)].reshape(lengths)
+        out = codes[at - start : at - start + prod(lengths)].reshape(lengths)
         _read_box(file, tensor.offset + tensor.itemsize * _inner(first, strides), strides, out)
     return codes
 
@@ -49,7 +50,7 @@ def gather(held: NDArray[np.uint8], tensor: Tensor, start: int, count: int, buff
     codes = buffer[: count * tensor.itemsize].view(f"<u{tensor.itemsize}")
     shape, strides = _merged(tensor.shape, tensor.strides)
     for at, first, lengths in _boxes(shape, start, start + count):
-        out = codes[at - start : at - start + _product(lengths)].reshape(lengths)
+        out = codes[at - start : at - start + prod(lengths)].reshape(lengths)
         np.copyto(out, _strided(held[tensor.itemsize * _inner(first, strides) :], lengths, strides, tensor.itemsize))
     return codes
 
@@ -117,18 +118,10 @@ class CountedReads:
     """A `RangeFile` that counts its reads: a piece of a view may take several."""
 
     def __init__(self, file: RangeFile) -> None:
+        self.path = file.path
+        self.size = file.size
         self._file = file
         self._reads = 0
-
-    @property
-    def path(self) -> str:
-        """Path of the underlying file."""
-        return self._file.path
-
-    @property
-    def size(self) -> int:
-        """Size of the underlying file."""
-        return self._file.size
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Read from the underlying file."""
@@ -173,7 +166,7 @@ def _boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[tuple[int,
         if axis == len(shape):
             yield base, index, (1,) * axis
             continue
-        inner = _product(shape[axis + 1 :])
+        inner = prod(shape[axis + 1 :])
         first, last = -(-start // inner), stop // inner
         if first > last:  # the range stays within one index of this axis
             pending.append(((*index, start // inner), base + start // inner * inner, start % inner, start % inner + stop - start))
@@ -208,10 +201,3 @@ def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def _inner(index: Sequence[int], strides: Sequence[int]) -> int:
     return sum(i * s for i, s in zip(index, strides, strict=True))
-
-
-def _product(lengths: Sequence[int]) -> int:
-    result = 1
-    for length in lengths:
-        result *= length
-    return result

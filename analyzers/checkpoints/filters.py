@@ -1,4 +1,4 @@
-"""Choosing tensors by name."""
+"""Selects tensors by name."""
 
 import re
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 
 
 def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
-    """The tensors whose name ``include`` is found in and ``exclude`` is not (regular expressions, searched anywhere).
+    """The tensors whose name matches ``include`` and not ``exclude`` (regular expressions, searched anywhere in the name).
 
-    Raises InvalidFilter when a pattern does not compile or takes too long, or nothing is left.
+    Raises InvalidFilter if a pattern does not compile or takes too long, or no tensor remains.
     """
     chosen = passing(tensors, include, exclude)
     if not chosen and (include or exclude):
@@ -30,9 +30,9 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
 
 
 def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
-    """`select`, with nothing left being no error.
+    """`select`, but an empty result is no error.
 
-    The patterns come from strangers, and some take for ever on an innocent name: together they have ``FILTER_SECONDS``.
+    Patterns are untrusted, and some take exponential time: together they have ``FILTER_SECONDS``.
     """
     deadline = monotonic() + limits.FILTER_SECONDS
     chosen = list(tensors)
@@ -50,8 +50,8 @@ def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None)
 
 
 def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
-    """``pattern`` compiled; ``name`` is what it is called in messages. Raises InvalidFilter."""
-    import regex  # here, for most runs have no filter
+    """Compile ``pattern``; ``name`` denotes it in messages. Raises InvalidFilter."""
+    import regex  # local import: most runs have no filter
 
     _refuse_large_repeats(name, pattern)
     try:
@@ -62,7 +62,7 @@ def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
 
 
 def _refuse_large_repeats(name: str, pattern: str) -> None:
-    """Compiling unrolls counted repeats, nested ones multiplied, and cannot be timed out: a{1000000000} would take all memory."""
+    """Compiling unrolls nested counted repeats and cannot be timed out: a{1000000000} would take all memory."""
     product = 1
     for low, high in _REPEAT.findall(pattern):
         product *= max(int(low or 0), int(high or 0), 1)

@@ -6,10 +6,9 @@ Every file accepted by this module is accepted by the safetensors library, with 
 module is stricter: it refuses duplicate names, undefined fields, and headers that do not start with '{'.
 """
 
-import gc
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
@@ -24,8 +23,10 @@ from analyzers.terminal import plural
 FIRST_READ = 64 << 10
 _LENGTH = 8
 _FIELDS = ("dtype", "shape", "data_offsets")
-# A tensor of 3 dimensions has 7 commas: 2 between its fields, 3 between numbers, 1 after it.
+# Strings of one tensor: its name, three field names, its dtype. A tensor of 3 dimensions has 7 commas.
+_STRINGS_PER_TENSOR = 5
 _COMMAS_PER_TENSOR = 8
+_BYTES_PER_TENSOR = 1_000  # real ones take 100 to 200
 _OVERFLOW = 1 << 64
 
 
@@ -59,7 +60,7 @@ class _Malformed(Exception):
     """What is wrong with a header; the caller adds the file's name."""
 
 
-def read_header(file: RangeFile, parse: Callable[[bytes, int, str], Header] | None = None) -> Header:
+def read_header(file: RangeFile, parse: Callable[[bytes | bytearray, int, str], Header] | None = None) -> Header:
     """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two. parse: by default `parse_header`.
 
     Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
@@ -68,14 +69,16 @@ def read_header(file: RangeFile, parse: Callable[[bytes, int, str], Header] | No
     if size < _LENGTH:
         what = "is empty" if size == 0 else f"is cut off after {plural(size, 'byte')}"
         raise InvalidCheckpoint(f"{quoted(file.path, 200)} {what}: upload or download it again.")
-    raw = read_range(file, 0, min(size, FIRST_READ))
+    raw: bytes | bytearray = read_range(file, 0, min(size, FIRST_READ))
     stop = header_stop(raw, size, file.path)
     if stop > len(raw):
-        raw += read_range(file, len(raw), stop - len(raw))
+        beginning, raw = raw, bytearray(stop)
+        raw[: len(beginning)] = beginning
+        file.read_into(len(beginning), memoryview(raw)[len(beginning) :])
     return (parse or parse_header)(raw[:stop], size, file.path)
 
 
-def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:
+def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") -> int:
     """Byte offset in the file at which the header that starts ``raw`` ends, checked against the limits.
 
     raw: at least the first 8 bytes. Raises InvalidCheckpoint, LimitExceeded.
@@ -95,52 +98,53 @@ def header_stop(raw: bytes, file_size: int, path: str = "the file") -> int:
     return _LENGTH + length
 
 
-def parse_header(raw: bytes, file_size: int, path: str = "the file") -> Header:
+def parse_header(raw: bytes | bytearray, file_size: int, path: str = "the file") -> Header:
     """Parse and validate a header without reading tensor data.
 
-    raw: the file from its first byte to the end of the header, including the 8 length bytes;
+    raw: the file from its first byte to the end of the header, or beyond, including the 8 length bytes;
     file_size: bytes of the whole file; path: its name, for messages.
     Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
     """
     stop = header_stop(raw, file_size, path)
     try:
-        with collector_at_rest():
-            described = _decode(raw[_LENGTH:stop])
-            metadata = _metadata(described.pop("__metadata__", None))
-            found = [_tensor(name, value) for name, value in described.items()]
-            found.sort(key=itemgetter(3, 4))
-            tensors = _place(found, stop, file_size)
+        _check_counts(raw, stop)
+        described = _decode(raw, stop)
+        metadata = _metadata(described.pop("__metadata__", None))
+        tensors = [_tensor(name, value, stop) for name, value in described.items()]
+        tensors.sort(key=itemgetter(3, 4))
+        _check_offsets(tensors, stop, file_size)
     except _Malformed as error:
         raise InvalidCheckpoint(f"The header of {quoted(path, 200)} is damaged: {error}.") from None
     except LimitExceeded as error:
         raise LimitExceeded(f"In {quoted(path, 200)}: {error}") from None
-    return Header(tensors, metadata, stop)
+    return Header(tuple(tensors), metadata, stop)
 
 
-@contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Pause Python's cycle collector, which would take half of the parsing time to scan a million new objects without cycles.
+def _check_counts(raw: bytes | bytearray, stop: int) -> None:
+    """Check the header against the limits before any of it is decoded: decoded strings, lists and numbers take up to 30 times their bytes.
 
-    Safe with two threads at once: the thread that found the collector enabled enables it again.
+    A tensor is one object of five strings; what exceeds that is metadata.
     """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-def _decode(raw: bytes) -> dict[str, Any]:
-    """Parse the outermost object; `_distinct` rejects duplicate names in the objects inside it."""
-    if raw[:1] != b"{":
-        raise _Malformed("it does not start with '{'")
-    # Checked before parsing: a hostile header of empty lists would take 30 times its size in memory.
-    if raw.count(b",") > _COMMAS_PER_TENSOR * limits.TENSORS or raw.count(b"{") > 2 * limits.TENSORS:
+    objects = raw.count(b"{", _LENGTH, stop)
+    strings = (raw.count(b'"', _LENGTH, stop) - raw.count(b'\\"', _LENGTH, stop)) // 2
+    if strings > _STRINGS_PER_TENSOR * objects + 2 * limits.METADATA_ENTRIES:
+        raise _too_much_metadata()
+    if objects > limits.TENSORS + limits.METADATA_ENTRIES or raw.count(b",", _LENGTH, stop) > _COMMAS_PER_TENSOR * limits.TENSORS:
         raise _too_many_tensors()
+    if stop > _BYTES_PER_TENSOR * objects + limits.METADATA_BYTES:
+        raise LimitExceeded(f"its metadata have more than {limits.METADATA_BYTES:,} bytes (MANTISSA_METADATA_BYTES).")
+    if stop > limits.UNICODE_HEADER_BYTES and not raw.isascii():
+        raise LimitExceeded(
+            f"it has more than {limits.UNICODE_HEADER_BYTES:,} bytes and holds other than ASCII characters (MANTISSA_UNICODE_HEADER_BYTES)."
+        )
+
+
+def _decode(raw: bytes | bytearray, stop: int) -> dict[str, Any]:
+    """Parse the outermost object; `_distinct` rejects duplicate names in the objects inside it."""
+    if raw[_LENGTH : _LENGTH + 1] != b"{":
+        raise _Malformed("it does not start with '{'")
     try:
-        text = raw.decode()
+        text = str(memoryview(raw)[_LENGTH:stop], "utf-8")
         # The library parses "-0" as a float, Python as the integer 0. Hooked only if "-0" occurs: that costs 0.4 s per million numbers.
         whole = _whole if b"-0" in raw else None
         pairs = json.loads(text, object_pairs_hook=_distinct, parse_int=whole, parse_float=_not_whole, parse_constant=_not_whole)
@@ -166,7 +170,10 @@ def _decode(raw: bytes) -> dict[str, Any]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, Any]:
     """An object as a dict, or as a tensor's three fields if they are in the usual order: half the time and memory."""
     if len(pairs) == 3 and pairs[0][0] == "dtype" and pairs[1][0] == "shape" and pairs[2][0] == "data_offsets":
-        return pairs[0][1], pairs[1][1], pairs[2][1]
+        dtype, shape, offsets = pairs[0][1], pairs[1][1], pairs[2][1]
+        if type(dtype) is str and type(shape) is list and type(offsets) is list:
+            return sys.intern(dtype), tuple(shape), tuple(offsets)
+        return dtype, shape, offsets
     result = dict(pairs)
     if len(result) != len(pairs):
         seen = set()
@@ -192,11 +199,13 @@ def _metadata(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise _Malformed("its __metadata__ is not a list of texts by name")
+    if len(value) > limits.METADATA_ENTRIES:  # with braces in its texts, which count as tensors above
+        raise _too_much_metadata()
     return value
 
 
-def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]:
-    """Name, dtype, shape and offsets (relative to the data) of one tensor; checks that its length agrees with dtype and shape."""
+def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
+    """One tensor; checks that its length agrees with dtype and shape. data: byte offset in the file of the first tensor."""
     if len(name) > limits.TENSOR_NAME_LENGTH:
         raise LimitExceeded(
             f"a tensor's name has {len(name):,} characters, more than {limits.TENSOR_NAME_LENGTH:,} (MANTISSA_TENSOR_NAME_LENGTH)."
@@ -209,7 +218,7 @@ def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]
     bits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise _Malformed(f"{quoted(name)} has an unknown dtype, {quoted(dtype, 30) if isinstance(dtype, str) else 'not a name'}")
-    if not isinstance(shape, list) or not isinstance(offsets, list) or len(offsets) != 2:
+    if not isinstance(shape, list | tuple) or not isinstance(offsets, list | tuple) or len(offsets) != 2:
         raise _Malformed(f"{quoted(name)} has a shape or data_offsets that is no list of the right length")
     if len(shape) > limits.TENSOR_DIMENSIONS:
         raise LimitExceeded(
@@ -231,25 +240,26 @@ def _tensor(name: str, value: Any) -> tuple[str, str, tuple[int, ...], int, int]
         raise _Malformed(f"{quoted(name)} ends inside a byte: {nbits:,} bits")
     if stop - start != nbits // 8:
         raise _Malformed(f"{quoted(name)} has {plural(stop - start, 'byte')} of data where its dtype and shape need {nbits // 8:,}")
-    return name, dtype, tuple(shape), start, stop
+    return HeaderTensor(name, dtype, tuple(shape), data + start, data + stop)
 
 
-def _place(found: list[tuple[str, str, tuple[int, ...], int, int]], data: int, file_size: int) -> tuple[HeaderTensor, ...]:
-    """Convert offsets to absolute positions; checks that the tensors cover the data exactly, without gaps or overlaps."""
-    end = 0
-    tensors = []
-    for name, dtype, shape, start, stop in found:
-        if start != end:
-            what = "overlaps the tensor before it" if start < end else "leaves a hole before it"
-            raise _Malformed(f"{quoted(name)} {what}: it starts at byte {start:,} of the data, not at {end:,}")
-        end = stop
-        tensors.append(HeaderTensor(name, dtype, shape, data + start, data + stop))
-    if data + end > file_size:
-        raise _Malformed(f"the file is cut off: its tensors need {data + end:,} bytes and it has {file_size:,}")
-    if data + end < file_size:
-        raise _Malformed(f"{plural(file_size - data - end, 'byte follows', 'bytes follow')} the last tensor without belonging to one")
-    return tuple(tensors)
+def _check_offsets(tensors: Sequence[HeaderTensor], data: int, file_size: int) -> None:
+    """Check that ``tensors``, sorted by offset, cover the file from ``data`` to its end, without gaps or overlaps."""
+    end = data
+    for tensor in tensors:
+        if tensor.start != end:
+            what = "overlaps the tensor before it" if tensor.start < end else "leaves a hole before it"
+            raise _Malformed(f"{quoted(tensor.name)} {what}: it starts at byte {tensor.start - data:,} of the data, not at {end - data:,}")
+        end = tensor.stop
+    if end > file_size:
+        raise _Malformed(f"the file is cut off: its tensors need {end:,} bytes and it has {file_size:,}")
+    if end < file_size:
+        raise _Malformed(f"{plural(file_size - end, 'byte follows', 'bytes follow')} the last tensor without belonging to one")
 
 
 def _too_many_tensors() -> LimitExceeded:
     return LimitExceeded(f"its header has more entries than {limits.TENSORS:,} tensors need (MANTISSA_TENSORS).")
+
+
+def _too_much_metadata() -> LimitExceeded:
+    return LimitExceeded(f"its metadata have more than {limits.METADATA_ENTRIES:,} entries (MANTISSA_METADATA_ENTRIES).")

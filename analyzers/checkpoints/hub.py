@@ -9,7 +9,7 @@ import re
 import threading
 import unicodedata
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -39,57 +39,26 @@ _PAGE = 500  # models in one page of a list
 class HubRepository:
     """A model repository at one commit (see `repository.Repository`). Made by `open_hub`."""
 
+    parallel_reads = limits.HUB_PARALLEL_READS
+    range_requests = limits.RANGE_REQUESTS
+    chunk_bytes = limits.CHUNK_BYTES
+
     def __init__(self, hub: Hub, ref: str, commit: str, public: bool, sizes: Mapping[str, int | None]) -> None:
+        self.ref = ref
+        self.commit = commit
+        self.public = public
+        self.files: Mapping[str, int] = _Files(sizes, self._size)
         self._hub = hub
-        self._ref = ref
-        self._commit = commit
-        self._public = public
         self._sizes = sizes
-        self._files = _Files(self)
         self._lock = threading.Lock()
         self._locations: dict[str, HubLocation] = {}
         self._transfers = Transfers()
         self._opened: weakref.WeakSet[HubFile] = weakref.WeakSet()
 
-    @property
-    def ref(self) -> str:
-        """Canonical ``org/name``, also where a former name was given."""
-        return self._ref
-
-    @property
-    def commit(self) -> str:
-        """40 hex digits."""
-        return self._commit
-
-    @property
-    def public(self) -> bool:
-        """Whether anybody can read it: the Hub says that it is neither private nor gated nor disabled."""
-        return self._public
-
-    @property
-    def files(self) -> Mapping[str, int]:
-        """Path -> size in bytes. A size missing from the Hub's list is requested on first use."""
-        return self._files
-
-    @property
-    def parallel_reads(self) -> int:
-        """HUB_PARALLEL_READS."""
-        return limits.HUB_PARALLEL_READS
-
-    @property
-    def range_requests(self) -> int:
-        """The Hub's limit, less a few for headers."""
-        return limits.RANGE_REQUESTS
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Enough to amortise a request."""
-        return limits.CHUNK_BYTES
-
     def open(self, path: str) -> HubFile:
         """Open one of ``files``, without a request. Raises CheckpointNotFound if there is no such file."""
         location = self._location(path)
-        file = HubFile(location, self._files[path])
+        file = HubFile(location, self.files[path])
         with self._lock:
             self._transfers.check()
             self._opened.add(file)
@@ -105,30 +74,29 @@ class HubRepository:
 
     def _location(self, path: str) -> HubLocation:
         if path not in self._sizes:
-            raise CheckpointNotFound(f"{self._ref} has no file {path[:200]!r} at commit {self._commit[:8]}.")
+            raise CheckpointNotFound(f"{self.ref} has no file {path[:200]!r} at commit {self.commit[:8]}.")
         with self._lock:
             location = self._locations.get(path)
             if location is None:
-                refusal = _refusal(f"{path} of {self._ref}", self._commit)
-                location = HubLocation(self._hub, self._ref, self._commit, path, self._sizes[path], refusal)
+                refusal = _refusal(f"{path} of {self.ref}", self.commit)
+                location = HubLocation(self._hub, self.ref, self.commit, path, self._sizes[path], refusal)
                 self._locations[path] = location
             return location
 
     def _size(self, path: str) -> int:
-        known = self._sizes[path]
-        return self._location(path).size(self._transfers) if known is None else known
+        return self._location(path).size(self._transfers)
 
 
 class _Files(Mapping[str, int]):
-    """Path -> size, requesting a size only if the Hub's list has none."""
+    """Path -> size; a size that the Hub's list lacks is requested when it is asked for."""
 
-    def __init__(self, repository: HubRepository) -> None:
-        self._repository = repository
-        self._sizes = repository._sizes
+    def __init__(self, sizes: Mapping[str, int | None], request: Callable[[str], int]) -> None:
+        self._sizes = sizes
+        self._request = request
 
     def __getitem__(self, path: str) -> int:
         known = self._sizes[path]
-        return self._repository._size(path) if known is None else known
+        return self._request(path) if known is None else known
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sizes)

@@ -112,19 +112,10 @@ class HubFile:
     """One file of a Hub repository at one commit (see `repository.RangeFile`)."""
 
     def __init__(self, location: HubLocation, size: int) -> None:
+        self.path = location.path
+        self.size = size
         self._location = location
-        self._size = size
         self._transfers = Transfers()
-
-    @property
-    def path(self) -> str:
-        """Path inside the repository."""
-        return self._location.path
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._size
 
     def close(self) -> None:
         """Stop the reads in progress, which raise HubError, as later ones do. Idempotent."""
@@ -136,11 +127,9 @@ class HubFile:
         Ends in bounded time: tries, waiting and slowness are limited, and a cut reply is resumed where it stopped.
         Raises InvalidCheckpoint for a range outside the file, HubError and its subclasses, CheckpointNotFound, AccessDenied.
         """
-        if offset < 0 or offset + len(buffer) > self._size:
-            raise InvalidCheckpoint(
-                f"{self.path} ends after {plural(self._size, 'byte')}, but more of it is needed; the file is truncated."
-            )
-        read = _Read(self._location, self._transfers, offset, buffer, self._size)
+        if offset < 0 or offset + len(buffer) > self.size:
+            raise InvalidCheckpoint(f"{self.path} ends after {plural(self.size, 'byte')}, but more of it is needed; the file is truncated.")
+        read = _Read(self._location, self._transfers, offset, buffer, self.size)
         patience = Patience(self._transfers)
         stale: _Address | None = None
         while read.done < len(buffer):
@@ -200,6 +189,8 @@ class _Read:
             raise refused(response, self.location.refusal, has_token=self.location.hub.has_token)
         if status == 206 and headers.get("content-range", "").strip() != f"bytes {start}-{end - 1}/{self.size}":
             raise HubMisbehaved(f"The Hub sends another part of {path} than requested, or of another length; try again later.")
+        if headers.get("content-length", str(end - start)) != str(end - start):
+            raise HubMisbehaved(f"The Hub announces another length of {path} than requested; try again later.")
         if headers.get("content-encoding", "identity") != "identity":
             raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not requested; try again later.")
         self.location.unchanged(address.place, headers.get("etag"))

@@ -1,7 +1,9 @@
 """Interpreting the Hub's replies: refusals become our errors, redirects are followed explicitly, JSON is limited in size."""
 
+import ipaddress
 import json
 import re
+import socket
 import time
 from collections.abc import Mapping
 from datetime import UTC
@@ -54,7 +56,10 @@ class Hub:
         return self._authorized if self.owns(url) else self._anonymous
 
     def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """The target of a redirect; None if the reply is none. Raises HubMisbehaved for an unsafe address."""
+        """The target of a redirect; None if the reply is none.
+
+        Raises HubMisbehaved for an address that is not plain HTTP or HTTPS, or in a private network that the Hub itself is not in.
+        """
         if response.status_code not in (301, 302, 303, 307, 308):
             return None
         try:
@@ -64,6 +69,8 @@ class Hub:
         secure = found.scheme == "https" or (found.scheme == "http" and url.scheme == "http")
         if not (secure and found.host and "location" in response.headers) or found.userinfo:
             raise HubMisbehaved("The Hub points to an address that cannot be used.")
+        if not self.owns(found) and _networks(found) - _networks(httpx2.URL(self.url)) - {"public"}:
+            raise HubMisbehaved("The Hub redirects into a private network; nothing was read from there.")
         return found
 
     def json(self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True) -> Any:
@@ -130,6 +137,21 @@ def _logged_in() -> str | None:
     return str(found) if found else None
 
 
+def _networks(url: httpx2.URL) -> set[str]:
+    """Kinds of network of the addresses that a host name resolves to; none if it does not resolve here, as behind a proxy."""
+    try:
+        found = socket.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    networks = set()
+    for *_, address in found:
+        ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        kind = "loopback" if ip.is_loopback else "link-local" if ip.is_link_local else "public" if ip.is_global else "private"
+        networks.add(kind)
+    return networks
+
+
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
@@ -137,8 +159,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
     """The meaning of an unexpected status: an error to raise, or a setback if another try may succeed.
 
-    refusal: ``missing``, ``revision`` and ``gated`` are the sentences for a repository or file that is not there (or not
-    for us), a revision that is not there, and one that must be asked for.
+    refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, and a ``gated`` repository.
     """
     status = response.status_code
     code = response.headers.get("x-error-code", "")

@@ -1,4 +1,4 @@
-"""One exchange with the Hub in bounded time: request, reply, and what may go wrong between them, as our errors.
+"""HTTP exchanges with the Hub in bounded time; their failures become our errors.
 
 A read timeout bounds the silence between two bytes, not a reply that trickles, and cannot be cut short from another thread. So every
 exchange has an HTTP client to itself, whose connections are known: a timer closes them at the deadline, `Transfers.close` at any time.
@@ -28,7 +28,7 @@ _IDLE_CLIENTS = 16  # kept with their open connections
 
 
 class Setback(Exception):
-    """A failure that another try may mend. ``error`` is what to raise when there is none; ``wait`` what the Hub asked for, in seconds."""
+    """A failure that a retry may fix. ``error``: to raise without one; ``wait``: requested by the Hub, in seconds."""
 
     def __init__(self, error: MantissaError, *, wait: float | None = None, slow: bool = False) -> None:
         super().__init__(str(error))
@@ -39,7 +39,7 @@ class Setback(Exception):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Shared by all clients: reading the certificates takes a while."""
+    """Shared by all clients: loading the certificates is slow."""
     return httpx2.create_ssl_context()
 
 
@@ -56,14 +56,14 @@ class _Client:
         return self._http.send(request, stream=True)
 
     def hang_up(self) -> None:
-        """End the exchange from any thread: its reader sees the end of the connection. The client is of no use afterwards."""
+        """End the exchange from any thread by shutting down its connection. The client cannot be used afterwards."""
         self._hung_up = True
         for opened in list(self._sockets):
             with suppress(OSError):  # closed already
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which would drop to plain reads
 
     def release(self) -> None:
-        """Keep the client for another exchange."""
+        """Return the client to the pool."""
         if self._hung_up or len(_idle) >= _IDLE_CLIENTS:
             self._http.close()
         else:
@@ -88,14 +88,14 @@ def _client() -> _Client:
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One request and its reply, whose body is unread. overdue: its time was over."""
+    """One request and its reply, whose body is unread. overdue: it exceeded its deadline."""
 
     client: _Client
     response: httpx2.Response | None = None
     overdue: bool = False
 
     def end(self) -> None:
-        """Hang up because the time is over."""
+        """Hang up because the deadline has passed."""
         self.overdue = True
         self.client.hang_up()
 

@@ -6,13 +6,11 @@ Files are read by offset into the caller's buffer, not memory-mapped: mapped pag
 import errno
 import hashlib
 import os
-import resource
 import stat
-from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from analyzers import limits
-from analyzers.checkpoints.descriptors import Descriptors, OpenFile
 from analyzers.checkpoints.layout import SAFETENSORS, is_index, is_weights
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
@@ -22,26 +20,22 @@ HASHED_WHOLE_BYTES = 64 << 20
 _HEADER_LENGTH = 8
 _TAIL_BYTES = 64 << 10
 
-# Weight files open at the same time in the whole process: a fraction of its descriptor limit, which sockets and others share.
-_soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-_open_files = Descriptors(64 if _soft_limit == resource.RLIM_INFINITY else max(4, min(64, _soft_limit // 8)))
+SAMPLES = Path(__file__).parents[1] / "language_models" / "samples"
 
 
 class LocalFile:
-    """One local file for positioned reads. Thread-safe; close it after the last read has ended.
+    """One local file for positioned reads from several threads.
 
-    Checkpoints have thousands of files and descriptors are limited, so the least recently used files are closed and reopened on
-    demand. A reopened file must be the same file, unchanged.
+    Checkpoints have thousands of files and descriptors are limited, so each read opens the file anew. It must be the same file, unchanged.
     """
 
     def __init__(self, location: Path, path: str, size: int) -> None:
         self._location = location
-        self._path = path
-        self._size = size
+        self.path = path
+        self.size = size
         self._closed = False
         self._state: tuple[int, ...] | None = None  # of the file when first opened
-        with self._take():
-            pass
+        os.close(self._open())
 
     def confirm(self) -> None:
         """Raise InvalidCheckpoint if the file was replaced or modified since it was opened: reads may then mix two versions."""
@@ -53,16 +47,6 @@ class LocalFile:
             raise self._changed()
 
     @property
-    def path(self) -> str:
-        """Path inside the repository, with forward slashes."""
-        return self._path
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-        return self._size
-
-    @property
     def modified(self) -> int:
         """Time of last modification, in ns."""
         assert self._state is not None
@@ -71,124 +55,105 @@ class LocalFile:
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on. Raises InvalidCheckpoint if the file ends too early."""
         done = 0
-        with self._take() as descriptor:
+        descriptor = self._open()
+        try:
             while done < len(buffer):
-                try:
-                    count = os.preadv(descriptor, [buffer[done:]], offset + done)
-                except OSError as error:
-                    raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
+                count = os.preadv(descriptor, [buffer[done:]], offset + done)
                 if count == 0:
-                    raise InvalidCheckpoint(f"{quoted(self._path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
+                    raise InvalidCheckpoint(f"{quoted(self.path, 200)} ends at byte {offset + done:,}: it was cut off while being read.")
                 done += count
+        except OSError as error:
+            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: {os.strerror(error.errno or errno.EIO)}.") from None
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Refuse further reads. Idempotent."""
         self._closed = True
-        _open_files.close(self)
 
-    def _take(self) -> OpenFile:
-        """The open file, for one use."""
+    def _open(self) -> int:
         if self._closed:
-            raise InvalidCheckpoint(f"{quoted(self._path, 200)} cannot be read: it is closed.")
+            raise InvalidCheckpoint(f"{quoted(self.path, 200)} cannot be read: it is closed.")
         try:
-            return _open_files.take(self, self._open)
+            descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 raise self._changed() from None
-            raise _unusable(error, self._path) from None
-
-    def _open(self) -> int:
-        descriptor = os.open(self._location, os.O_RDONLY | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        state = _state(found)
-        if found.st_size == self._size and self._state in (None, state):
+            raise _unusable(error, self.path) from None
+        state = _state(os.fstat(descriptor))
+        if self._state in (None, state) and os.fstat(descriptor).st_size == self.size:
             self._state = state
             return descriptor
         os.close(descriptor)
         if self._state is None:
             raise InvalidCheckpoint(
-                f"{quoted(self._path, 200)} was changed or replaced while it was being opened: run it again once it is complete."
+                f"{quoted(self.path, 200)} was changed or replaced while it was being opened: run it again once it is complete."
             )
         raise self._changed()
 
     def _changed(self) -> InvalidCheckpoint:
-        return InvalidCheckpoint(f"{quoted(self._path, 200)} was changed, replaced or removed while it was being read: run it again.")
+        return InvalidCheckpoint(f"{quoted(self.path, 200)} was changed, replaced or removed while it was being read: run it again.")
 
 
 class LocalRepository:
     """A folder of files, or a single file, as a `Repository`.
 
-    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path.
+    path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped.
     ``single_file``: whether the path is a file; ``unreadable``: paths that are no regular files, such as dangling links, or whose
     names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
+    chunk_bytes = limits.CHUNK_BYTES
+    range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
+
     def __init__(self, path: str | Path, ref: str | None = None) -> None:
         self._shown = ref or str(path)
         self._location = Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps '..', Path.resolve follows links
-        self._ref = ref
-        self._commit: str | None = None
+        self.ref = ref or str(self._location).encode(errors="backslashreplace").decode()  # names may hold any bytes
+        self.public = ref is not None
+        self.parallel_reads = max(2, min(8, limits.cores()))  # a read from the page cache is a copy: one per core
         self.unreadable: list[str] = []
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
             self._folder = self._location.parent if self.single_file else self._location
             if self.single_file:
-                self._files = {self._location.name: self._location.stat().st_size}
+                self.files = {self._location.name: self._location.stat().st_size}
             elif stat.S_ISDIR(mode):
-                self._files = self._scan()
+                self.files = self._scan()
             else:
                 raise CheckpointNotFound(f"{quoted(self._shown, 200)} is neither a folder nor a file.")
         except (OSError, ValueError) as error:
             raise _unusable(error, self._shown) from None
 
-    @property
-    def ref(self) -> str:
-        """``sample:NAME``, or the absolute path."""
-        return self._ref or str(self._location).encode(errors="backslashreplace").decode()  # names may hold any bytes
-
-    @property
-    def public(self) -> bool:
-        """True for samples; False for local paths, whose reports are never stored."""
-        return self._ref is not None
-
-    @property
-    def files(self) -> Mapping[str, int]:
-        """Path -> size in bytes."""
-        return self._files
-
-    @property
-    def parallel_reads(self) -> int:
-        """One read per core, up to a limit: a read from the page cache is a copy."""
-        return max(2, min(8, limits.cores()))
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Same as over a network, so that sums over chunks do not depend on the source."""
-        return limits.CHUNK_BYTES
-
-    @property
-    def range_requests(self) -> int:
-        """Local reads are cheap, but each still costs half a millisecond."""
-        return 4 * limits.RANGE_REQUESTS
-
-    @property
+    @cached_property
     def commit(self) -> str:
         """SHA-256 (hex) of weights, indexes and config.json: names, sizes and contents.
 
         Above 64 MiB in total, contents are replaced by modification times (ns) and the safetensors headers, or the first and last
         64 KiB of other formats: hashing 140 GB would take longer than the analysis.
         """
-        if self._commit is None:
-            self._commit = self._hash()
-        return self._commit
+        paths = [path for path in self.files if is_weights(path) or is_index(path) or path.rpartition("/")[2] == "config.json"]
+        whole = sum(self.files[path] for path in paths) <= HASHED_WHOLE_BYTES
+        digest = hashlib.sha256()
+        for path in paths:
+            size = self.files[path]
+            name = path.encode()
+            digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
+            file = LocalFile(self._folder / path, path, size)
+            if not whole:
+                digest.update(file.modified.to_bytes(16, "little", signed=True))
+            digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
+            if not whole and not path.endswith(SAFETENSORS):  # a zip archive has its directory at the end
+                digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
+        return digest.hexdigest()
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint, LimitExceeded."""
-        if path not in self._files:
+        if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
-        return LocalFile(self._folder / path, path, self._files[path])
+        return LocalFile(self._folder / path, path, self.files[path])
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
@@ -220,24 +185,13 @@ class LocalRepository:
                         self.unreadable.append(path)
         return dict(sorted(files.items()))
 
-    def _hash(self) -> str:
-        paths = [path for path in self._files if is_weights(path) or is_index(path) or path.rpartition("/")[2] == "config.json"]
-        whole = sum(self._files[path] for path in paths) <= HASHED_WHOLE_BYTES
-        digest = hashlib.sha256()
-        for path in paths:
-            size = self._files[path]
-            name = path.encode()
-            digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
-            file = LocalFile(self._folder / path, path, size)
-            try:
-                if not whole:
-                    digest.update(file.modified.to_bytes(16, "little", signed=True))
-                digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
-                if not whole and not path.endswith(SAFETENSORS):  # a zip archive has its directory at the end
-                    digest.update(read_range(file, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES)))
-            finally:
-                file.close()
-        return digest.hexdigest()
+
+def sample_folder(name: str) -> Path:
+    """The folder of a built-in sample, in the Hub's file layout. Raises CheckpointNotFound, listing the samples, for an unknown one."""
+    known = sorted(path.name for path in SAMPLES.iterdir() if (path / "config.json").exists())
+    if name not in known:
+        raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(known)}.")
+    return SAMPLES / name
 
 
 def _header_bytes(file: RangeFile) -> int:

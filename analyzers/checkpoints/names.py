@@ -1,7 +1,7 @@
-"""What a tensor is, by its name: its role in the model, its layer, and whether it is a trained parameter at all.
+"""Classifies tensors by name: the role in the model, the layer, and whether it is a trained parameter.
 
-Names are those the model families give their modules in transformers, those of a few original releases, and those of GGUF. A name is
-taken apart at its dots: ``model.layers.3.self_attn.q_norm.weight`` has the modules model, layers, 3, self_attn, q_norm
+Names are those the model families give their modules in transformers, those of a few original releases, and those of GGUF. Names are
+split at dots: ``model.layers.3.self_attn.q_norm.weight`` has the modules model, layers, 3, self_attn, q_norm
 and the leaf weight.
 """
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 ROLES = ("embedding", "attention", "mlp", "expert", "router", "norm", "head", "other")
 
-# A leaf that only says which of a module's tensors it is.
+# Leaves that only distinguish the tensors of a module.
 _LEAF = re.compile(
     r"(weights?|bias|scales?|gamma|beta|running_(mean|var)|num_batches_tracked|weight_(packed|scale(_inv|_2)?|global_scale)"
     r"|input_(global_)?scale|scale_weight|qscale_weight)"
@@ -37,7 +37,7 @@ _BUFFERS = re.compile(
     r"|relative_position_index|relative_coords_table|(cos|sin)_cached|freqs_cis|(causal|attn)_mask|_float_tensor|embed_scale|inv_timescales?"
 )
 _GGUF_BUFFERS = re.compile(r"rope_(freqs|factors_(long|short))")
-# Integer tensors that hold quantized weights, or what is needed to read them: no buffers.
+# Integer tensors that hold quantized weights, or their metadata: not buffers.
 _QUANTIZED = re.compile(
     r"(^|\.)(qweight|qzeros|g_idx|scb|codes|codebooks?|w_q)$|(^|[._])(weight|weight_packed|weight_scale|blocks|scales|zeros|absmax|quant_map)$|quant_state"
     r"|weight_shape$|weight_zero_point$|weight_format$|(gate|up|down|gate_up)_proj$"

@@ -1,4 +1,4 @@
-"""What a user may name: a Hub repository, a built-in sample or, on the command line, a local path.
+"""Parses references: a Hub repository, a built-in sample or, on the command line, a local path.
 
     org/name   name   org/name@revision   name@revision   sample:NAME   ./path   /path
 
@@ -36,12 +36,12 @@ class Reference:
 
 
 def quoted(text: str, length: int = 60) -> str:
-    """``text`` for a message: in double quotes, `printable`, cut after ``length`` characters."""
+    """``text`` for a message: in double quotes, `printable`, truncated to ``length`` characters."""
     return f'"{printable(text[:length])}"' + ("..." if len(text) > length else "")
 
 
 def parse_reference(text: str, local: bool) -> Reference:
-    """Read a reference as typed; surrounding white space is ignored.
+    """Parse a reference; surrounding white space is ignored.
 
     local: whether paths are allowed, which they are on the command line only.
     Raises InvalidReference, whose sentence says what would be right.

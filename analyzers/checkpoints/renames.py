@@ -1,7 +1,7 @@
-"""Tensors that are the same parameter under another name: what programs put before a name, or around a module, differs.
+"""Matches tensors that are the same parameter under another name: programs add different prefixes and wrappers.
 
-A *bare name* is a name without all that. A *rule* replaces what stands before the bare names of a tuned checkpoint by what stands
-before them in the base: ``language_model.model.layers.0.x`` is ``model.language_model.layers.0.x``, by the rule
+A *bare name* is a name without prefixes and wrappers. A *rule* replaces a prefix of the tuned checkpoint by one of the base:
+``language_model.model.layers.0.x`` is ``model.language_model.layers.0.x``, by the rule
 ``language_model.model`` -> ``model.language_model``.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from analyzers.checkpoints.tensor import Tensor
 
-# Frameworks that wrap models, models that contain others, and what transformers calls the body of a model under its head.
+# Prefixes added by frameworks, by models that contain others, and by transformers for the body of a model under its head.
 _LEADING = frozenset(
     {
         "model", "language_model", "text_model", "transformer", "base_model", "pretrained_model", "module", "backbone", "llm", "thinker",
@@ -22,21 +22,21 @@ _LEADING = frozenset(
 _BEFORE = re.compile(rf"(.*/)?(({'|'.join(sorted(_LEADING))})\.)*")
 # Modules that frameworks put around others, anywhere in a name.
 _WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "base_layer.")
-# What the parameters of a norm are called in the first BERT checkpoints.
+# Names of norm parameters in the first BERT checkpoints.
 _NORM_LEAVES = ((re.compile(r"(norm)\.gamma$", re.IGNORECASE), r"\1.weight"), (re.compile(r"(norm)\.beta$", re.IGNORECASE), r"\1.bias"))
 
-# Beginnings told apart on one side, the most frequent ones; real checkpoints have up to five.
-_BEGINNINGS = 16
+# Distinct prefixes considered on each side, the most frequent ones; real checkpoints have up to five.
+_PREFIXES = 16
 
 
 def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tensor, Tensor], bool]) -> list[tuple[Tensor, Tensor]]:
     """Pairs of a tensor of ``base`` and its counterpart in ``tuned``, which have no names in common; each tensor at most once.
 
-    One rule holds for all tuned tensors with the same beginning: the one by which most tensors ``fit`` their counterparts. Where
-    that is undecided nothing is renamed; nor is a tensor that two rules claim with equal right. Tensors that do not fit, by a
-    rule that others made, are a pair nevertheless. Takes time in proportion to the tensors.
+    One rule applies to all tuned tensors with the same prefix: the one by which most tensors ``fit`` their counterparts. In a tie
+    nothing is renamed, nor is a tensor that two rules with equally many votes claim. Tensors that do not fit are paired too if the
+    rule applies to them. Takes time linear in the number of tensors.
     """
-    ours, theirs = _by_beginning(base), _by_beginning(tuned)
+    ours, theirs = _by_prefix(base), _by_prefix(tuned)
     rules: list[tuple[int, str, str]] = []
     for after, candidates in theirs.items():
         votes = {before: _votes(tensors, candidates, fit) for before, tensors in ours.items()}
@@ -46,16 +46,16 @@ def renamed(base: Sequence[Tensor], tuned: Sequence[Tensor], fit: Callable[[Tens
     claims: dict[str, tuple[int, Tensor, Tensor | None]] = {}
     for votes_of, after, before in sorted(rules, key=lambda rule: -rule[0]):
         for bare, tensor in theirs[after].items():
-            place = ours[before].get(bare)
-            if place is not None and tensor is not None:
-                count, _, _ = claims.setdefault(place.name, (votes_of, place, tensor))
-                if count == votes_of and claims[place.name][2] is not tensor:
-                    claims[place.name] = (count, place, None)
-    return [(place, tensor) for _, place, tensor in claims.values() if tensor is not None]
+            target = ours[before].get(bare)
+            if target is not None and tensor is not None:
+                count, _, _ = claims.setdefault(target.name, (votes_of, target, tensor))
+                if count == votes_of and claims[target.name][2] is not tensor:
+                    claims[target.name] = (count, target, None)
+    return [(target, tensor) for _, target, tensor in claims.values() if tensor is not None]
 
 
 def bare_name(name: str) -> tuple[str, str]:
-    """A name without what was put before it, and that."""
+    """Bare name and prefix of a name."""
     for wrapper in _WRAPPERS:
         if wrapper in name:
             name = name.replace(wrapper, "")
@@ -66,18 +66,18 @@ def bare_name(name: str) -> tuple[str, str]:
     return name[end:], name[:end]
 
 
-def _by_beginning(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor | None]]:
-    """What stands before bare names -> bare name -> the tensor; None where two have the same of both."""
+def _by_prefix(tensors: Sequence[Tensor]) -> dict[str, dict[str, Tensor | None]]:
+    """Prefix -> bare name -> tensor; None if two tensors have the same prefix and bare name."""
     found: dict[str, dict[str, Tensor | None]] = {}
     for tensor in tensors:
         bare, before = bare_name(tensor.name)
         alike = found.setdefault(before, {})
         alike[bare] = None if bare in alike else tensor
-    frequent = sorted(found, key=lambda before: -len(found[before]))[:_BEGINNINGS]
+    frequent = sorted(found, key=lambda before: -len(found[before]))[:_PREFIXES]
     return {before: found[before] for before in frequent}
 
 
 def _votes(base: Mapping[str, Tensor | None], tuned: Mapping[str, Tensor | None], fit: Callable[[Tensor, Tensor], bool]) -> int:
-    """How many tensors have a counterpart of the same bare name that fits."""
+    """Number of tensors with a counterpart of the same bare name that fits."""
     pairs = ((base.get(bare), tensor) for bare, tensor in tuned.items())
     return sum(ours is not None and theirs is not None and fit(ours, theirs) for ours, theirs in pairs)

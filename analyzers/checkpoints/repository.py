@@ -1,4 +1,4 @@
-"""The seam between weights and where they come from: a repository of files that can be read by range.
+"""Protocols of a repository whose files can be read by range.
 
 `hub.HubRepository`, `local.LocalRepository` and `memory.MemoryRepository` are the implementations; everything above them
 (layout, header, stream, sample) sees only these protocols.
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the caller may read. The default is what a stranger on the web may: public Hub repositories and samples.
+    """What the caller may read. By default, as for anonymous visitors: public Hub repositories and samples.
 
     token: the Hub token to read with; None for none at all (never the server's own); True for the token this
         machine is logged in with, as huggingface_hub finds it (command line only).
@@ -28,15 +28,15 @@ class Access:
 
 
 class RangeFile(Protocol):
-    """One file of a repository at one commit. Safe to read from several threads at once."""
+    """One file of a repository at one commit. Safe to read from several threads at once.
+
+    path: inside the repository, with forward slashes; size: bytes.
+    """
 
     @property
-    def path(self) -> str:
-        """Path inside the repository, with forward slashes."""
-
+    def path(self) -> str: ...
     @property
-    def size(self) -> int:
-        """Bytes."""
+    def size(self) -> int: ...
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` (writable, format "B") with the bytes from ``offset`` on, or raise. Never a partial read."""
@@ -46,35 +46,30 @@ class RangeFile(Protocol):
 
 
 class Repository(Protocol):
-    """A checkpoint's files at one commit."""
+    """A checkpoint's files at one commit.
+
+    ref: canonical reference without revision: ``org/name``, ``sample:NAME``, an absolute path or ``memory:NAME``;
+    commit: the Hub's commit, or the hash of the files of a sample or local checkpoint;
+    public: True for samples and for Hub repositories that anybody can read: only their reports may be stored;
+    files: path -> size in bytes; parallel_reads: how many concurrent reads this source benefits from;
+    chunk_bytes: bytes to read at a time: enough to amortise a request, and what the interpreter does for each;
+    range_requests: the most reads one quick run may make of its weights: over a network each is a request.
+    """
 
     @property
-    def ref(self) -> str:
-        """Canonical reference without revision: ``org/name``, ``sample:NAME``, an absolute path or ``memory:NAME``."""
-
+    def ref(self) -> str: ...
     @property
-    def commit(self) -> str:
-        """The Hub's commit; for any other checkpoint the hash of its files."""
-
+    def commit(self) -> str: ...
     @property
-    def public(self) -> bool:
-        """True for samples and for Hub repositories that anybody can read; only their reports may be stored."""
-
+    def public(self) -> bool: ...
     @property
-    def files(self) -> Mapping[str, int]:
-        """Path -> size in bytes, of every file."""
-
+    def files(self) -> Mapping[str, int]: ...
     @property
-    def parallel_reads(self) -> int:
-        """How many reads at once this source profits from."""
-
+    def parallel_reads(self) -> int: ...
     @property
-    def chunk_bytes(self) -> int:
-        """Bytes to read and work on at a time: enough to amortise a request, and what the interpreter does for each."""
-
+    def chunk_bytes(self) -> int: ...
     @property
-    def range_requests(self) -> int:
-        """The most reads one quick run may make of its weights; over a network each is a request."""
+    def range_requests(self) -> int: ...
 
     def open(self, path: str) -> RangeFile:
         """Open one of ``files``."""

@@ -1,4 +1,4 @@
-"""One side of a paired stream: a run of elements of one tensor, handed over part after part as patterns."""
+"""One side of a paired stream: consecutive elements of one tensor, read in parts as bit patterns."""
 
 import threading
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ Codes = NDArray[Any]
 
 
 def width(tensor: Tensor) -> int:
-    """Bits that an element of ``tensor`` takes in a buffer: as stored and, where scales make its value, as float32 beside that."""
+    """Bits per element of ``tensor`` in a buffer: as stored, and 32 more for the float32 value of one with scales."""
     return tensor.bits + (32 if tensor.scale is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What all reads of one checkpoint share. name: what errors call it; tally: of what is read; stop: makes reads raise Stopped."""
+    """Shared by all reads of one checkpoint. name: for errors; tally: of bytes and reads; stop: if set, reads raise Stopped."""
 
     files: Sequence[RangeFile]
     name: str
@@ -34,11 +34,11 @@ class Source:
 
 
 class Side:
-    """``count`` elements of ``tensor`` from ``start`` on, to be asked for in order, by one thread at a time.
+    """``count`` elements of ``tensor`` from ``start`` on, to be read in order, by one thread at a time.
 
-    step: the most elements asked for at a time of a side that is not read ``at_once``; buffer: this side's own, with room
-    for what is asked for. What is handed over is valid until the next part is asked for; it is short, or empty, where the run
-    ends. Errors of reads begin with the name of the source.
+    step: the most elements per read, unless the side is read ``at_once``; buffer: owned by this side, large enough for one
+    read. A result is valid until the next read; it is shorter, or empty, at the end of the elements. Errors of reads begin with
+    the name of the source.
     """
 
     def __init__(self, source: Source, tensor: Tensor, start: int, count: int, step: int, buffer: NDArray[np.uint8]) -> None:
@@ -55,13 +55,13 @@ class Side:
 
     @property
     def at_once(self) -> bool:
-        """Whether more than ``step`` should be asked for at a time, as of a view, whose parts overlap."""
+        """Whether to read more than ``step`` at a time: the byte ranges of parts of a view overlap."""
         return self._tensor.scale is None and self._tensor.strides is not None
 
     def read(self, start: int, count: int) -> Codes:
         """The patterns of elements ``start`` to ``start + count``, in the buffer."""
         count = max(0, min(count, self._end - start))
-        if count == 0:  # there may be no such place in the file
+        if count == 0:  # the file may end before it
             return self._buffer[:0].view(f"<u{4 if self._tensor.scale is not None else self._tensor.itemsize}")
         try:
             if self._tensor.scale is not None:

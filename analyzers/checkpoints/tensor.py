@@ -1,4 +1,4 @@
-"""What a checkpoint's headers say about each tensor."""
+"""A tensor as the headers of a checkpoint describe it."""
 
 from dataclasses import dataclass
 from math import prod
@@ -10,19 +10,19 @@ DTYPE_BITS = {
     "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }  # fmt: skip
 
-# Dtypes whose values are plain binary floats, one per element: the ones float statistics speak about.
+# Dtypes whose values are plain binary floats, one per element: those with float statistics.
 FLOAT_DTYPES = frozenset({"F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
-# Dtypes of our own, for E2M1 codes packed two per byte beside their scales: 32 values to an E8M0 scale, 16 to an E4M3 scale.
+# Additional dtypes, for E2M1 codes packed two per byte with separate scales: 32 values to an E8M0 scale, 16 to an E4M3 scale.
 PACKED_BITS = {"MXFP4": 4, "NVFP4": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What turns the codes of a tensor into its values: value = code x scale (x or / factor), in float32.
+    """The scales of a tensor: value = code x scale (x or / factor), in float32.
 
     tensor: the scales, row-major; block: rows and columns of the weight's last two axes that share one of them, partial at
-    the edges; factor: one more number for the whole tensor; divides: whether that one divides.
+    the edges; factor: a global factor; divides: whether values are divided by it.
     """
 
     tensor: "Tensor"
@@ -38,11 +38,11 @@ class Tensor:
     file: index into ``Checkpoint.files``; offset: absolute, in bytes, of its first element in that file; nbytes: of its elements.
     role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`).
     layer: the number of the block it belongs to, if its name has one.
-    buffer: True when it is no trained parameter (`names.is_buffer`).
-    scale: how its values follow from what is stored, where scales of its own make them; holds_scales: True when it is such
-    scales of other tensors, and so no parameter (`scales.pair_scales`).
-    strides: elements from one index of an axis to the next, at least 0, where a file stores it otherwise than row-major and
-    without gaps (`elements.read_elements`); None where it does not.
+    buffer: True if it is no trained parameter (`names.is_buffer`).
+    scale: its scales, if it has any; holds_scales: True if it contains the scales of other tensors, and so is no parameter
+    (`scales.pair_scales`).
+    strides: elements from one index of an axis to the next, at least 0, of a view that is not contiguous and row-major
+    (`elements.read_elements`), else None.
     """
 
     name: str
@@ -65,20 +65,20 @@ class Tensor:
 
     @property
     def bits(self) -> int:
-        """Bits per element as stored, scales aside; 0 where elements are stored by blocks, as in the quantized types of GGUF."""
+        """Bits per element as stored, without scales; 0 for types stored in blocks, such as the quantized types of GGUF."""
         return PACKED_BITS.get(self.dtype, 0) if self.scale is not None and self.dtype in PACKED_BITS else DTYPE_BITS.get(self.dtype, 0)
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element; 0 where that is no whole number."""
+        """Bytes per element; 0 if that is not a whole number."""
         return self.bits // 8
 
     @property
     def counted_as(self) -> str:
-        """The dtype in which its values are counted: float32 where scales make them, else as stored."""
+        """The dtype in which its values are counted: float32 if it has scales, else as stored."""
         return "F32" if self.scale is not None else self.dtype
 
     @property
     def has_values(self) -> bool:
-        """Whether it has values that float statistics can speak about: plain floats, or codes with their scales."""
+        """Whether it has float values: plain floats, or codes with scales."""
         return self.scale is not None or self.dtype in FLOAT_DTYPES

@@ -1,4 +1,4 @@
-"""Heads that are the input embedding once more: stored as a copy, and used as one matrix."""
+"""Output heads tied to the input embedding: stored as a copy, used as one matrix."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
 
-# Models whose configuration says nothing where they tie the two, by ``model_type``.
+# Model types that tie the two unless the configuration says otherwise.
 TIED_UNLESS_SAID = frozenset(
     {
         "albert", "bart", "bert", "bloom", "cohere", "cohere2", "deberta", "deberta-v2", "distilbert", "electra", "falcon", "gemma",
@@ -18,17 +18,16 @@ TIED_UNLESS_SAID = frozenset(
 )  # fmt: skip
 _KEY = "tie_word_embeddings"
 
-# Where a stored head is compared with the embedding it is said to repeat: at so many places, so many bytes each.
-_PLACES = 4
-_PLACE_BYTES = 16 << 10
+# A stored head is compared with the embedding in this many samples of this many bytes.
+_SAMPLES = 4
+_SAMPLE_BYTES = 16 << 10
 
 
 def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Mapping[str, bool]) -> frozenset[str]:
     """Names of the heads of ``checkpoint`` that repeat its input embedding: of its shape, in a model that ties the two.
 
-    A checkpoint whose configuration does not tell is taken to do as those of ``others`` that tell, if they agree. repeats: what the
-    values say (`repeated_heads`), where they were looked at: in a model that is said to tie the two, that a head does not repeat the
-    embedding; in one of which nobody tells, that it does.
+    A configuration that does not say follows those of ``others`` that do, if they agree. repeats: the result of comparing values
+    (`repeated_heads`), if known; it overrides a configuration that ties the two, and decides if no configuration says.
     """
     said = _ties(checkpoint.config)
     if said is None:
@@ -44,7 +43,7 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
 def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
     """Whether the heads of an input embedding's shape hold its values, head -> answer.
 
-    Looks at a few places of both; a head that is stored in another dtype or order than the embedding is left out. Raises what reads raise.
+    Compares a few samples of both; heads stored in another dtype or order than the embedding are omitted. Raises what reads raise.
     """
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     found = {}
@@ -61,16 +60,16 @@ def _stored_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
-    size = min(_PLACE_BYTES, one.nbytes)
+    size = min(_SAMPLE_BYTES, one.nbytes)
     last = one.nbytes - size
     return all(
         read_range(checkpoint.files[one.file], one.offset + at, size) == read_range(checkpoint.files[other.file], other.offset + at, size)
-        for at in dict.fromkeys(last * i // (_PLACES - 1) for i in range(_PLACES))
+        for at in dict.fromkeys(last * i // (_SAMPLES - 1) for i in range(_SAMPLES))
     )
 
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:
-    """Whether the configuration ties them; None where it does not tell."""
+    """Whether the configuration ties them; None if it does not say."""
     if config is None:
         return None
     text = config.get("text_config")

@@ -1,4 +1,4 @@
-"""Threads that work through a list, results as they come: stopped within moments, errors raised where the results go."""
+"""A pool of threads that yields results as they are finished, stops at once, and raises errors in the consumer."""
 
 import queue
 import threading
@@ -8,16 +8,16 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-# Seconds between signs of life while a read takes long: the consumer can show progress, or cancel.
+# Seconds between empty results during a long read, so that the consumer can show progress or cancel.
 HEARTBEAT = 0.2
 
 
 class Stopped(Exception):
-    """The consumer has gone. Raised by work that finds its stop event set; never seen by the consumer."""
+    """The consumer has stopped. Raised by work whose stop event is set; never reaches the consumer."""
 
 
 class Tally:
-    """Bytes and reads, counted by several threads."""
+    """A thread-safe count of bytes and reads."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -25,7 +25,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, size: int, requests: int) -> None:
-        """Take in ``size`` bytes that took ``requests`` reads."""
+        """Add ``size`` bytes, read in ``requests`` reads."""
         with self._lock:
             self.bytes += size
             self.requests += requests
@@ -37,8 +37,8 @@ def work_through(
     """Yield (item, result) of each of ``items`` as it is finished, in no particular order, and None every HEARTBEAT seconds.
 
     worker: called once by each of the ``threads``, returns what that thread does with an item. An error of either is raised
-    here. However the generator ends, ``stop`` is set and every thread has ended; unless everything was finished, ``cancel`` is
-    called in between, to wake threads that wait for something.
+    here. However the generator ends, ``stop`` is set and every thread has ended; unless all items were finished, ``cancel`` is
+    called first, to wake threads that are waiting.
     """
     waiting: queue.SimpleQueue[S] = queue.SimpleQueue()
     for item in items:
@@ -56,7 +56,7 @@ def work_through(
                 done.put((item, work(item)))
         except Stopped:
             pass
-        except BaseException as error:  # whatever it is belongs to the consumer
+        except BaseException as error:  # re-raised in the consumer
             done.put(error)
 
     pool = [threading.Thread(target=run, name=f"stream-{i}", daemon=True) for i in range(threads)]

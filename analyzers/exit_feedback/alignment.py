@@ -3,18 +3,15 @@
 s is the signal, e the exact gradient, u the hidden state (n, d); everything follows from five numbers per token.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.exit_feedback.report import HISTOGRAM_BINS, LOSS_BINS, Alignment, Distribution, LossBin
+from analyzers.exit_feedback.results import HISTOGRAM_BINS, LOSS_BINS, Alignment, Distribution, LossBin
 
 FloatArray = NDArray[np.float64]
-PRODUCTS = 5
-_DOT, _SIGNAL, _EXACT, _SIGNAL_ALONG, _EXACT_ALONG = range(PRODUCTS)
+_DOT, _SIGNAL, _EXACT, _SIGNAL_ALONG, _EXACT_ALONG = range(5)
 
 
 def products(signal: Tensor, exact: Tensor, hidden: Tensor) -> FloatArray:
@@ -35,15 +32,14 @@ def cosines(rows: FloatArray) -> FloatArray:
 
 def alignment(rows: FloatArray) -> Alignment:
     """All tokens together, from their (n, 5) `products`."""
-    counted = cosines(rows)
-    counted = counted[~np.isnan(counted)]
+    of_tokens = cosines(rows)
+    of_tokens = of_tokens[~np.isnan(of_tokens)]
     dot, signal, exact, along, _ = rows.sum(0)
-    edges = np.linspace(-1.0, 1.0, HISTOGRAM_BINS + 1)
     return Alignment(
-        tokens=len(counted),
+        tokens=len(of_tokens),
         zero=int(((rows[:, _SIGNAL] == 0) & (rows[:, _EXACT] > 0)).sum()),
-        cosine=distribution(counted),
-        histogram=tuple(np.histogram(counted, edges)[0].tolist()),
+        cosine=distribution(of_tokens),
+        histogram=tuple(np.histogram(of_tokens, HISTOGRAM_BINS, (-1.0, 1.0))[0].tolist()),
         total_cosine=_ratio(dot, np.sqrt(signal) * np.sqrt(exact)),
         norm_ratio=_ratio(np.sqrt(signal), np.sqrt(exact)),
         best_scale=_ratio(dot, signal),
@@ -59,21 +55,20 @@ def exact_parallel_energy(rows: FloatArray) -> float | None:
 def loss_bins(rows: FloatArray, losses: FloatArray) -> tuple[LossBin, ...]:
     """Tokens sorted by loss in `LOSS_BINS` bins of equal size; fewer bins where there are fewer tokens."""
     order = np.argsort(losses, kind="stable")
-    bins = []
-    for part in np.array_split(order, min(LOSS_BINS, len(order))):
-        of_bin = alignment(rows[part])
-        bins.append(
-            LossBin(
-                low=float(losses[part].min()),
-                high=float(losses[part].max()),
-                tokens=len(part),
-                cosine=of_bin.cosine,
-                total_cosine=of_bin.total_cosine,
-                norm_ratio=of_bin.norm_ratio,
-                exact_energy=_ratio(float(rows[part, _EXACT].sum()), float(rows[:, _EXACT].sum())),
-            )
-        )
-    return tuple(bins)
+    return tuple(_loss_bin(rows[part], losses[part], rows) for part in np.array_split(order, min(LOSS_BINS, len(order))))
+
+
+def _loss_bin(rows: FloatArray, losses: FloatArray, all_rows: FloatArray) -> LossBin:
+    of_bin = alignment(rows)
+    return LossBin(
+        low=float(losses.min()),
+        high=float(losses.max()),
+        tokens=len(rows),
+        cosine=of_bin.cosine,
+        total_cosine=of_bin.total_cosine,
+        norm_ratio=of_bin.norm_ratio,
+        exact_energy=_ratio(float(rows[:, _EXACT].sum()), float(all_rows[:, _EXACT].sum())),
+    )
 
 
 def distribution(values: FloatArray) -> Distribution | None:
@@ -84,12 +79,7 @@ def distribution(values: FloatArray) -> Distribution | None:
     return Distribution(mean=float(values.mean()), p10=float(p10), p50=float(p50), p90=float(p90))
 
 
-def joined(parts: Sequence[FloatArray]) -> FloatArray:
-    """(N, 5): the rows of all pieces."""
-    return np.concatenate(parts) if parts else np.empty((0, PRODUCTS))
-
-
 def _ratio(value: float, by: float) -> float | None:
-    """None for a division by 0 and a quotient that is not finite, which JSON cannot hold."""
+    """None where the quotient is not finite, which JSON cannot hold."""
     quotient = float(value / by) if by else np.nan
     return quotient if np.isfinite(quotient) else None

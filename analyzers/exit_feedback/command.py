@@ -40,7 +40,7 @@ def add_options(parser: Parser) -> None:
     option("--seeds", type=int, metavar="N", help="draws of random codes for the spread over seeds (default 8)")
     parser.add_argument("--no-sweep", dest="sweep", action="store_false", help="skip other ranks, ks and anchors: faster")
     option("--layers", metavar="LAYERS", help="of the logit lens: auto (default, up to six), all, final, or 0,4-6")
-    option("--training-steps", type=int, metavar="N", help="of a small transformer under each signal (default 80; 0: none)")
+    option("--training-steps", type=int, metavar="N", help="of a small transformer under each signal, 3 seeds each (default 80; 0: none)")
     option("--data", metavar="DATA", help="builtin (default), FILE.jsonl, or the id of a dataset on the Hub")
     option("--samples", type=int, metavar="N", help="number of samples (default 32)")
     option("--sequence-length", type=int, metavar="TOKENS", help="truncate samples to this many tokens (default 256)")

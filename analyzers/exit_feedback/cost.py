@@ -1,9 +1,9 @@
-"""Time and memory: of each head forward and backward next to exact backpropagation, and the memory that an analysis needs at most."""
+"""Time and memory of each head, forward and backward, against exact backpropagation; and the memory that an analysis needs at most."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import perf_counter
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -14,12 +14,10 @@ from analyzers.exit_feedback.measure import Signals, Tokens, groups, head_bytes,
 from analyzers.exit_feedback.meter import metered
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.report import CostRow
+from analyzers.exit_feedback.results import CostRow, Form
 
-Form = Literal["whole", "chunked"]
 REPEATS = 3
-CHUNKS = 4
-"""Of the chunked form."""
+CHUNKS = 4  # of the chunked form
 # Tokens are chosen so that one forward and backward pass takes about this many multiplications: a second on a small CPU, less on a GPU.
 _WORK = 40_000_000_000
 _MOST, _LEAST = 1_024, 64
@@ -39,30 +37,24 @@ def cost_tokens(available: int, width: int, vocabulary: int) -> int:
 
 
 def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[CostRow]:
-    """The exact gradient, whole and chunked, then the same of each point; ratios are to the first."""
+    """The exact gradient, whole and chunked, then each point likewise. Ratios are relative to the faster of the first two."""
     head = signals.model_head
     count = cost_tokens(len(tokens), head.width, head.vocabulary)
     index = torch.arange(count, device=tokens.targets.device) % len(tokens)
-    hidden, targets = tokens.hidden[index], tokens.targets[index]
-    forms: tuple[Form, ...] = ("whole", "chunked")
-    reference: tuple[float, int] | None = None
+    fastest: tuple[float, int] | None = None
     for point in (signals.exact_point, *points):
         built = signals.anchored(point, tokens)
         if isinstance(built, SpanHead):
-            built.anchor_states = None  # its cost includes taking them from the tokens of the batch
+            built.anchor_states = None  # its cost includes choosing them from the tokens of the batch
         built.requires_grad_(True)
-        for form in forms:
-            seconds, peak = _measured(built, hidden, targets, form)
-            reference = reference or (seconds, peak)
-            yield CostRow(
-                method=point.method,
-                form=form,
-                seconds=seconds,
-                peak_bytes=peak,
-                time_ratio=seconds / reference[0] if reference[0] else None,
-                memory_ratio=peak / reference[1] if reference[1] else None,
-            )
+        runs = [(form, *_measured(built, tokens.hidden[index], tokens.targets[index], form)) for form in get_args(Form)]
         built.requires_grad_(False)
+        fastest = fastest or min((seconds, peak) for _, seconds, peak in runs)
+        for form, seconds, peak in runs:
+            time_ratio, memory_ratio = (value / by if by else None for value, by in zip((seconds, peak), fastest, strict=True))
+            yield CostRow(
+                method=point.method, form=form, seconds=seconds, peak_bytes=peak, time_ratio=time_ratio, memory_ratio=memory_ratio
+            )
 
 
 def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:

@@ -1,6 +1,6 @@
 """Signals compared with the exact gradient, a few tokens and as many heads at a time as fit into memory.
 
-Axes: N measured tokens, n of them at a time, V vocabulary, d width. Whatever type the model runs in, the head is measured in float32.
+Axes: N measured tokens, n of them at a time, V vocabulary, d width. The head is measured in float32, whatever type the model runs in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.exit_feedback.alignment import FloatArray, joined, products
+from analyzers.exit_feedback.alignment import FloatArray, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
@@ -42,19 +42,19 @@ class Tokens:
 
 @dataclass(slots=True)
 class Measured:
-    """(N, 5) `products` of each point, piece by piece; at the head, and before the norm where requested. losses: (N,) in nats."""
+    """`products` of each point, piece by piece, at the head, and before the norm where requested. losses: in nats."""
 
     losses: list[FloatArray] = field(default_factory=list)
     at_head: dict[Point, list[FloatArray]] = field(default_factory=dict)
     before: dict[Point, list[FloatArray]] = field(default_factory=dict)
 
     def rows(self, point: Point) -> FloatArray:
-        """Of all tokens, at the head."""
-        return joined(self.at_head[point])
+        """(N, 5) at the head."""
+        return np.concatenate(self.at_head[point])
 
     def rows_before(self, point: Point) -> FloatArray:
-        """Of all tokens, before the norm."""
-        return joined(self.before[point])
+        """(N, 5) before the norm."""
+        return np.concatenate(self.before[point])
 
     @property
     def loss(self) -> FloatArray:
@@ -63,7 +63,7 @@ class Measured:
 
 
 class Signals:
-    """Heads that share one weight, built for one group of points at a time; the decomposition of the weight is kept."""
+    """Heads that share one weight, built for one group of points at a time, and one decomposition of the weight."""
 
     def __init__(self, head: ModelHead) -> None:
         self.model_head = head
@@ -102,19 +102,17 @@ class Signals:
                 if number == 0:
                     result.losses.append(losses.double().cpu().numpy())
                 exact = self.exact.signal(hidden, gradient, targets)
-                signals = []
-                for point, head in heads.items():
-                    signal = head.signal(hidden, gradient, targets)
+                signals = [head.signal(hidden, gradient, targets) for head in heads.values()]
+                for point, signal in zip(group, signals, strict=True):
                     result.at_head[point].append(products(signal, exact, hidden))
-                    if before:
-                        signals.append(signal)
                 if before:
                     inner = tokens.inner[piece]
                     exact, *signals = self.model_head.before(inner, [exact, *signals])
                     for point, signal in zip(group, signals, strict=True):
                         result.before[point].append(products(signal, exact, inner))
+                del signals
                 yield result
-            del heads, head  # before those of the next group are built
+            del heads  # before those of the next group are built
 
     @torch.no_grad()
     def _logit_gradient(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +120,7 @@ class Signals:
         log_p = torch.log_softmax(self.exact(hidden), -1)
         losses = -log_p.gather(-1, targets[:, None]).squeeze(-1)
         gradient = log_p.exp_()
-        # p - 1 of a token that is nearly certain would be lost to rounding.
+        # p - 1 of a token that is nearly certain would lose all its digits to rounding.
         gradient[torch.arange(len(targets), device=targets.device), targets] = torch.expm1(-losses)
         return gradient, losses
 

@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work: on a GPU as torch counts it, on a CPU by tracking every tensor that an operation creates."""
+"""Peak memory of a computation: on a GPU as torch counts it, on a CPU by tracking every tensor that an operation creates."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,28 +20,17 @@ class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._live = 0
-        self._known: set[int] = set()
+        self._live: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         inputs = {storage_id(leaf) for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)}
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor) and storage_id(leaf) not in inputs | self._known:
-                self._count(leaf)
+            if isinstance(leaf, Tensor) and (key := storage_id(leaf)) not in inputs | self._live.keys():
+                self._live[key] = leaf.untyped_storage().nbytes()
+                finalize(leaf.untyped_storage(), self._live.pop, key)
+        self.peak = max(self.peak, sum(self._live.values()))
         return result
-
-    def _count(self, tensor: Tensor) -> None:
-        storage, key = tensor.untyped_storage(), storage_id(tensor)
-        size = storage.nbytes()
-        self._known.add(key)
-        self._live += size
-        self.peak = max(self.peak, self._live)
-        finalize(storage, self._free, key, size)
-
-    def _free(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self._live -= size
 
 
 def storage_id(tensor: Tensor) -> int:
@@ -51,7 +40,7 @@ def storage_id(tensor: Tensor) -> int:
 
 @contextmanager
 def metered(device: torch.device) -> Iterator[Callable[[], int]]:
-    """Gives a function that returns the peak bytes allocated so far, in addition to those at the start."""
+    """Yields a function that returns the peak bytes allocated so far, in addition to those at the start."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)

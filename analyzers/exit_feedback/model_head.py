@@ -79,8 +79,8 @@ class ModelHead:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """z (n, V) from h (n, d)."""
-        raw = self.scale * nn.functional.linear(hidden.to(self.weight.device), self.weight, self.bias)
-        return raw if self.cap is None else self.cap * torch.tanh(raw / self.cap)
+        scaled = self.scale * nn.functional.linear(hidden.to(self.weight.device), self.weight, self.bias)
+        return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
     def before(self, inner: Tensor, signals: list[Tensor]) -> list[Tensor]:
         """Each gradient with respect to h (n, d), backpropagated through the tail to its input ``inner``."""
@@ -95,7 +95,7 @@ class ModelHead:
     def check(self, model: nn.Module, token_ids: Tensor) -> None:
         """Raise UnknownArchitecture unless these logits are the model's own for tokens (1, L), InvalidCheckpoint where they are not finite.
 
-        A family may transform its logits in a way not known here; measuring another head than the model's would be worse than an error.
+        Some family may transform its logits in a way not known here, and a wrong head must not be measured.
         """
         whole, outputs = cast(Any, model), []
         hook = decoder_layers(model)[-1].register_forward_hook(lambda module, args, output: outputs.append(hidden_of(output)))

@@ -1,31 +1,47 @@
-"""The progress and the report of exit feedback. Field names are the JSON contract; fields may be added, never renamed.
-
-At the head: hidden state h (width d), logits z (vocabulary V), the loss of a token its cross-entropy in nats. The exact gradient e of that
-loss with respect to h is what backpropagation sends into the model; a *signal* s replaces it. Cosines are between s and e of one token;
-*total* ones treat all tokens as one long vector. *Before the norm*: both gradients backpropagated through the modules between the last
-layer and the head, and compared with the hidden state that entered them. A missing number is null: nothing to average, or a division by
-zero. Layers are counted from 0.
-"""
+"""The progress and the report of exit feedback. Field names are the JSON contract; fields may be added, never renamed."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from analyzers.base import CheckpointFacts, Data, Progress, Report
+from analyzers.base import CheckpointFacts, Progress, Report
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.numerics import student_t
+from analyzers.exit_feedback.results import (
+    Alignment,
+    Cost,
+    CostRow,
+    Distribution,
+    Exact,
+    Head,
+    Inputs,
+    LayerRow,
+    Method,
+    OverSeeds,
+    SweepRow,
+    TrainingRow,
+    TrainingRun,
+    Trunk,
+)  # fmt: skip
+from analyzers.exit_feedback.tables import tables
 
 if TYPE_CHECKING:
     import pandas
 
-HISTOGRAM_BINS = 50
-"""Of cosines, equally wide, from -1 to 1; the last one holds 1."""
-LOSS_BINS = 5
-# With fewer draws the standard error itself is too uncertain to call anything noise, or not.
-_FEWEST = 4
+__all__ = [
+    "TIMINGS",
+    "Alignment",
+    "Cost",
+    "CostRow",
+    "Distribution",
+    "ExitProgress",
+    "ExitReport",
+    "OverSeeds",
+    "Stage",
+    "TrainingRow",
+    "TrainingRun",
+]
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
-Parameter = Literal["rank", "k", "anchors", "seed"]
 
 
 class ExitProgress(Progress):
@@ -36,216 +52,6 @@ class ExitProgress(Progress):
     stage: Stage
     cosines: dict[str, float | None] = Field(default_factory=dict)
     losses: dict[str, float | None] = Field(default_factory=dict)
-
-
-Settings = dict[str, int | float | bool | str | None]
-
-
-class Distribution(Data):
-    """Over tokens: mean and percentiles."""
-
-    mean: float
-    p10: float
-    p50: float
-    p90: float
-
-
-class Alignment(Data):
-    """Of a signal with the exact gradient. S and E are all tokens' s and e as one vector.
-
-    tokens: with an exact gradient other than 0; zero: those of them with signal 0, whose cosine is 0. cosine: over tokens; histogram:
-    tokens in each of `HISTOGRAM_BINS`. total_cosine = S.E / (|S| |E|). norm_ratio = |S| / |E|. best_scale = S.E / |S|^2, the scale with the
-    smallest squared error, a share 1 - total_cosine^2 of |E|^2. parallel_energy: the share of |S|^2 along the hidden states.
-    """
-
-    tokens: int
-    zero: int
-    cosine: Distribution | None
-    histogram: tuple[int, ...]
-    total_cosine: float | None
-    norm_ratio: float | None
-    best_scale: float | None
-    parallel_energy: float | None
-
-
-class LossBin(Data):
-    """A fifth of the tokens, with losses from low to high. exact_energy: their share of |E|^2; the rest as in `Alignment`."""
-
-    low: float
-    high: float
-    tokens: int
-    cosine: Distribution | None
-    total_cosine: float | None
-    norm_ratio: float | None
-    exact_energy: float | None
-
-
-class OverSeeds(Data):
-    """Mean cosines (``values``) of several draws of random codes, their mean and its standard error (null for one draw)."""
-
-    mean: float
-    standard_error: float | None
-    seeds: tuple[int, ...]
-    values: tuple[float, ...]
-
-    @property
-    def within_noise(self) -> bool | None:
-        """Whether the 95% interval of the mean, by Student's t, contains 0; None for fewer than 4 draws."""
-        if self.standard_error is None or len(self.values) < _FEWEST:
-            return None
-        return abs(self.mean) <= student_t(len(self.values) - 1) * self.standard_error
-
-
-class Method(Alignment):
-    """A signal at the last layer. settings: those that it uses. before_norm: the same before the final norm. over_seeds: of methods with
-    random codes. seconds, peak_bytes: of loss and gradients in the fused form (`CostRow`, "chunked"), null where not measured; they vary.
-    """
-
-    settings: Settings
-    before_norm: Alignment
-    loss_bins: tuple[LossBin, ...]
-    over_seeds: OverSeeds | None
-    seconds: float | None
-    peak_bytes: int | None
-
-
-class Exact(Data):
-    """The exact gradient. loss: mean over tokens, in nats; norm: root mean square of |e|. parallel_energy: share of |E|^2 along the hidden
-    states; RMSNorm removes nearly all of it before the norm. zero: tokens whose exact gradient is 0.
-    """
-
-    loss: float
-    norm: float
-    parallel_energy: float | None
-    parallel_energy_before_norm: float | None
-    zero: int
-
-
-class LayerRow(Data):
-    """A method at one layer through the logit lens: final norm and head applied to the layer's output. loss: of that, mean in nats.
-
-    exact_parallel_energy: of the exact gradient there. before_norm_cosine: as ``cosine``, before the final norm.
-    """
-
-    layer: int
-    method: str
-    loss: float
-    cosine: Distribution | None
-    total_cosine: float | None
-    norm_ratio: float | None
-    best_scale: float | None
-    parallel_energy: float | None
-    exact_parallel_energy: float | None
-    before_norm_cosine: Distribution | None
-
-
-class SweepRow(Data):
-    """A method with one of its settings at ``value`` and codes of ``seed``; ``parameter`` is "seed" where only that differs.
-
-    ceiling: its backward pass reads the head's weight (svd, true_rows); null: its codes are drawn anew for every batch of tokens.
-    """
-
-    method: str
-    parameter: Parameter
-    value: int
-    seed: int
-    ceiling: bool
-    null: bool
-    cosine: Distribution | None
-    total_cosine: float | None
-    norm_ratio: float | None
-    best_scale: float | None
-
-
-class TrainingRow(Data):
-    """The small transformer trained under one signal: "exact" is backpropagation; "frozen" has no feedback, so that only the head learns.
-
-    settings: for its own width and vocabulary. losses: of the batches at ``training_steps``, mean in nats; null once they are not finite.
-    cosines: at the same steps, mean over tokens of the signal with the exact gradient at that step. first_loss, final_loss: over all rows,
-    before and after. recovered: (frozen - this) / (frozen - exact) of final losses; null where exact is no better than frozen.
-    """
-
-    method: str
-    settings: Settings
-    losses: tuple[float | None, ...]
-    cosines: tuple[float | None, ...]
-    first_loss: float | None
-    final_loss: float | None
-    recovered: float | None
-
-
-class Trunk(Data):
-    """The small transformer: a decoder of ``layers`` layers (RMSNorm, SwiGLU, untied head) over the tokens of the built-in text, with the
-    same initial weights and batches for every signal. rows: of ``length`` tokens, ``batch`` of them a step.
-    """
-
-    vocabulary: int
-    width: int
-    layers: int
-    heads: int
-    parameters: int
-    rows: int
-    length: int
-    batch: int
-    steps: int
-    learning_rate: float
-
-
-class CostRow(Data):
-    """Time and memory of loss and gradients (of h, W and bias) on ``Cost.tokens`` tokens. form: "whole", all logits at once with autograd;
-    "chunked", the fused form in chunks of ``Cost.chunk`` tokens. seconds: median of ``Cost.repeats`` runs; peak_bytes: in addition to
-    weights and inputs. time_ratio, memory_ratio: to exact backpropagation, whole.
-    """
-
-    method: str
-    form: Literal["whole", "chunked"]
-    seconds: float
-    peak_bytes: int
-    time_ratio: float | None
-    memory_ratio: float | None
-
-
-class Cost(Data):
-    """Time and memory of each method and of the exact gradient; they vary from run to run."""
-
-    tokens: int
-    chunk: int
-    repeats: int
-    rows: tuple[CostRow, ...]
-
-
-class Head(Data):
-    """The head that was measured. padded: rows of its weight beyond the tokenizer's vocabulary. scale, softcap: of logits; norm: the module
-    before it. tied: its weight is shared with the input embeddings.
-    """
-
-    vocabulary: int
-    tokenizer_vocabulary: int
-    padded: int
-    width: int
-    bias: bool
-    tied: bool
-    scale: float
-    softcap: float | None
-    norm: str
-
-
-class Inputs(Data):
-    """The text. source: "builtin", a file or a dataset, at ``commit`` (the hash of a file). token_ids: of each sample, with the answer from
-    ``answer_starts`` on; positions: of each sample, the tokens whose hidden states were measured; each predicts the next. truncated: longer
-    samples. measured, answer_tokens: how many predicted tokens were measured, and how many there are.
-    """
-
-    source: str
-    commit: str | None
-    samples: int
-    truncated: int
-    measured: int
-    answer_tokens: int
-    token_ids: tuple[tuple[int, ...], ...]
-    answer_starts: tuple[int, ...]
-    positions: tuple[tuple[int, ...], ...]
-    preview: str
 
 
 class ExitReport(Report):
@@ -287,15 +93,11 @@ class ExitReport(Report):
         return {"model": self.checkpoint.ref}
 
     def same(self) -> dict[str, Any]:
-        """As JSON, without timings and the environment: equal for equal requests on the same machine."""
+        """As JSON, without `TIMINGS`: equal for equal requests on the same machine."""
         return self.model_dump(mode="json", exclude=TIMINGS)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """``summary`` (one row), ``methods`` (a row for each, at the head and before the norm), ``loss_bins``, ``histogram``, ``layers``,
-        ``sweep``, ``training`` (a row for each signal), ``curves``, ``cost``.
-        """
-        from analyzers.exit_feedback.tables import tables
-
+        """See `tables.tables`."""
         return tables(self)
 
 

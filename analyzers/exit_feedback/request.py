@@ -10,6 +10,10 @@ from analyzers import limits
 from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
 from analyzers.language_models.given_tokens import TokensRequest
 
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 3
+
+_TRAINING_SEEDS = 3
 # Limits of whole numbers: the smallest, and the name of the largest.
 _LIMITS = {
     **dict.fromkeys(("rank", "rank_exact", "rank_tail", "k"), (1, "EXIT_SIZE")),
@@ -30,7 +34,7 @@ class ExitRequest(TokensRequest):
     see `signals.HeadSettings`, which has the defaults of those that are None; anchors are 64 by default, at most half the width.
     seeds: draws of random codes, from ``seed`` on, that the spread is taken over. sweep: also measure other ranks, ks and anchors.
     layers: of the logit lens: "auto" (up to six, evenly spread), "all", "final", or numbers and ranges such as "0,4-6", counted from 0.
-    training_steps: of the small transformer under each signal; 0 skips training.
+    training_steps: of the small transformer under each signal, with the first three of ``seeds``; 0 skips training.
     data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of instruction data; token_ids with answer_starts
     (`TokensRequest`): given here instead, which leaves out training, whose text needs a tokenizer. samples: how many, the first
     ones; sequence_length: tokens after which a sample is truncated; tokens: the most answer tokens that are measured.
@@ -59,6 +63,11 @@ class ExitRequest(TokensRequest):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**62, strict=True)
+
+    @property
+    def training_seeds(self) -> int:
+        """How many of the seeds the small transformer is trained with, under each signal."""
+        return min(_TRAINING_SEEDS, self.seeds)
 
     @field_validator("methods")
     @classmethod

@@ -23,17 +23,14 @@ _AUTO_LAYERS = 6
 
 
 def chosen_layers(requested: str, layers: int) -> tuple[int, ...]:
-    """Layers of the logit lens in order, always with the last of the model. requested: as of `ExitRequest`.
+    """Layers of the logit lens in order, always with the last of the model. requested: as in `ExitRequest`.
 
     Raises InvalidRequest for a layer that does not exist.
     """
     last = layers - 1
-    if requested == "final":
-        return (last,)
-    if requested == "all":
-        return tuple(range(layers))
     if requested == "auto":
         return tuple(sorted({round(layer) for layer in np.linspace(0, last, min(_AUTO_LAYERS, layers))}))
+    requested = {"final": f"{last}", "all": f"0-{last}"}.get(requested, requested)
     chosen = {last}
     for part in requested.split(","):
         low, _, high = part.partition("-")
@@ -73,52 +70,35 @@ def hidden_states(
     layers: Sequence[int],
     at_layer: Callable[[int], None] = lambda layer: None,
 ) -> Mapping[int, Tensor]:
-    """Layer -> (N, d), its output at ``positions``. together: the samples that run together, by number, each sample once. at_layer: called
-    before each layer with the number of layers done; with several groups, each of their layers counts for a part of one.
+    """Layer -> (N, d), its output at ``positions``. together: groups of samples that run together, each sample once, in ascending order.
+    at_layer: called before each layer with the number of layers done; with G groups, each of their layers counts as 1/G.
 
     Raises InvalidCheckpoint for values that are not finite.
     """
-    states: dict[int, Tensor] = {}
-    depth = len(decoder_layers(model))
+    modules, states = decoder_layers(model), dict[int, Tensor]()
+    samples, of_samples = positions.samples.cpu(), positions.positions.cpu()
     for number, group in enumerate(together):
+        chosen = torch.isin(samples, torch.tensor(group)).nonzero().flatten()
+        rows, columns = torch.searchsorted(torch.tensor(group), samples[chosen]), of_samples[chosen]
+        with ExitStack() as stack:
+            for layer, module in enumerate(modules):
 
-        def tell(layer: int, before: int = number * depth) -> None:
-            at_layer((before + layer) // len(together))
+                def report(module: nn.Module, args: Any, done: int = number * len(modules) + layer) -> None:
+                    at_layer(done // len(together))
 
-        _add_states(model, batch, group, positions, layers, states, tell)
+                stack.callback(module.register_forward_pre_hook(report).remove)
+            for layer in layers:
+
+                def store(module: nn.Module, args: Any, output: Any, layer: int = layer, at: Any = (chosen, rows, columns)) -> None:
+                    hidden = hidden_of(output)
+                    chosen, rows, columns = (index.to(hidden.device) for index in at)
+                    states.setdefault(layer, hidden.new_empty(len(positions), hidden.shape[-1]))[chosen] = hidden[rows, columns]
+
+                stack.callback(modules[layer].register_forward_hook(store).remove)
+            # No attention mask: with padding on the right no real token attends to it. The last column predicts nothing.
+            with running():
+                cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)
     for layer, hidden in states.items():
         if not torch.isfinite(hidden).all():
             raise not_finite(f"The model's numbers after layer {layer}", hidden.dtype)
     return states
-
-
-def _add_states(
-    model: nn.Module,
-    batch: Batch,
-    group: Sequence[int],
-    measured: Positions,
-    layers: Sequence[int],
-    states: dict[int, Tensor],
-    at_layer: Callable[[int], None],
-) -> None:
-    """Add the layers' outputs for a group of samples, in ascending order, to ``states``."""
-    samples, positions = measured.samples.cpu(), measured.positions.cpu()
-    chosen = torch.isin(samples, torch.tensor(group)).nonzero().flatten()
-    rows, positions = torch.searchsorted(torch.tensor(group), samples[chosen]), positions[chosen]
-    modules = decoder_layers(model)
-    with ExitStack() as stack:
-        for number, module in enumerate(modules):
-            stack.callback(module.register_forward_pre_hook(lambda module, args, number=number: at_layer(number)).remove)
-        for layer in layers:
-
-            def keep(module: nn.Module, args: Any, output: Any, layer: int = layer) -> None:
-                hidden = hidden_of(output)
-                if layer not in states:
-                    states[layer] = hidden.new_empty(len(measured), hidden.shape[-1])
-                device = hidden.device
-                states[layer][chosen.to(device)] = hidden[rows.to(device), positions.to(device)]
-
-            stack.callback(modules[layer].register_forward_hook(keep).remove)
-        # No attention mask: with padding on the right no real token attends to it. The last column predicts nothing.
-        with running():
-            cast(Any, model).get_decoder()(input_ids=batch.part(group).token_ids[:, :-1], use_cache=False)

@@ -1,13 +1,190 @@
-"""The report as text for a terminal."""
+"""The report in words: its findings, its caveats, and the whole of it as text for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from analyzers.exit_feedback.report import Distribution, ExitReport
-from analyzers.exit_feedback.signals import NULL
+from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds, TrainingRow
+from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, NULL, RANDOM
 from analyzers.terminal import clean, columns, number, percent, plural, size
 
+if TYPE_CHECKING:
+    from analyzers.exit_feedback.report import ExitReport
+    from analyzers.exit_feedback.request import ExitRequest
+    from analyzers.language_models.load import OpenModel
 
-def one(report: ExitReport) -> str:
+_SIZES = ("rank", "k", "anchors")
+# Mean cosines below this are called weak.
+_SMALL = 0.1
+
+
+def headline(report: "ExitReport") -> str:
+    """The first finding, in one sentence."""
+    return _closest(report.methods)
+
+
+def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None, training: Sequence[TrainingRow]) -> str:
+    """The findings, one sentence each."""
+    findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods), _trained(training))
+    return " ".join([_closest(methods), *(sentence for sentences in findings for sentence in sentences)])
+
+
+def notes(
+    request: "ExitRequest",
+    head: Head,
+    inputs: Inputs,
+    exact: Exact,
+    methods: Mapping[str, Method],
+    opened: "OpenModel",
+    training: Sequence[TrainingRow],
+) -> Iterator[str]:
+    """Caveats."""
+    if inputs.samples < request.samples:
+        yield f"{inputs.source} has {plural(inputs.samples, 'sample')}, fewer than the {request.samples} requested."
+    if inputs.truncated:
+        most = min(request.sequence_length, opened.context or request.sequence_length)
+        were = "was" if inputs.truncated == 1 else "were"
+        yield f"{inputs.truncated} of {plural(inputs.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
+    if inputs.measured < inputs.answer_tokens:
+        yield f"{inputs.measured:,} of the {plural(inputs.answer_tokens, 'answer token')} were measured, a uniform random choice."
+    if head.padded:
+        yield f"The head has {plural(head.padded, 'row')} beyond the {head.tokenizer_vocabulary:,} tokens of the tokenizer, included."
+    if exact.zero:
+        have = "has" if exact.zero == 1 else "have"
+        yield f"{plural(exact.zero, 'token')} {have} no exact gradient, because the model is certain, and no cosine."
+    anchors = methods["span"].settings["anchors"] if "span" in methods else None
+    if isinstance(anchors, int) and anchors >= head.width:
+        yield f"With {plural(anchors, 'anchor')} for a width of {head.width:,}, span may reach the exact gradient itself."
+    if opened.dtype != "float32":
+        yield f"The model and the backward pass through its final norm ran in {opened.dtype}; its head and the signals in float32."
+    smaller = {
+        name: row.settings[name]
+        for row in training
+        for name in _SIZES
+        if row.method in methods and name in row.settings and row.settings[name] != methods[row.method].settings[name]
+    }
+    if smaller:
+        settings = ", ".join(f"{name} {value:,}" for name, value in smaller.items())
+        yield f"The small transformer that is trained has smaller settings than the model: {settings}."
+    if any(method in RANDOM for method in request.methods) and request.seeds < 2:
+        yield "With one seed there is no standard error: request more seeds."
+    yield from opened.notes()
+    if opened.facts.quantization is not None:
+        yield "The stored weights are quantized; the model ran with the decoded values."
+
+
+def _closest(methods: Mapping[str, Method]) -> str:
+    """The signal with the largest cosine among those whose backward pass does not read the head's weight."""
+    cosines = {name: method.cosine for name, method in methods.items() if method.cosine is not None}
+    free = {name: cosine for name, cosine in cosines.items() if name not in CEILINGS}
+    if not cosines:
+        return "No token has an exact gradient: there is nothing to compare."
+    name, cosine = max((free or cosines).items(), key=lambda item: item[1].mean)
+    weak = ", a weak approximation" if cosine.mean < _SMALL else ""
+    if len(cosines) == 1:
+        return f"{name} has a mean cosine of {cosine.mean:.2f} with the exact gradient{weak}."
+    which = f"Among the signals without backpropagation {name} is closest" if free else f"Among the ceilings {name} is closest"
+    spread = f"({cosine.p10:.2f} to {cosine.p90:.2f} for 80% of tokens)"
+    return f"{which}, with a mean cosine of {cosine.mean:.2f} with the exact gradient {spread}{weak}."
+
+
+def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iterator[str]:
+    """Random codes are unrelated to a model that was not trained with them."""
+    over = methods["dense"].over_seeds if "dense" in methods else None
+    if over is None:
+        return
+    seeds = plural(len(over.values), "seed")
+    if over.within_noise is None:
+        yield f"The mean cosine of random codes (dense) on a frozen model is {over.mean:+.3f} over {seeds}, too few to tell it from noise."
+    else:
+        which = "a frozen model is within noise of 0" if over.within_noise else "this frozen model is beyond noise"
+        error = f"{over.mean:+.3f} ± {over.standard_error:.2g} (standard error over {seeds})"
+        yield f"The mean cosine of random codes (dense) on {which}: {error}."
+    if null is not None and null.standard_error is not None:
+        yield f"Codes drawn anew for every batch give {null.mean:+.3f} ± {null.standard_error:.2g}."
+
+
+def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
+    """The share along the hidden state, and how much of it passes through the final norm."""
+    if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
+        return
+    yield (
+        f"{_percent(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
+        f"{_percent(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
+    )
+    parallel = methods.get("parallel")
+    if parallel is not None and parallel.norm_ratio is not None and parallel.before_norm.norm_ratio is not None:
+        yield (
+            f"The norm of the parallel signal is {_percent(parallel.norm_ratio)} of the exact gradient's at the head, and "
+            f"{_percent(parallel.before_norm.norm_ratio)} before the norm."
+        )
+
+
+def _ceilings(methods: Mapping[str, Method]) -> Iterator[str]:
+    known = []
+    for name, what in (("svd", "the best rank-{rank} approximation of the head's weight"), ("true_rows", "its true rows of {k} tokens")):
+        method = methods.get(name)
+        if method is not None and method.cosine is not None:
+            known.append(f"{what.format(**method.settings)} would give {method.cosine.mean:.2f} ({name})")
+    if known:
+        yield f"As ceilings, {' and '.join(known)}."
+
+
+def _trained(training: Sequence[TrainingRow]) -> Iterator[str]:
+    rows = {row.method: row for row in training}
+    exact, frozen = rows.get(EXACT), rows.get(FROZEN)
+    if exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
+        return
+    seeds = f" (mean of {plural(len(exact.runs), 'seed')})" if exact.runs else ""
+    sentence = (
+        f"A small transformer trained by exact backpropagation reaches a loss of {exact.final_loss:.2f}{seeds}, and "
+        f"{frozen.final_loss:.2f} where only its head learns"
+    )
+    signals = [row for row in training if row.method not in (EXACT, FROZEN) and row.recovered is not None]
+    better = sorted((row for row in signals if not _is_worse(row)), key=lambda row: -(row.recovered or 0))
+    worse = [row.method for row in signals if _is_worse(row)]
+    if better:
+        sentence += "; of that difference " + ", ".join(f"{row.method} recovers {recovered(row)}" for row in better)
+    if worse:
+        sentence += f"; worse than frozen: {', '.join(worse)}"
+    yield sentence + "."
+
+
+def recovered(row: TrainingRow) -> str:
+    """The share of exact backpropagation's gain, with its range over seeds: ``61% (58% to 66%)``, or that it is worse than frozen."""
+    if row.recovered is None:
+        return "-"
+    if _is_worse(row):
+        return "worse than frozen"
+    shares = [run.recovered for run in row.runs if run.recovered is not None]
+    spread = f" ({100 * min(shares):.0f}% to {100 * max(shares):.0f}%)" if len(shares) > 1 and row.method not in (EXACT, FROZEN) else ""
+    return f"{100 * row.recovered:.0f}%{spread}"
+
+
+def _is_worse(row: TrainingRow) -> bool:
+    return row.recovered is not None and row.recovered < 0
+
+
+def fastest(rows: Iterable[CostRow], methods: Collection[str]) -> CostRow:
+    """The fastest run of any of these methods, in either form."""
+    return min((row for row in rows if row.method in methods), key=lambda row: row.seconds)
+
+
+def cost_statement(rows: Sequence[CostRow]) -> str:
+    """Whether a signal other than the ceilings is faster than the exact gradient; empty where there are none."""
+    practical = {row.method for row in rows} - {EXACT, *CEILINGS}
+    if not practical:
+        return ""
+    exact, best = fastest(rows, (EXACT,)), fastest(rows, practical)
+    if best.seconds >= exact.seconds:
+        return "No practical signal is faster here."
+    return f"{best.method} takes {best.seconds / exact.seconds:.2f} times the time of the fastest exact run."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def one(report: "ExitReport") -> str:
     """The statement, then the methods, layers, sweep, training, cost and notes."""
     head, inputs = report.head, report.inputs
     lines = [
@@ -16,16 +193,24 @@ def one(report: ExitReport) -> str:
         f"{report.timing.seconds:.3g} s",
         "",
         *report.statement.replace(". ", ".\n").splitlines(),
+        *filter(None, [report.cost.statement]),
     ]
-    tables = (_methods(report), _seeds(report), _layers(report), _sweep(report), _training(report), _cost(report))
-    for title, table in zip(("At the head", "Over seeds", "Logit lens", "Sweep", "Training", "Cost"), tables, strict=True):
-        rows = list(table)
-        if len(rows) > 1:
-            lines += ["", f"{title}:", *columns(rows, right=tuple(range(1, len(rows[0]))))]
+    tables = {
+        "At the head": _methods,
+        "Over seeds": _seeds,
+        "Logit lens": _layers,
+        "Sweep": _sweep,
+        "Training (loss over the whole text)": _training,
+        "Cost": _cost,
+    }
+    for title, table in tables.items():
+        heading, *rows = table(report)
+        if rows:
+            lines += ["", f"{title}:", *columns([heading, *rows], right=tuple(range(1, len(heading))))]
     return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
 
 
-def _methods(report: ExitReport) -> Iterator[tuple[str, ...]]:
+def _methods(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     yield ("Signal", "Cosine", "10%", "50%", "90%", "Total", "Norm ratio", "Best scale", "Along h", "Before the norm", "Along x")
     for name, method in report.methods.items():
         inner = method.before_norm
@@ -35,59 +220,53 @@ def _methods(report: ExitReport) -> Iterator[tuple[str, ...]]:
     yield ("exact", *["1"] * 7, percent(exact.parallel_energy), "1", percent(exact.parallel_energy_before_norm))
 
 
-def _seeds(report: ExitReport) -> Iterator[tuple[str, ...]]:
+def _seeds(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     yield ("Signal", "Seeds", "Mean cosine", "Standard error")
-    found = {name: method.over_seeds for name, method in report.methods.items()} | {NULL: report.null}
-    for name, over in found.items():
+    for name, over in [*((name, method.over_seeds) for name, method in report.methods.items()), (NULL, report.null)]:
         if over is not None:
-            yield (name, str(len(over.values)), _three(over.mean), number(over.standard_error))
+            yield (name, str(len(over.values)), _digits(over.mean), number(over.standard_error))
 
 
-def _layers(report: ExitReport) -> Iterator[tuple[str, ...]]:
-    names = list(report.methods)
-    yield ("Layer", "Loss", *names)
+def _layers(report: "ExitReport") -> Iterator[tuple[str, ...]]:
+    yield ("Layer", "Loss", *report.methods)
     for layer in sorted({row.layer for row in report.layers}):
         rows = {row.method: row for row in report.layers if row.layer == layer}
-        yield (str(layer), f"{rows[names[0]].loss:.3f}", *(_mean(rows[name].cosine) for name in names))
+        yield (str(layer), f"{next(iter(rows.values())).loss:.3f}", *(_mean(rows[name].cosine) for name in report.methods))
 
 
-def _sweep(report: ExitReport) -> Iterator[tuple[str, ...]]:
+def _sweep(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     """Means over seeds."""
     yield ("Signal", "Setting", "Value", "Seeds", "Mean cosine", "Total")
-    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    by_setting: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for row in report.sweep:
         if row.parameter != "seed" and row.cosine is not None:
-            found.setdefault((row.method, row.parameter, row.value), []).append((row.cosine.mean, row.total_cosine or 0.0))
-    for (method, parameter, value), rows in found.items():
-        means = (sum(each) / len(rows) for each in zip(*rows, strict=True))
-        yield (method, parameter, f"{value:,}", str(len(rows)), *map(_three, means))
+            by_setting.setdefault((row.method, row.parameter, row.value), []).append((row.cosine.mean, row.total_cosine or 0.0))
+    for (method, parameter, value), rows in by_setting.items():
+        means = (sum(cosines) / len(rows) for cosines in zip(*rows, strict=True))
+        yield (method, parameter, f"{value:,}", str(len(rows)), *map(_digits, means))
 
 
-def _training(report: ExitReport) -> Iterator[tuple[str, ...]]:
+def _training(report: "ExitReport") -> Iterator[tuple[str, ...]]:
     yield ("Signal", "Loss before", "Loss after", "Recovered", "Final cosine")
     for row in report.training:
         last = row.cosines[-1] if row.cosines else None
-        yield (row.method, _three(row.first_loss), _three(row.final_loss), percent(row.recovered), _three(last))
+        yield (row.method, _digits(row.first_loss), _digits(row.final_loss), recovered(row), _digits(last))
 
 
-def _cost(report: ExitReport) -> Iterator[tuple[str, ...]]:
-    yield ("Signal", "Form", "Milliseconds", "Memory", "Time vs exact", "Memory vs exact")
+def _cost(report: "ExitReport") -> Iterator[tuple[str, ...]]:
+    yield ("Signal", "Form", "Milliseconds", "Memory", "Time vs fastest exact", "Memory vs that")
     for row in report.cost.rows:
-        ratios = (_two(row.time_ratio), _two(row.memory_ratio))
+        ratios = (_digits(row.time_ratio, 2), _digits(row.memory_ratio, 2))
         yield (row.method, row.form, f"{1000 * row.seconds:.3g}", size(row.peak_bytes), *ratios)
 
 
-def _spread(found: Distribution | None) -> tuple[str, ...]:
-    return ("-",) * 4 if found is None else tuple(map(_three, (found.mean, found.p10, found.p50, found.p90)))
+def _spread(cosine: Distribution | None) -> Iterable[str]:
+    return ["-"] * 4 if cosine is None else map(_digits, (cosine.mean, cosine.p10, cosine.p50, cosine.p90))
 
 
-def _mean(found: Distribution | None) -> str:
-    return _three(found.mean if found else None)
+def _mean(cosine: Distribution | None) -> str:
+    return _digits(cosine.mean if cosine else None)
 
 
-def _three(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _two(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _digits(value: float | None, decimals: int = 3) -> str:
+    return "-" if value is None else f"{value:.{decimals}f}"

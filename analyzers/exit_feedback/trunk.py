@@ -16,7 +16,7 @@ from analyzers.language_models.builtin_text import builtin_pairs
 
 WIDTH, LAYERS, HEADS, INNER = 64, 2, 4, 160
 LENGTH, BATCH = 64, 4
-_STD = 0.02
+STD = 0.02
 _BASE = 10_000.0
 
 
@@ -60,7 +60,7 @@ class Trunk(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for parameter in self.parameters():
             if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=_STD, generator=generator)
+                nn.init.normal_(parameter, std=STD, generator=generator)
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """See the class."""
@@ -79,7 +79,7 @@ class Text:
 
     @classmethod
     def of(cls, tokenize: Callable[[str], Sequence[int]]) -> "Text":
-        """tokenize: the token ids of a text. Raises InvalidCheckpoint where that is less than two rows."""
+        """tokenize: the token ids of a text. Raises InvalidCheckpoint for fewer than two rows."""
         stream = torch.tensor([token for pair in builtin_pairs() for token in tokenize(pair.prompt + pair.output)])
         whole = (len(stream) - 1) // LENGTH
         if whole < 2:

@@ -176,6 +176,7 @@ class _Work:
             rows=text.total,
             template=self.template,
         )
+        unchanged = measurement(original.collected, self.settings) if topk is not None else None
         of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
@@ -195,10 +196,10 @@ class _Work:
                 for row, encoded, loss in zip(text.rows, self.encoded, asked.losses, strict=True)
             ),
             **dict(found),
-            original=measurement(original.collected, self.settings) if topk is not None else None,
+            original=unchanged,
             differences=of_topk,
             work=_work([each.collected for each in (original, topk) if each is not None]),
-            statement=statement(request, found, units, of_topk),
+            statement=statement(request, found, unchanged, units, of_topk),
             notes=tuple(filter(None, (text.note, *notes(request, found, data, opened, self.layers, self.checkpointing)))),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),

@@ -23,6 +23,7 @@ def one(report: ConflictReport) -> str:
         report.statement,
         "",
         *columns(list(_layers(report)), right=tuple(range(1, 14))),
+        *(["With the top-k FFN; Original: the model as it is."] if report.original is not None else []),
         "As published: ordered pairs whose gradients are both above 0, each sample with itself included.",
         "",
         *columns(list(_samples(report)), right=(0, 1, 2, 3, 4)),

@@ -11,26 +11,36 @@ from analyzers.terminal import plural
 
 # A rate is not to be trusted if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
+# Gradients with independent, symmetric directions have a cosine below 0 as often as above.
+CHANCE = "unrelated gradients: about 50%"
 
 
-def statement(request: ConflictRequest, found: Measurement, units: Units, differences: Sequence[Difference]) -> str:
-    """The answer in two to four sentences."""
-    model = found.model
+def statement(
+    request: ConflictRequest, found: Measurement, original: Measurement | None, units: Units, differences: Sequence[Difference]
+) -> str:
+    """The answer in two to four sentences: the model as it is, then the change by the top-k FFN, if any.
+
+    found: of the requested FFN; original: of the original FFN where that is a top-k one.
+    """
+    as_it_is = original or found
+    model = as_it_is.model
     if model.conflict_rate is None:
         conditions = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
         conditions += [f"longer than {request.epsilon:g}"] if request.epsilon else []
         return f"{' '.join(['No two samples have a gradient', *conditions])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
-    said = f"In {_percent(model.conflict_rate)} of the pairs of samples the gradients of the same {unit} {where}"
-    said += f" ({_range(model.interval.low, model.interval.high)} by the jackknife over samples)" if model.interval else ""
-    rows = [row for row in found.layers if row.conflict_rate is not None]
+    said = f"In {_percent(model.conflict_rate)} of the (pair of samples, {unit}) combinations the two gradients {where}"
+    compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over samples"] if model.interval else []
+    compared += [] if request.gamma else [CHANCE]
+    said += f" ({'; '.join(compared)})" if compared else ""
+    rows = [row for row in as_it_is.layers if row.conflict_rate is not None]
     most, least = max(rows, key=lambda row: row.conflict_rate or 0), min(rows, key=lambda row: row.conflict_rate or 0)
     if len(rows) > 1:
         said += (
             f": most in layer {most.layer} ({_percent(most.conflict_rate)}), least in layer {least.layer} ({_percent(least.conflict_rate)})"
         )
-    dominance = found.dominance
+    dominance = as_it_is.dominance
     if dominance.effective_samples is not None and dominance.top_share is not None:
         said += (
             f". Sample {dominance.top_sample} has {_percent(dominance.top_share)} of the squared norm of the whole gradients; the "
@@ -38,7 +48,8 @@ def statement(request: ConflictRequest, found: Measurement, units: Units, differ
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
-        said += f". The top-k FFN in {_layers(units.topk.layers)} changes the rate by {100 * change:+.2g} percentage points"
+        said += f". With the top-k FFN in {_layers(units.topk.layers)} the rate is {_percent(found.model.conflict_rate)}, a change of "
+        said += f"{100 * change:+.2g} percentage points"
         said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
         said += _dominance_change(found, units.topk.layers, differences)
     return said + "."

@@ -1,4 +1,4 @@
-"""``python -m analyzers.numerics`` compiles the loops and keeps their machine code, so that no later start waits for it."""
+"""``python -m analyzers.numerics`` compiles the loops and caches their machine code, so that later starts are fast."""
 
 from analyzers.numerics.warm_up import warm_up
 

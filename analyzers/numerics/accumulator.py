@@ -1,4 +1,4 @@
-"""Counting: patterns of one dtype, chunk by chunk, into a bit histogram."""
+"""Counts bit patterns of one dtype, chunk by chunk, in a bit histogram."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from analyzers.numerics.histogram import SQUARE_BITS, BitHistogram, either
 
 
 class Accumulator:
-    """Counts patterns of one dtype on one thread, and hands them over as a `BitHistogram`.
+    """Counts bit patterns of one dtype on one thread; `take` returns the counts as a `BitHistogram`.
 
-    Reused from span to span: the table is cleared, not allocated anew. Compiled loops do the counting; with ``device`` "cuda" torch does.
+    The table is cleared and reused from span to span. Compiled loops do the counting, or torch if ``device`` is "cuda".
     """
 
     def __init__(self, dtype: str, device: str = "cpu") -> None:
@@ -27,7 +27,7 @@ class Accumulator:
         """Count ``codes``, (n,) unsigned integers of the dtype's width."""
         if codes.size == 0:
             return
-        codes = np.require(codes, requirements=("C", "A", "W"))  # as the loops are compiled for; of a stream they always are
+        codes = np.require(codes, requirements=("C", "A", "W"))  # as the loops require; chunks of a stream always are
         if self._device == "cuda":
             self._count_on_device(codes)
         elif codes.dtype == np.uint64:
@@ -38,7 +38,7 @@ class Accumulator:
             count_codes(codes, self._table)
 
     def take(self) -> BitHistogram:
-        """What was counted since the last call."""
+        """The counts since the last call."""
         taken, self._taken = self._taken, BitHistogram(self.dtype)
         taken.index = np.flatnonzero(self._table)
         taken.counts = self._table[taken.index]
@@ -81,7 +81,7 @@ class Accumulator:
             self._taken.near_overflow += near_overflow
 
     def _count64(self, codes: NDArray[np.uint64]) -> None:
-        """float64 by way of its fp32 pattern, rounded toward zero and kept finite and nonzero, in plane 5 where inexact."""
+        """Count float64 values by their fp32 pattern, rounded toward zero but finite and nonzero; inexact ones in plane 5."""
         values = codes.view(np.float64)
         with np.errstate(all="ignore"):
             narrow = values.astype(np.float32)
@@ -104,7 +104,7 @@ class Accumulator:
         if nonzero.size == 0:
             return
         high = float(nonzero.max())
-        shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows or vanishes beside the largest
+        shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows, nor underflows next to the largest
         self._extend(float(nonzero.min()), high, float(np.square(np.ldexp(values, -shift)).sum()), 2 * shift)
         self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 

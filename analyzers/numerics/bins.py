@@ -1,9 +1,9 @@
-"""What the bins of a bit histogram stand for.
+"""The bins of a bit histogram.
 
 A 16- or 8-bit float has few enough patterns to count every one. For 32- and 64-bit floats the histogram is taken of
 the high half of the fp32 pattern, split into *planes* by how many of the low bits are zero. Every value in a (plane,
-high half) bin is then exact in the same formats of at most 10 mantissa bits, so the bin's representative answers for
-all of them.
+high half) bin is then exact in the same formats of at most 10 mantissa bits, so one
+representative answers for all of them.
 """
 
 from dataclasses import dataclass
@@ -50,10 +50,10 @@ CODE_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """What each bin of a dtype's histogram stands for; all arrays are flat, (planes * bins,).
+    """Properties of each bin of a dtype's histogram; all arrays are flat, (planes * bins,).
 
-    value: a representative (the value itself where the bin holds one pattern); exact: by format name;
-    one_bit: the significand is a power of two, so the value is exact everywhere and proves nothing;
+    value: a representative (the value itself if the bin holds one pattern); exact: by format name;
+    one_bit: the significand is a power of two, so the value is exact in every format and proves nothing;
     exponent: floor(log2 |value|).
     """
 
@@ -78,7 +78,7 @@ FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
 
 @cache
 def bins(dtype: str) -> Bins:
-    """The bins of ``dtype``'s histogram. For wide dtypes from one half, for every test is the same of x and -x."""
+    """The bins of ``dtype``'s histogram. For wide dtypes one half is computed: every test gives the same for x and -x."""
     if dtype in NARROW:
         return _bins(NARROW[dtype].decode(), NARROW[dtype], None)
     high = np.arange(1 << 15, dtype=np.uint32) << np.uint32(16)
@@ -95,7 +95,7 @@ def bins(dtype: str) -> Bins:
 
 
 def _bins(value: NDArray[np.float64], stored: FloatFormat, plane: NDArray[np.int64] | None) -> Bins:
-    """What stands for each representative ``value`` of the ``stored`` format, in a ``plane`` each where there are planes."""
+    """The bins with representatives ``value`` of the ``stored`` format, and with planes the ``plane`` of each."""
     every = np.ones(value.size, dtype=np.bool_)
     in_fp32 = every if plane is None else plane < 5
     finite_nonzero = np.isfinite(value) & (value != 0)
@@ -103,7 +103,7 @@ def _bins(value: NDArray[np.float64], stored: FloatFormat, plane: NDArray[np.int
     significand, exponent = np.frexp(magnitude)
     exact = {FP32.name: finite_nonzero & in_fp32}
     for format_ in FORMATS:
-        # Only asked of planes with enough zero bits: this runs before the first answer.
+        # Computed only for planes with enough zero bits: this runs before the first answer.
         zeros = every if plane is None else in_fp32 & (plane >= (4 if format_.mantissa_bits <= BF16.mantissa_bits else 1))
         exact[format_.name] = np.zeros(value.size, dtype=np.bool_)
         exact[format_.name][zeros] = format_.is_exact(value[zeros])
@@ -131,13 +131,13 @@ def _bins(value: NDArray[np.float64], stored: FloatFormat, plane: NDArray[np.int
 
 
 def bin_count(dtype: str) -> int:
-    """How many bins there are."""
+    """Number of bins."""
     return (1 << NARROW[dtype].bits) if dtype in NARROW else PLANES[dtype] << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Bins that no mask of `Bins` tells apart are of one class: a few dozen classes in place of 65,536 bins or more.
+    """Equivalence classes of bins that agree in every mask of `Bins`: a few dozen instead of 65,536 bins or more.
 
     of: (bins,) the class of each bin; example: (classes,) a bin of each class.
     """
@@ -152,7 +152,7 @@ def classes(dtype: str) -> Classes:
     table = bins(dtype)
     names = [name for name in Bins.__slots__ if name not in ("value", "exact", "exponent")]
     masks = [*(getattr(table, name) for name in names), *table.exact.values()]
-    # Every test is the same of x and -x, and half of the bins are those of the other sign; but for FNUZ formats, whose NaN is -0.
+    # Every test gives the same for x and -x, and half of the bins have the other sign; except in FNUZ formats, whose NaN is -0.
     shape = (-1, 2, 1 << 15) if bin_count(dtype) >= 1 << 16 else (-1, 1, bin_count(dtype))
     signature = np.zeros((bin_count(dtype) // (shape[1] * shape[2]), shape[2]), dtype=np.int32)
     for bit, mask in enumerate(masks):

@@ -1,8 +1,8 @@
-"""The loops that count the patterns of one checkpoint.
+"""Loops that count the bit patterns of one checkpoint.
 
 Legend: ``codes`` are the stored patterns as unsigned integers, one per element. The 32-bit histogram is indexed by
 (plane, high half), where the plane tells how many low bits are zero: 0 for fewer than 13, then exactly 13, 14, 15,
-and 4 for 16 or more. That is what a 16-bit histogram would lose: with it, every question "is this value exact in a
+and 4 for 16 or more. A 16-bit histogram would lose that: with planes, every question "is this value exact in a
 format of at most 10 mantissa bits?" is a lookup.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-BLOCK = 4096  # elements, which stay in the nearest cache from one loop to the next
+BLOCK = 4096  # elements: a block stays in the L1 cache from one loop to the next
 
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
@@ -36,7 +36,7 @@ def _count_block(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> None:
         plane = 0
         if code & 0x1FFF == 0:
             plane = 1 + (code & 0x3FFF == 0) + (code & 0x7FFF == 0) + (code & 0xFFFF == 0)
-        counts[np.uint64(plane << 16 | code >> 16)] += 1  # unsigned, so that numba need not ask whether it counts from the end
+        counts[np.uint64(plane << 16 | code >> 16)] += 1  # unsigned: numba would check for a negative index
 
 
 @njit(nogil=True, cache=True)
@@ -50,7 +50,7 @@ def _extremes(codes: NDArray[np.uint32]) -> tuple[int, int]:
     return low, high
 
 
-# Sums may be taken in any order, so that vectors can be added.
+# The sum may be taken in any order, which allows vector instructions.
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _squares(codes: NDArray[np.uint32]) -> float:
     """Sum of the squares of fp32 values in float64."""
@@ -67,7 +67,7 @@ def count_fp32(codes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[in
     """Add the (plane, high half) of each fp32 pattern in ``codes`` (n,) to ``counts`` (5 * 65536,).
 
     Returns, of the finite values: the smallest nonzero and the largest |pattern|, which are ordered like |value|, (`NO_MAGNITUDE`, 0)
-    where there is none; the sum of squares in float64; and how many lie in 65520 <= |x| < 65536.
+    if there is none; the sum of squares in float64; and how many lie in 65520 <= |x| < 65536.
     """
     low, high, squares, near_overflow = NO_MAGNITUDE, 0, 0.0, 0
     for start in range(0, codes.size, BLOCK):

@@ -1,4 +1,4 @@
-"""Where to count: the CPU, unless a CUDA device is asked for or the process was launched onto one."""
+"""Chooses where to count: on the CPU, unless a CUDA device is requested or the process was launched onto one."""
 
 import os
 from typing import Literal
@@ -12,7 +12,7 @@ def choose_device(requested: Literal["auto", "cpu", "cuda"]) -> Device:
     """The device to count on.
 
     "auto" is the CPU, which keeps up with any disk or network, without importing torch; a process started by
-    ``accelerate launch`` takes the device it was given. Raises InvalidRequest for "cuda" where there is none.
+    ``accelerate launch`` takes the device it was given. Raises InvalidRequest for "cuda" if there is no CUDA device.
     """
     if requested == "cpu" or (requested == "auto" and "LOCAL_RANK" not in os.environ):
         return "cpu"

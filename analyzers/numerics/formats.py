@@ -11,7 +11,7 @@ Special = Literal["ieee", "fn", "fnuz", "none"]
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary format with ``exponent_bits`` and ``mantissa_bits`` (the leading one not counted).
+    """A binary format with ``exponent_bits`` and ``mantissa_bits`` (without the implicit leading one).
 
     special: "ieee" keeps the top exponent for infinities and NaN (IEEE 754); "fn" keeps only the all-ones pattern
     for NaN and has no infinity (OCP FP8 E4M3); "fnuz" has one NaN (the pattern of -0), no infinity, no -0 and a bias
@@ -25,12 +25,12 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """Width in bits, sign included (tf32 counts the 19 bits it keeps)."""
+        """Width in bits, sign included (19 for tf32)."""
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
     def bias(self) -> int:
-        """What is subtracted from the stored exponent."""
+        """Exponent bias: subtracted from the stored exponent."""
         return (1 << (self.exponent_bits - 1)) - (0 if self.special == "fnuz" else 1)
 
     @property

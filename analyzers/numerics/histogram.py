@@ -1,6 +1,6 @@
-"""The bit histogram: up to the order of its elements, all that statistics of a tensor can ask for.
+"""The bit histogram, which describes a tensor completely up to the order of its elements.
 
-`bins` says what each bin stands for; what a bin cannot tell (extremes, squares, the two sides of 65520) is kept exactly next to it.
+`bins` defines the bins; extremes, squares and the two sides of 65520, which bins do not resolve, are stored exactly next to them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,21 +17,15 @@ from analyzers.numerics.bins import NARROW, bin_count, bins, classes
 # merging them is associative and commutative, which floating-point addition is not.
 SQUARE_BITS = 2148 + 64
 
-# A histogram with so many times fewer bins is put into the other bin by bin: three times faster there than merging all of both.
-_MUCH_SMALLER = 32
-
-# More histograms than this are added up in a table of all bins.
-_FEW = 3
-
 FP64_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(slots=True, eq=False)
 class BitHistogram:
-    """How often each bin of ``bins(dtype)`` occurs, and what bins cannot tell.
+    """How often each bin of ``bins(dtype)`` occurs, with what bins do not resolve.
 
-    Only occupied bins are held: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,) how often. low, high:
-    exact smallest nonzero and largest finite magnitude, None where there is none. squares: sum of x^2 over finite values, in units of
+    Only occupied bins are stored: ``index`` (m,) ascending into the arrays of ``bins(dtype)``, ``counts`` (m,). low, high:
+    exact smallest nonzero and largest finite magnitude, None if there is none. squares: sum of x^2 over finite values, in units of
     2^-SQUARE_BITS: exact in dtypes of 16 and 8 bits, in wider ones as accumulated in float64. near_overflow: values with
     65520 <= |x| < 65536, which share a bin with smaller ones (wide dtypes).
     """
@@ -47,35 +41,23 @@ class BitHistogram:
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
-        if self.dtype != other.dtype:
-            raise ValueError(f"cannot merge histograms of {self.dtype} and {other.dtype}")
-        small, large = sorted((self, other), key=lambda each: each.index.size)
-        return BitHistogram(
-            self.dtype,
-            *(_inserted(small, large) if _MUCH_SMALLER * small.index.size < large.index.size else _merged(small, large)),
-            either(min, self.low, other.low),
-            either(max, self.high, other.high),
-            self.squares + other.squares,
-            self.near_overflow + other.near_overflow,
-        )
+        return BitHistogram.together((self, other))
 
     @classmethod
     def together(cls, parts: Sequence["BitHistogram"]) -> "BitHistogram":
-        """What merging one or more of one dtype gives, in a fraction of the time where they are many."""
+        """One or more histograms of one dtype, merged."""
         whole = parts[0]
-        if len(parts) <= _FEW:
-            for each in parts[1:]:
-                whole = whole.merge(each)
+        if len(parts) == 1:
             return whole
-        if any(each.dtype != whole.dtype for each in parts):
-            raise ValueError(f"cannot merge histograms of {', '.join(sorted({each.dtype for each in parts}))}")
+        if any(part.dtype != whole.dtype for part in parts):
+            raise ValueError(f"cannot merge histograms of {' and '.join(part.dtype for part in parts)}")
         table = np.zeros(bin_count(whole.dtype), dtype=np.int64)
         low, high = whole.low, whole.high
-        for each in parts:
-            table[each.index] += each.counts
-            low, high = either(min, low, each.low), either(max, high, each.high)
-        index = np.flatnonzero(table != 0)
-        squares, near = sum(each.squares for each in parts), sum(each.near_overflow for each in parts)
+        for part in parts:
+            table[part.index] += part.counts
+            low, high = either(min, low, part.low), either(max, high, part.high)
+        index = np.flatnonzero(table)
+        squares, near = sum(part.squares for part in parts), sum(part.near_overflow for part in parts)
         return cls(whole.dtype, index, table[index], low, high, squares, near)
 
     def __eq__(self, other: object) -> bool:
@@ -87,23 +69,23 @@ class BitHistogram:
 
     @property
     def values(self) -> int:
-        """How many values were counted."""
+        """Number of values counted."""
         return int(self.counts.sum())
 
     def count(self, mask: NDArray[np.bool_]) -> int:
-        """How many values lie in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
+        """Number of values in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
         return int(self.by_class()[mask[classes(self.dtype).example]].sum())
 
     def by_class(self) -> NDArray[np.int64]:
-        """(c,) how many values there are in each of ``classes(dtype)``, of which every mask is made."""
-        if self._by_class is None:  # a report asks some thirty times, and 90,000 tensors may be asked about
+        """(c,) number of values in each of ``classes(dtype)``, of which every mask is a union."""
+        if self._by_class is None:  # a report evaluates some thirty masks, for up to 90,000 tensors
             by_class = classes(self.dtype)
             self._by_class = np.zeros(by_class.example.size, dtype=np.int64)
             np.add.at(self._by_class, by_class.of[self.index], self.counts)
         return self._by_class
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
-        """How many bins of ``mask`` are occupied, signs left out: at least so many different magnitudes.
+        """Number of occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.
 
         A value and its negative pass every test together, so both are one piece of evidence.
         """
@@ -113,10 +95,10 @@ class BitHistogram:
         return int(np.count_nonzero(seen))
 
     def binades(self, mask: NDArray[np.bool_]) -> int:
-        """In how many binades (values of floor(log2 |x|)) a bin of ``mask`` is occupied."""
+        """Number of binades (values of floor(log2 |x|)) with an occupied bin of ``mask``."""
         exponent = bins(self.dtype).exponent[self.index[mask[self.index]]]
         seen = np.zeros(1 << 12, dtype=np.bool_)
-        seen[exponent] = True  # from the end where negative
+        seen[exponent] = True  # negative exponents count from the end
         return int(np.count_nonzero(seen))
 
     def overflow(self) -> int:
@@ -124,7 +106,7 @@ class BitHistogram:
         return self.count(bins(self.dtype).overflow) + self.near_overflow
 
     def extremes(self) -> tuple[float | None, float | None, float | None]:
-        """(smallest, smallest nonzero, largest) magnitude over the finite values; None where there is none."""
+        """(smallest, smallest nonzero, largest) magnitude over the finite values; None if there are none."""
         if self.count(bins(self.dtype).zero):
             return 0.0, self.low, self.high if self.high is not None else 0.0
         return self.low, self.low, self.high
@@ -133,7 +115,7 @@ class BitHistogram:
         """Sum of x^2 over the finite values."""
         if not self.squares:
             return Fraction(0)
-        # Most bits are zeros, with which a fraction would be slow to reduce.
+        # Most trailing bits are zero, and reducing the fraction with them is slow.
         zeros = min((self.squares & -self.squares).bit_length() - 1, SQUARE_BITS)
         return Fraction(self.squares >> zeros, 1 << (SQUARE_BITS - zeros))
 
@@ -155,24 +137,6 @@ class BitHistogram:
         counts = np.zeros(int(exponent.max()) - first + 1, dtype=np.int64)
         np.add.at(counts, exponent - first, self.counts[chosen])
         return {first + i: int(c) for i, c in enumerate(counts) if c}
-
-
-def _merged(a: BitHistogram, b: BitHistogram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """index and counts of both together."""
-    both = np.concatenate([a.index, b.index])
-    order = np.argsort(both, kind="stable")  # of two ascending runs: a merge
-    both = both[order]
-    first = np.flatnonzero(np.concatenate([[True], both[1:] != both[:-1]])) if both.size else order
-    return both[first], np.add.reduceat(np.concatenate([a.counts, b.counts])[order], first) if both.size else both
-
-
-def _inserted(small: BitHistogram, large: BitHistogram) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same, where ``large`` is not empty, in the time of a copy of it: a pool takes in norms and biases by the thousand."""
-    at = np.searchsorted(large.index, small.index)
-    new = np.take(large.index, at, mode="clip") != small.index
-    counts = large.counts.copy()
-    counts[at[~new]] += small.counts[~new]
-    return np.insert(large.index, at[new], small.index[new]), np.insert(counts, at[new], small.counts[new])
 
 
 def either(choose: Callable[[float, float], float], a: float | None, b: float | None) -> float | None:

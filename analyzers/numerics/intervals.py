@@ -1,4 +1,4 @@
-"""What a sample of blocks says about a share, and how sure that is."""
+"""Confidence intervals: of a share, estimated from a sample of blocks, and of means of few numbers."""
 
 from dataclasses import dataclass
 
@@ -124,3 +124,12 @@ def _score_margins(
     high = (centre + 1 + Z * np.sqrt(np.maximum(Z**2 + 2 - 1 / n + 4 * p * (n * q - 1), 0))) / spread
     below, above = weight * np.maximum(p - low, 0), weight * np.maximum(high - p, 0)
     return np.where(uncertain, below, 0.0), np.where(uncertain, above, 0.0)
+
+
+def student_t(freedom: int) -> float:
+    """Student's quantile: the t with P(|T| <= t) = 0.95 for ``freedom`` degrees of freedom, 1 or more. Raises ValueError."""
+    if freedom < 1:
+        raise ValueError(f"Student's t has at least 1 degree of freedom, not {freedom}.")
+    from scipy.special import stdtrit  # local import: SciPy takes a while to import, and most commands do not need it
+
+    return float(stdtrit(freedom, 0.975))

@@ -1,8 +1,8 @@
-"""The loop over pairs of patterns of two checkpoints; `pairs_fp64` states the same definitions in numpy.
+"""The loop over pairs of bit patterns of two checkpoints; `pairs_fp64` has the same definitions in numpy.
 
-Most pairs of a fine-tune are equal: a block in which none differs is passed over. Most others are a few steps of bf16 apart. Where both
-sides are stored in bf16, such a pair is described completely by the base's pattern and the step: it takes one increment of a joint
-histogram, from which `pairs` computes everything else. All other pairs that differ are counted one at a time.
+Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most others are a few bf16 steps apart. If both sides are
+stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, from
+which `pairs` computes everything else. All other pairs that differ are counted one at a time.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-BLOCK = 256  # pairs, which stay in the nearest cache from one step to the next
+BLOCK = 256  # pairs: a block stays in the L1 cache from one step to the next
 
 # The joint histogram is (JOINT_STEPS, 2^15), flat: REACH + the step that leads from |w| to |v|, and |w| as a pattern of bf16.
 REACH = 7
@@ -134,7 +134,7 @@ def _count_near(base: NDArray[np.uint16], tuned: NDArray[np.uint16], joint: NDAr
         w = np.int64(base[i])
         step = np.int64(tuned[i]) - w + REACH
         if 0 <= step < JOINT_STEPS:
-            joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned, so that numba need not ask whether it counts from the end
+            joint[np.uint64(step << 15 | w & 0x7FFF)] += 1  # unsigned: numba would check for a negative index
         else:
             far[found] = i
             found += 1
@@ -175,7 +175,7 @@ def count_pairs(
             found = _count_near(base[start:stop], tuned[start:stop], joint, index)
         else:
             found = 0
-            for i in range(stop - start):  # without a branch, which would be mispredicted half of the time
+            for i in range(stop - start):  # branch-free: a branch would often be mispredicted
                 index[found] = i
                 found += base[start + i] != tuned[start + i]
         marks = changed[start:stop]

@@ -1,4 +1,4 @@
-"""What is known of the updates of all pairs seen so far: magnitudes, steps of bf16, sums. Small, mergeable, exact but for binning."""
+"""Statistics of the updates of pairs: magnitudes, bf16 steps, sums. Small, mergeable, and exact except for binning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ _FP32_NORMAL = np.float32(2.0**-126)
 
 @dataclass(slots=True)
 class PairCounts:
-    """What was counted of pairs (w, v), w of the base and v of the tuned checkpoint.
+    """Counts of pairs (w, v), w of the base and v of the tuned checkpoint.
 
-    values: how many pairs. differ: other numbers as stored (+0 is -0, a NaN any NaN); changed: other numbers in bf16, both rounded to
-    nearest even; probe: |v - w| > eta * max(|w|, |v|) in float64, or differ where one is no finite number. nonfinite: pairs with such
-    a one. absolute_max: largest |v - w|; update_square, base_square: sums of (v - w)^2 and w^2, these three over pairs of finite values,
-    float64 within a chunk and exact from chunk to chunk.
+    values: number of pairs. differ: different numbers as stored (+0 equals -0, and all NaNs are equal); changed: different numbers in
+    bf16, both rounded to nearest even; probe: |v - w| > eta * max(|w|, |v|) in float64, or differ if one is not finite.
+    nonfinite: pairs in which one is not finite. absolute_max: largest |v - w|; update_square, base_square: sums of (v - w)^2 and
+    w^2; these three are over pairs of finite values, float64 within a chunk and exact from chunk to chunk.
     """
 
     values: int = 0
@@ -45,18 +45,18 @@ class PairCounts:
 
     @property
     def swallowed(self) -> int:
-        """Pairs that differ and whose bf16 values do not."""
+        """Pairs that differ as stored but not in bf16."""
         return self.differ - self.changed
 
     def add(self, other: "PairCounts") -> None:
-        """Count the other's pairs too."""
+        """Add the counts of ``other``."""
         self.values += other.values
         self.changed += other.changed
         self.probe += other.probe
         self.differ += other.differ
         self.nonfinite += other.nonfinite
         self.absolute_max = max(self.absolute_max, other.absolute_max)
-        # Fractions take a while to add, nothing too.
+        # Adding fractions is slow, even if one is zero.
         if other.update_square:
             self.update_square = self.update_square + other.update_square if self.update_square else other.update_square
         if other.base_square:
@@ -85,8 +85,8 @@ class PairTables:
     """How large the updates v - w of pairs (w, v) of finite values are; all of it symmetric in w and v.
 
     Absolute updates are |v - w|, relative ones |v - w| / max(|w|, |v|). Steps are those of bf16: |ord(bf16(w)) - ord(bf16(v))|, where
-    ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. One thread's:
-    several are merged when all is counted.
+    ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. Used by one
+    thread; the tables of several threads are merged.
 
     zeros: pairs of equal values. nonfinite: pairs with a NaN or an infinity on either side, which nothing else counts. absolute,
     relative, steps: the histograms, to which the compiled loops add. joint: pairs of bf16 patterns that are near each other (see
@@ -119,7 +119,7 @@ class PairTables:
         np.add.at(self.steps, step_bin(steps), times)
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
-        """Add pairs of equal values, and pairs to leave out."""
+        """Add counts of pairs of equal values, and of excluded pairs."""
         self.zeros += zeros
         self.nonfinite += nonfinite
         self.steps[0] += zeros
@@ -132,7 +132,7 @@ class PairTables:
     def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
         """Add the sums of updates whose bins are counted elsewhere: of all pairs that differ, and of the changed ones of them."""
         for distribution, (total, square, largest) in ((self.absolute, absolute), (self.relative, relative)):
-            if largest:  # else nothing is added, which would take a while
+            if largest:  # adding zeros would be slow
                 distribution.accumulate(changed_only, total, square, largest)
 
     def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
@@ -152,7 +152,7 @@ class PairTables:
             self.joint[:] = 0
 
     def merge(self, other: "PairTables") -> None:
-        """Add what the other holds. Associative and commutative; empty tables are the identity."""
+        """Add the counts of ``other``. Associative and commutative; empty tables are the identity."""
         self.joint += other.joint
         self.absolute.merge(other.absolute)
         self.relative.merge(other.relative)
@@ -213,7 +213,7 @@ def updates(w: Floats, v: Floats) -> tuple[Floats, Floats]:
 
 
 def _short_updates(w: Floats, v: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """The same in float32, and where that is what counts."""
+    """`updates` in float32, and the mask of the pairs that are binned by them."""
     with np.errstate(all="ignore"):
         w32, v32 = w.astype(np.float32), v.astype(np.float32)
         update = np.abs(v32 - w32)

@@ -1,4 +1,4 @@
-"""Counting pairs: patterns of the same weights of two checkpoints, chunk by chunk."""
+"""Counts pairs of bit patterns of the same weights in two checkpoints, chunk by chunk."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -33,18 +33,18 @@ _NO_BINS = np.zeros((2, 0), dtype=np.int64)
 _NO_STEPS = np.zeros(0, dtype=np.int64)
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
-# Pairs widened to fp32 at a time: what they are widened to stays in cache.
+# Pairs widened to fp32 at a time, so that the result stays in cache.
 _PIECE = 1 << 16
 
-# Fewer pairs of bf16 are counted one at a time: looking through the joint histogram would take longer.
+# Fewer bf16 pairs than this are counted one at a time: scanning the joint histogram would take longer.
 _FEW = 1 << 16
 
 
 class PairCounter:
-    """Counts pairs of patterns of two dtypes on one thread, and hands the counts over as `PairCounts`.
+    """Counts pairs of bit patterns of two dtypes on one thread; `take` returns the counts as `PairCounts`.
 
-    eta: of the probe, in (0, 1). Magnitudes go to ``tables``, which no other thread may use meanwhile; without, they are not taken.
-    Compiled loops do the counting; with ``device`` "cuda" torch does.
+    eta: of the probe, in (0, 1). Magnitudes are added to ``tables``, if given, which no other thread may use meanwhile.
+    Compiled loops do the counting, or torch if ``device`` is "cuda".
     """
 
     def __init__(self, dtype_base: str, dtype_tuned: str, eta: float, tables: PairTables | None = None, device: str = "cpu") -> None:
@@ -58,7 +58,7 @@ class PairCounter:
     def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None = None) -> None:
         """Count pairs of patterns, (n,) unsigned integers of the dtypes' widths each. Raises ValueError if the lengths differ.
 
-        changed: (n,) is set to which pairs' bf16 values differ.
+        changed: (n,), set to whether the bf16 values of each pair differ.
         """
         if base.size != tuned.size:
             raise ValueError(f"{base.size} patterns and {tuned.size} are no pairs")
@@ -75,7 +75,7 @@ class PairCounter:
         self._taken.add(counts)
 
     def take(self) -> PairCounts:
-        """What was counted since the last call."""
+        """The counts since the last call."""
         if self._joint is not None:
             self._taken.add(_joint_counts(self._joint, self._eta, self._tables))
             self._joint = None
@@ -99,7 +99,7 @@ class PairCounter:
         every = sums.sum(axis=0)
         every[LARGEST], every[RELATIVE_LARGEST] = sums[:, LARGEST].max(), sums[:, RELATIVE_LARGEST].max()
         if tables is not None:
-            # Those in the joint histogram are taken away again where it is looked at.
+            # Pairs in the joint histogram are subtracted again by `PairTables.add_joint`.
             tables.add_others(base.size - nonfinite - (differ - nonfinite_differ), nonfinite)
             for changed_only, of in ((False, every.tolist()), (True, sums[1].tolist())):
                 absolute = of[TOTAL], of[SQUARE], of[LARGEST]
@@ -120,7 +120,7 @@ def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
 
 
 def _joint_counts(joint: NDArray[np.int64], eta: float, tables: PairTables | None) -> PairCounts:
-    """What the pairs of the joint histogram add to counts; the histogram itself goes to ``tables``."""
+    """The counts of the pairs in the joint histogram, which is added to ``tables``."""
     joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
     at = np.flatnonzero(joint)
     times = joint[at]
@@ -135,5 +135,5 @@ def _joint_counts(joint: NDArray[np.int64], eta: float, tables: PairTables | Non
 
 
 def _plain(codes: NDArray[Any]) -> NDArray[Any]:
-    """The same, copied if need be: the loop is compiled for arrays that are contiguous, aligned and writable."""
+    """``codes`` as the loop is compiled for: contiguous, aligned and writable; copied if necessary."""
     return np.require(codes, requirements=("C", "A", "W"))

@@ -1,6 +1,6 @@
-"""The counting of pairs of which one side is stored in fp64: the definitions as they are written, in numpy.
+"""Counts pairs with one side stored in fp64: the definitions in numpy.
 
-They hold for all dtypes; `pair_kernels` counts the same faster where both sides are exact in fp32.
+They hold for all dtypes; `pair_kernels` is faster for pairs whose sides are both exact in fp32.
 """
 
 from fractions import Fraction
@@ -23,9 +23,9 @@ def count_pairs(
     base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, tables: PairTables | None,
     changed: NDArray[np.bool_] | None = None,
 ) -> PairCounts:  # fmt: skip
-    """Count pairs of patterns ``base`` and ``tuned``, (n,) each, of the ``dtypes`` of the two; their magnitudes go to ``tables``.
+    """Count pairs of patterns ``base`` and ``tuned``, (n,) each, of the ``dtypes`` of the two; their magnitudes are added to ``tables``.
 
-    changed: (n,) is set to which pairs' bf16 values differ.
+    changed: (n,), set to whether the bf16 values of each pair differ.
     """
     w, v = values_of(base, dtypes[0]), values_of(tuned, dtypes[1])
     finite = np.isfinite(w) & np.isfinite(v)
@@ -58,7 +58,7 @@ def count_pairs(
 
 
 def sum_of_squares(x: Floats) -> Fraction:
-    """Sum of x^2 over finite values: float64 arithmetic, whatever their size."""
+    """Sum of x^2 over finite values in float64 arithmetic, without overflow or underflow."""
     largest = float(np.abs(x).max(initial=0.0))
     shift = int(np.frexp(largest)[1])
     return Fraction(float(np.square(np.ldexp(x, -shift)).sum())) * Fraction(4) ** shift
@@ -113,7 +113,7 @@ def _rounded_to_odd(values: Floats) -> NDArray[np.uint32]:
 
 
 def order(codes: NDArray[np.uint16]) -> NDArray[np.int64]:
-    """(n,) the place of bf16 patterns among the values of bf16: zeros at 0, negative ones below; infinities and NaN beyond."""
+    """(n,) index of bf16 patterns in the ordered values of bf16: zeros at 0, negative values below; infinities and NaN beyond."""
     magnitude = (codes & np.uint16(0x7FFF)).astype(np.int64)
     return np.where(codes >> np.uint16(15), -magnitude, magnitude)
 

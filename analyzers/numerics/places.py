@@ -1,4 +1,4 @@
-"""Where pairs changed: rows and columns of a matrix, and masks that several checkpoints share."""
+"""Which rows and columns of a matrix changed, and how much the changes of several checkpoints overlap."""
 
 from collections.abc import Sequence
 
@@ -12,25 +12,25 @@ Mask = NDArray[np.bool_]
 
 
 class ChangedPlaces:
-    """Which rows (the last axis) and columns of a matrix of pairs have at least one whose bf16 values differ.
+    """The rows (along the last axis) and columns of a matrix with at least one pair whose bf16 values differ.
 
-    Chunks may be any consecutive elements and come in any order. Columns of matrices with very many are not counted: None.
+    Chunks are runs of consecutive elements, in any order. Columns are not counted beyond MOST_COLUMNS: None.
     """
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
         self._whole_rows = 0
-        self._split_rows: set[int] = set()  # rows of which a chunk held a part: another may hold the rest
+        self._split_rows: set[int] = set()  # rows cut by the end of a chunk, which other chunks may contain too
         self._columns = np.zeros(columns, dtype=np.bool_) if columns <= MOST_COLUMNS else None
 
     @property
     def changed_rows(self) -> int:
-        """How many rows have a change."""
+        """Number of rows with a change."""
         return self._whole_rows + len(self._split_rows)
 
     @property
     def changed_columns(self) -> int | None:
-        """How many columns have a change."""
+        """Number of columns with a change."""
         return None if self._columns is None else int(np.count_nonzero(self._columns))
 
     def update(self, changed: Mask, start: int) -> None:
@@ -54,7 +54,7 @@ class ChangedPlaces:
                 at += matrix.size
 
     def merge(self, other: "ChangedPlaces") -> None:
-        """Add what the other saw of the same matrix, in other chunks."""
+        """Add the changes that ``other`` found in other chunks of the same matrix."""
         self._whole_rows += other._whole_rows
         self._split_rows |= other._split_rows
         if self._columns is not None and other._columns is not None:

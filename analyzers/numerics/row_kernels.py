@@ -1,4 +1,4 @@
-"""The loops over the rows of a matrix: which rows hold values of a narrower format only."""
+"""Loops over the rows of a matrix: which rows contain only values of a narrower format."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 _BINADES_OF_A_ROW = 4
-_PROBE = 64  # values of a row that are looked at first: they rule most rows out
+_PROBE = 64  # the first values of a row, which rule out most rows
 
 
 @njit(nogil=True, cache=True)
@@ -44,7 +44,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 @njit(nogil=True, cache=True)
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
     exceptions = 0
-    for i in range(codes.size):  # to the end, without a branch: these loops become vector instructions
+    for i in range(codes.size):  # no early exit: the loop compiles to vector instructions
         magnitude = np.uint32(codes[i] & 0x7FFFFFFF)
         exceptions += (magnitude & 0xFFFF != 0) & (magnitude < 0x7F800000)
     return exceptions == 0

@@ -1,10 +1,10 @@
-"""What neighbours show of an fp8 or fp4 ancestor: the counts that are taken of runs of 128.
+"""Evidence of an fp8 or fp4 ancestor in neighbouring weights: counts over runs of 128.
 
-Values of a scaled 8- or 4-bit float format keep the few significands of that format wherever they share a scale, for
-scaling and rounding do the same to a significand in every binade. A run is 128 neighbours (fewer at the end of a row)
-with at least 32 normal values among them; subnormal ones have lost the bits that would tell.
+Values of a scaled 8- or 4-bit float format that share a scale have only the few significands of that format, since
+scaling and rounding change a significand alike in every binade. A run is 128 neighbours (fewer at the end of a row)
+with at least 32 normal values; subnormal values have lost the bits that would distinguish them.
 
-Of each run, one of:
+Each run is one of:
 
 - ``MANY``: more than 8 different significands. No run of an fp8 ancestor has that.
 - ``DULL``: at most 8, but too few different values, or values too close to each other, to tell a floating grid from
@@ -15,7 +15,7 @@ Of each run, one of:
   significands or more, which those of 4-bit floats have not; and one has more than 4 where the run has, for else it could
   be E5M2 with several scales.
 
-Of each block of 16 of these runs, one of ``OFF_E2M1`` (its magnitudes are not t x {1, 2, 3, 4, 6, 8, 12} for any t, up to
+Each block of 16 of these runs is one of ``OFF_E2M1`` (its magnitudes are not t x {1, 2, 3, 4, 6, 8, 12} for any t, up to
 rounding), ``ON_E2M1`` (they are), or ``ALL_E2M1`` (they are, and reach from t to 12 t, so that t is known). ``SCALED``
 counts those that are with a t that is no power of two. Of each pair of such blocks ``PAIR_OFF`` or ``PAIR_ON``: whether one t
 serves both. A block without a value but zero is none of these; nor is one with a value that is subnormal or not finite,

@@ -1,7 +1,7 @@
-"""How magnitudes are distributed, in little memory and mergeably: log-linear bins and exact sums.
+"""A small, mergeable sketch of a distribution of magnitudes: log-linear bins and exact sums.
 
 A binade is cut into `PER_BINADE` bins of equal width, so that a bin is at most 0.8% wide and its middle within 0.4% of
-everything in it. Bins are told by their number: ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
+everything in it. The number of a bin is ``(floor(log2 x) - FIRST_EXPONENT) * PER_BINADE + floor((x / 2^floor(log2 x) - 1)
 * PER_BINADE)`` for x > 0, from the smallest float64 to the largest. Edges of binades are edges of bins.
 """
 
@@ -78,7 +78,7 @@ class Distribution:
 
     counts: (2, BINS) how many magnitudes each bin holds; only the pages in use take memory. sums, squares: of x and of x^2
     over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
-    largest: likewise, 0 where there is none. Zeros are not held: who asks says how many there are.
+    largest: likewise, 0 where there is none. Zeros are not stored: callers pass their number.
     """
 
     counts: Ints = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
@@ -97,7 +97,7 @@ class Distribution:
         self.largest[changed_only] = max(self.largest[changed_only], largest)
 
     def merge(self, other: "Distribution") -> None:
-        """Add what the other holds."""
+        """Add the magnitudes of ``other``."""
         self.counts += other.counts
         for plane in (False, True):
             self.sums[plane] += other.sums[plane]

@@ -1,6 +1,6 @@
-"""The bit histogram on a CUDA device, by torch. The same bins and the same counts as the compiled loops.
+"""The bit histogram on a CUDA device, by torch. Bins and counts are those of the compiled loops.
 
-torch is imported when the first chunk is counted: nothing else of the numerics needs it. ``device`` may be any torch
+torch is imported with the first chunk: nothing else in `numerics` needs it. ``device`` may be any torch
 device; tests run the same code on CPU tensors.
 """
 
@@ -16,7 +16,7 @@ from analyzers.numerics.count_kernels import NO_MAGNITUDE
 def count(codes: NDArray[Any], dtype: str, device: str) -> tuple[NDArray[np.int64], int, int, float, int]:
     """Histogram of ``codes`` (n,) unsigned integers, as flat int64 counts (planes * bins,).
 
-    The other items are those of `count_kernels.count_fp32` for 32-bit codes; zeros for the other dtypes.
+    The other results are those of `count_kernels.count_fp32` for 32-bit codes; zeros for the other dtypes.
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""The counting of pairs on a CUDA device, by torch: what `pairs_fp64` computes, in float64 there too.
+"""Counts pairs on a CUDA device with torch: the same as `pairs_fp64`, also in float64.
 
-torch is imported when the first chunk is counted. ``device`` may be any torch device; tests run the same code on CPU tensors.
+torch is imported with the first chunk. ``device`` may be any torch device; tests run the same code on CPU tensors.
 """
 
 from fractions import Fraction

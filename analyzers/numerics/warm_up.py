@@ -1,10 +1,10 @@
-"""Every compiled loop called once, so that nobody waits for the compiler: numba keeps the machine code on disk."""
+"""Calls every compiled loop once, so that no run waits for the compiler: numba caches the machine code on disk."""
 
 import numpy as np
 
 from analyzers.numerics.accumulator import Accumulator
 from analyzers.numerics.bins import CODE_TYPE
-from analyzers.numerics.decode_kernels import decode_fp4, decode_fp8
+from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.pair_tables import PairTables
 from analyzers.numerics.pairs import PairCounter
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
@@ -12,7 +12,7 @@ from analyzers.numerics.runs import RUN_COUNTS, runs_of_few_significands
 
 
 def warm_up() -> None:
-    """Compile every loop for every type of argument that it is called with, or load it where that was done before."""
+    """Compile every loop for all argument types that it is called with, or load it from the cache."""
     zeros = {dtype: np.zeros(256, dtype=CODE_TYPE[dtype]) for dtype in ("F64", "F32", "F16", "BF16", "F8_E4M3")}
     for dtype, codes in zeros.items():
         Accumulator(dtype).update(codes)
@@ -22,6 +22,4 @@ def warm_up() -> None:
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
-    for decode, table in ((decode_fp8, 256), (decode_fp4, 16)):
-        scale, values, out = np.ones(1, np.float32), np.zeros(table, np.float32), np.zeros(32, np.float32)
-        decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), scale, 0, values, out)
+    decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

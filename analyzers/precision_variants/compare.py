@@ -5,7 +5,8 @@ All sums are over d = x - ref, computed exactly, so that small errors keep their
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,15 @@ from torch import Tensor
 # Elements per pass: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
 _GPU_CHUNK = 1 << 23
+
+
+class Fit(NamedTuple):
+    """x = intercept + slope ref. residual: rms of x minus the fit. None where ref is constant, correlation also where x is."""
+
+    slope: float | None = None
+    intercept: float | None = None
+    correlation: float | None = None
+    residual: float | None = None
 
 
 @dataclass(slots=True)
@@ -34,15 +44,10 @@ class Sums:
 
     def merge(self, other: "Sums") -> None:
         """Add the sums of other elements."""
-        self.elements += other.elements
-        self.finite += other.finite
-        self.nonfinite += other.nonfinite
-        self.ref += other.ref
-        self.d += other.d
-        self.ref_ref += other.ref_ref
-        self.d_d += other.d_d
-        self.ref_d += other.ref_d
-        self.largest = max(self.largest, other.largest)
+        largest = max(self.largest, other.largest)
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        self.largest = largest
 
     @classmethod
     def merged(cls, parts: Sequence["Sums"]) -> "Sums":
@@ -63,16 +68,21 @@ class Sums:
         return math.sqrt(self.ref_ref / self.finite) if self.finite else None
 
     @property
+    def max(self) -> float | None:
+        """max |d|."""
+        return self.largest if self.finite else None
+
+    @property
+    def bias(self) -> float | None:
+        """Mean of d."""
+        return self.d / self.finite if self.finite else None
+
+    @property
     def rms_rel(self) -> float | None:
         """rms / ref_rms: 0 without error, None where ref is all 0 and x is not."""
         if not self.finite or (self.ref_ref == 0 and self.d_d > 0):
             return None
         return math.sqrt(self.d_d / self.ref_ref) if self.d_d else 0.0
-
-    @property
-    def max(self) -> float | None:
-        """max |d|."""
-        return self.largest if self.finite else None
 
     @property
     def max_rel(self) -> float | None:
@@ -81,37 +91,22 @@ class Sums:
             return None
         return self.largest / math.sqrt(self.ref_ref / self.finite) if self.largest else 0.0
 
-    @property
-    def bias(self) -> float | None:
-        """Mean of d."""
-        return self.d / self.finite if self.finite else None
-
-    def fit(self) -> "Fit | None":
-        """Least-squares fit of x on ref; None where ref is constant."""
-        if self.finite < 2:
-            return None
+    def fit(self) -> Fit:
+        """Least-squares fit of x on ref."""
         n = self.finite
+        if n < 2:
+            return Fit()
         ref_mean, d_mean = self.ref / n, self.d / n
         ref_variance = self.ref_ref / n - ref_mean**2
-        if ref_variance <= 1e-13 * self.ref_ref / n:  # a constant, but for rounding
-            return None
+        if ref_variance <= 1e-13 * self.ref_ref / n:  # constant up to rounding
+            return Fit()
         d_variance = max(0.0, self.d_d / n - d_mean**2)
         covariance = self.ref_d / n - ref_mean * d_mean
         x_variance = ref_variance + 2 * covariance + d_variance
         slope = 1 + covariance / ref_variance
         residual = math.sqrt(max(0.0, d_variance - covariance**2 / ref_variance))
-        correlation = slope * math.sqrt(ref_variance / x_variance) if x_variance > 0 else None
-        return Fit(slope, d_mean - (slope - 1) * ref_mean, correlation and max(-1.0, min(1.0, correlation)), residual)
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """x = intercept + slope ref. residual: rms of x minus the fit."""
-
-    slope: float
-    intercept: float
-    correlation: float | None
-    residual: float
+        correlation = max(-1.0, min(1.0, slope * math.sqrt(ref_variance / x_variance))) if x_variance > 0 else None
+        return Fit(slope, d_mean - (slope - 1) * ref_mean, correlation, residual)
 
 
 def by_sequence(x: Tensor, ref: Tensor, sequences: int, scale: float = 1.0) -> list[Sums]:
@@ -151,15 +146,9 @@ def _chunks(x: Tensor, ref: Tensor, scale: float) -> Iterator[tuple[Tensor, Tens
     chunk = _GPU_CHUNK if x.is_cuda else _CPU_CHUNK
     for first in range(0, len(x), chunk):
         ref_part = ref[first : first + chunk].to(x.device).double()
-        d = x[first : first + chunk].to(torch.float64, copy=True)
-        if scale != 1:
-            d /= scale
-        yield ref_part, d.sub_(ref_part)
+        yield ref_part, x[first : first + chunk].to(torch.float64, copy=True).div_(scale).sub_(ref_part)
 
 
 def _totals(ref: Tensor, d: Tensor) -> Tensor:
     """The last six fields of `Sums`. No dot products: a BLAS would start threads of its own."""
-    product = d * d
-    squares = [product.sum(), torch.mul(ref, d, out=product).sum()]
-    ref_square = torch.mul(ref, ref, out=product).sum()
-    return torch.stack([ref.sum(), d.sum(), ref_square, *squares, torch.abs(d, out=product).max()])
+    return torch.stack([ref.sum(), d.sum(), (ref * ref).sum(), (d * d).sum(), (ref * d).sum(), d.abs().max()])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from analyzers.precision_variants.report import Headroom, Overflow
+from analyzers.precision_variants.results import Direction, Headroom, Overflow
 
 FP16_MAX = 65504.0
 # Values from here on round to infinity, smaller ones to 65504.
@@ -75,13 +75,10 @@ class Peaks:
         """The largest |x| of all layers among tensors in fp16."""
         return max((peak.largest_fp16 for peak in self.layers.values()), default=0.0)
 
-    def first(self, direction: str) -> Overflow | None:
+    def first(self, direction: Direction) -> Overflow | None:
         """The first tensor that is not finite."""
-        for layer, peak in self.layers.items():
-            if peak.first is not None:
-                name, nonfinite = peak.first
-                return Overflow.model_validate({"layer": layer, "name": name, "direction": direction, "nonfinite": nonfinite})
-        return None
+        first = next(((layer, *peak.first) for layer, peak in self.layers.items() if peak.first is not None), None)
+        return None if first is None else Overflow(layer=first[0], name=first[1], direction=direction, nonfinite=first[2])
 
 
 def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> tuple[Headroom, ...]:
@@ -111,10 +108,12 @@ def headroom(forward: Peaks, backward: Peaks, weights: Peaks, scale: float) -> t
 def fp16_overflow(rows: tuple[Headroom, ...]) -> Overflow | None:
     """The first layer, forward, with a weight or an activation that overflows fp16."""
     for row in rows:
-        if row.weights_max is not None and row.weights_max >= FP16_OVERFLOWS:
-            return Overflow(layer=row.layer, name=row.weights_at or "", direction="weights", nonfinite=0)
-        if row.forward_max is not None and row.forward_max >= FP16_OVERFLOWS:
-            return Overflow(layer=row.layer, name=row.forward_at or "", direction="forward", nonfinite=0)
+        sides: tuple[tuple[Direction, float | None, str | None], ...] = (
+            ("weights", row.weights_max, row.weights_at), ("forward", row.forward_max, row.forward_at),
+        )  # fmt: skip
+        for direction, largest, at in sides:
+            if largest is not None and largest >= FP16_OVERFLOWS:
+                return Overflow(layer=row.layer, name=at or "", direction=direction, nonfinite=0)
     return None
 
 

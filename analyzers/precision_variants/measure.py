@@ -10,11 +10,12 @@ from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.failures import explained
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.headroom import fp16_overflow, headroom
+from analyzers.precision_variants.loss_scale import Attempt, largest_scale
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.reference import Comparison, Stored
-from analyzers.precision_variants.report import Passes, Reference, Variant, VariantProgress
+from analyzers.precision_variants.report import VariantProgress
+from analyzers.precision_variants.results import Passes, Reference, Variant
 from analyzers.precision_variants.run import Run, RunOptions
-from analyzers.precision_variants.scaling import Attempt, largest_scale
 from analyzers.precision_variants.summary import logprobs, parameter_kinds, rows, summary
 from analyzers.precision_variants.variants import Settings, described
 from analyzers.precision_variants.weights import STORED, Rounding

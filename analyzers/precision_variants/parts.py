@@ -52,7 +52,7 @@ class Parts:
                 for module in modules:
                     make = self._forward_of(module, attention)
                     if make is not None:
-                        stack.enter_context(_replaced(module, make))
+                        stack.enter_context(replaced_forward(module, make(module.forward)))
             yield
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -137,9 +137,10 @@ def _tensor(value: Any) -> Tensor:
 
 
 @contextmanager
-def _replaced(module: nn.Module, make: Callable[[Forward], Forward]) -> Iterator[None]:
-    forward, own = module.forward, module.__dict__.get("forward")
-    module.forward = make(forward)
+def replaced_forward(module: nn.Module, forward: Forward) -> Iterator[None]:
+    """Within the context, the module runs ``forward``."""
+    own = module.__dict__.get("forward")
+    module.forward = forward
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from analyzers.precision_variants.compare import Sums, by_sequence
-from analyzers.precision_variants.report import Kind, TensorError
+from analyzers.precision_variants.results import Kind, TensorError
 from analyzers.precision_variants.run import Captured
 
 Key = tuple[Kind, str, int | None]
@@ -52,27 +52,16 @@ class Compared:
     def row(self) -> TensorError:
         """The row of the report."""
         whole = self.whole
-        fit = whole.fit()
         errors = [part.rms_rel for part in self.parts if part.rms_rel is not None] if len(self.parts) > 1 else []
         return TensorError(
             name=self.name,
             kind=self.kind,
             layer=self.layer,
             shape=self.shape,
-            rms_rel=whole.rms_rel,
             low=min(errors, default=None),
             high=max(errors, default=None),
-            rms=whole.rms,
-            max=whole.max,
-            max_rel=whole.max_rel,
-            bias=whole.bias,
-            slope=fit.slope if fit else None,
-            intercept=fit.intercept if fit else None,
-            correlation=fit.correlation if fit else None,
-            residual=fit.residual if fit else None,
-            elements=whole.elements,
-            nonfinite=whole.nonfinite,
-            ref_rms=whole.ref_rms,
+            **{name: getattr(whole, name) for name in ("rms_rel", "rms", "max", "max_rel", "bias", "elements", "nonfinite", "ref_rms")},
+            **whole.fit()._asdict(),
         )
 
 

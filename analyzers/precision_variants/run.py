@@ -8,7 +8,7 @@ masks and positions itself: it is called with layers that only record their argu
 Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,15 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from analyzers.language_models.ffn import text_config
 from analyzers.language_models.head import LogitMap
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.arithmetic import arithmetic
+from analyzers.precision_variants.backends import arithmetic, attention
 from analyzers.precision_variants.headroom import Peaks
 from analyzers.precision_variants.kept import Graph, KeptGraphs
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
-from analyzers.precision_variants.parts import Parts
-from analyzers.precision_variants.report import Kind
+from analyzers.precision_variants.parts import Parts, replaced_forward
+from analyzers.precision_variants.results import Kind
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Leaf, Rounding, Weights, in_place
 
@@ -84,7 +83,7 @@ class Run:
         """Embeddings, layers (and the modules inside), logits."""
         last = len(self.anatomy.layers)
         with self._stage(), torch.enable_grad():
-            self._embedding_leaves = self._leaves(self.anatomy.outside, False)
+            self._embedding_leaves = self._weights.leaves(self.anatomy.outside, False)
             self._embedded = self._decoder(self._embedding_leaves, None)
         yield self._boundary("embeddings", self._embedded.detach())
         for layer in range(last):
@@ -102,8 +101,8 @@ class Run:
             yield self._boundary(f"layers.{layer}", output)
         with self._stage():
             with torch.no_grad():
-                self._final = self._decoder(self._leaves(self.anatomy.outside, False), self._hidden[last])
-            self._head_leaves = self._leaves([self.anatomy.head], False)
+                self._final = self._decoder(self._weights.leaves(self.anatomy.outside, False), self._hidden[last])
+            self._head_leaves = self._weights.leaves([self.anatomy.head], False)
             with torch.enable_grad(), in_place(self._head_leaves):
                 self._head_input = self._final.detach().requires_grad_()
                 with self._parts.autocast():
@@ -132,7 +131,7 @@ class Run:
             final_gradient, *head_gradients = _gradients(self.logits, inputs, gradient, retain=True)
             gradients = {leaf.name: each for leaf, each in zip(self._head_leaves, head_gradients, strict=True)}
             self.backward_peaks.add(last, final_gradient, "final norm")
-            leaves = self._leaves(self.anatomy.outside, False)
+            leaves = self._weights.leaves(self.anatomy.outside, False)
             with torch.enable_grad():
                 hidden = self._hidden[last].detach().requires_grad_()
                 final = self._decoder(leaves, hidden)
@@ -171,11 +170,8 @@ class Run:
 
     @contextmanager
     def _stage(self) -> Iterator[None]:
-        with arithmetic(self.options.settings, self._input_ids.device.type), _attention(self.anatomy, self.options.attention):
+        with arithmetic(self.options.settings, self._input_ids.device.type), attention(self.anatomy.model, self.options.attention):
             yield
-
-    def _leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
-        return self._weights.leaves(modules, in_layer)
 
     def _boundary(self, name: str, hidden: Tensor) -> Captured:
         """Keep the output of a stage for the backward pass."""
@@ -198,7 +194,7 @@ class Run:
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
-        leaves = self._leaves(self.anatomy.inside[layer].values(), True)
+        leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
         with torch.enable_grad(), self._hooks(layer, on_output):
             hidden = self._hidden[layer].detach().requires_grad_()
             return Graph(layer, hidden, self._layer(layer, hidden, leaves), leaves, edges)
@@ -218,7 +214,8 @@ class Run:
         inputs: list[Tensor] = []
         with ExitStack() as stack:
             for layer, number in zip(self.anatomy.layers, self.anatomy.results, strict=True):
-                stack.enter_context(_recording(layer, number, calls, inputs, result if layer is self.anatomy.layers[-1] else None))
+                returned = result if layer is self.anatomy.layers[-1] else None
+                stack.enter_context(replaced_forward(layer, _recording(number, calls, inputs, returned)))
             stack.enter_context(in_place(leaves))
             stack.enter_context(self._parts.applied(self.anatomy.outside, None))
             stack.enter_context(self._parts.autocast())
@@ -273,9 +270,8 @@ def _add(gradients: dict[str, Tensor], name: str, gradient: Tensor) -> None:
     gradients[name] = gradients[name] + gradient.to(gradients[name].device) if name in gradients else gradient
 
 
-@contextmanager
-def _recording(layer: nn.Module, number: int | None, calls: list[_Call], inputs: list[Tensor], result: Tensor | None) -> Iterator[None]:
-    """Within the context, the layer records its arguments and returns the hidden states, or ``result``. number: of its outputs."""
+def _recording(number: int | None, calls: list[_Call], inputs: list[Tensor], result: Tensor | None) -> Callable[..., Any]:
+    """A layer's forward that records its arguments and returns the hidden states, or ``result``. number: of its outputs."""
 
     def forward(*positional: Any, **keywords: Any) -> Any:
         hidden = positional[0] if positional else keywords.pop("hidden_states")
@@ -284,23 +280,4 @@ def _recording(layer: nn.Module, number: int | None, calls: list[_Call], inputs:
         output = hidden if result is None else result
         return output if number is None else (output, *[None] * (number - 1))
 
-    own = layer.__dict__.get("forward")
-    layer.forward = forward
-    try:
-        yield
-    finally:
-        if own is None:
-            del layer.forward
-        else:
-            layer.forward = own
-
-
-@contextmanager
-def _attention(anatomy: Anatomy, implementation: str) -> Iterator[None]:
-    config = text_config(anatomy.model)
-    before = config._attn_implementation
-    config._attn_implementation = implementation
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
+    return forward

@@ -1,7 +1,8 @@
 """A variant's summary row, its log-probabilities, and the gradient errors of each kind of parameter."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
@@ -11,7 +12,7 @@ from analyzers import limits
 from analyzers.precision_variants.compare import Sums, sums
 from analyzers.precision_variants.policy import CLIP
 from analyzers.precision_variants.reference import Compared
-from analyzers.precision_variants.report import Kind, Logprobs, ParameterKind, Summary, TensorError
+from analyzers.precision_variants.results import Kind, Logprobs, ParameterKind, Summary, TensorError
 
 _IN_LAYER = re.compile(r".*?\.\d+\.(.+)")
 
@@ -62,29 +63,22 @@ def logprobs(log_p: Tensor, reference: Tensor) -> Logprobs:
     outside = (sequence_ratios < -low) | (sequence_ratios > high)
     return Logprobs(
         tokens=log_p.numel(),
-        mean=_mean(d.abs()),
+        mean=_finite(torch.mean, d.abs()),
         max=whole.max,
         bias=whole.bias,
-        slope=fit.slope if fit else None,
-        correlation=fit.correlation if fit else None,
-        ratio_mean=_mean(ratios),
-        ratio_max=_largest(ratios),
-        sequence_ratio_mean=_mean(sequence_ratios.abs()),
-        sequence_ratio_max=_largest(sequence_ratios.abs()),
-        outside_clip=_mean(outside.double()),
+        slope=fit.slope,
+        correlation=fit.correlation,
+        ratio_mean=_finite(torch.mean, ratios),
+        ratio_max=_finite(torch.max, ratios),
+        sequence_ratio_mean=_finite(torch.mean, sequence_ratios.abs()),
+        sequence_ratio_max=_finite(torch.max, sequence_ratios.abs()),
+        outside_clip=_finite(torch.mean, outside.double()),
     )
 
 
-def _mean(values: Tensor) -> float | None:
-    return _finite(values.mean()) if values.numel() else None
-
-
-def _largest(values: Tensor) -> float | None:
-    return _finite(values.max()) if values.numel() else None
-
-
-def _finite(value: Tensor) -> float | None:
-    return float(value) if torch.isfinite(value) else None
+def _finite(statistic: Callable[[Tensor], Tensor], values: Tensor) -> float | None:
+    result = float(statistic(values)) if values.numel() else math.nan
+    return result if math.isfinite(result) else None
 
 
 def parameter_kinds(compared: Sequence[Compared]) -> tuple[ParameterKind, ...]:

@@ -4,17 +4,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from analyzers.extras import extras_explained
-from analyzers.precision_variants.report import Headroom, Logprobs, ParameterKind, PrecisionReport, Summary, TensorError
+from analyzers.precision_variants.results import Headroom, Logprobs, ParameterKind, Summary, TensorError
 
 if TYPE_CHECKING:
     import pandas
 
-_VARIANT = ("variant", "settings", "attention", "loss_scale", "trials", "loss", "clipped")
+    from analyzers.precision_variants.report import PrecisionReport
+
+_VARIANT = ("attention", "loss_scale", "trials", "loss", "clipped")
 
 
 @extras_explained()
-def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row), ``variants``, ``tensors``, ``parameter_kinds``, ``headroom``, ``logprobs``."""
+def tables(report: "PrecisionReport") -> "dict[str, pandas.DataFrame]":
+    """``summary`` (one row), ``variants`` (a row each: the columns of `Summary`), ``tensors``, ``parameter_kinds``, ``headroom`` (that of
+    the reference as variant "reference"), ``logprobs``.
+    """
     import pandas
 
     def rows(lines: Iterator[dict[str, Any]], *columns: str) -> "pandas.DataFrame":
@@ -24,11 +28,15 @@ def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
         for variant, result in report.variants.items():
             yield from ({"variant": variant, **row.model_dump()} for row in getattr(result, name))
 
+    variants = (
+        {"variant": name, "settings": result.written, **result.model_dump(include={*_VARIANT}), **result.summary.model_dump()}
+        for name, result in report.variants.items()
+    )
     reference_headroom = ({"variant": "reference", **row.model_dump()} for row in report.reference.headroom)
     logprobs = ({"variant": name, **result.logprobs.model_dump()} for name, result in report.variants.items())
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "variants": rows(_variants(report), *_VARIANT, *Summary.model_fields),
+        "variants": rows(variants, "variant", "settings", *_VARIANT, *Summary.model_fields),
         "tensors": rows(map(_with_shape, by_variant("tensors")), "variant", *TensorError.model_fields),
         "parameter_kinds": rows(by_variant("parameter_kinds"), "variant", *ParameterKind.model_fields),
         "headroom": rows(iter([*reference_headroom, *by_variant("headroom")]), "variant", *Headroom.model_fields),
@@ -36,7 +44,7 @@ def tables(report: PrecisionReport) -> "dict[str, pandas.DataFrame]":
     }
 
 
-def summary_row(report: PrecisionReport) -> dict[str, Any]:
+def summary_row(report: "PrecisionReport") -> dict[str, Any]:
     """One row per report."""
     overflow = report.reference.fp16_overflow
     return {
@@ -53,12 +61,6 @@ def summary_row(report: PrecisionReport) -> dict[str, Any]:
         "fp16_overflow_at": None if overflow is None else overflow.name,
         "statement": report.statement,
     }
-
-
-def _variants(report: PrecisionReport) -> Iterator[dict[str, Any]]:
-    for name, result in report.variants.items():
-        line = {"variant": name, "settings": result.written, "attention": result.attention, "loss_scale": result.loss_scale}
-        yield line | {"trials": result.trials, "loss": result.loss, "clipped": result.clipped, **result.summary.model_dump()}
 
 
 def _with_shape(row: dict[str, Any]) -> dict[str, Any]:

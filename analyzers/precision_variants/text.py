@@ -1,10 +1,198 @@
-"""The report as text for a terminal."""
+"""The report in words: its findings, its caveats, and the whole of it as text for a terminal."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
+from analyzers.precision_variants.variants import PARTS, Part, Settings
 from analyzers.terminal import clean, columns, number, percent, plural, printable
+
+if TYPE_CHECKING:
+    from analyzers.language_models.load import OpenModel
+    from analyzers.precision_variants.report import PrecisionReport
+    from analyzers.precision_variants.request import PrecisionRequest
+
+# A smaller relative change of an error is reported as none.
+_NEGLIGIBLE = 0.1
+
+_PARTS: dict[Part, str] = {
+    "residual": "the residual stream",
+    "lm_head": "the head",
+    "norms": "the norms",
+    "router": "the router",
+    "softmax": "attention (except its projections)",
+}
+_MEASURES = {
+    "mid_max": "the worst layer's error",
+    "mid_max_bw": "the worst layer's gradient error",
+    "logprob_mean": "the log-probability error",
+}
+
+
+def statement(reference: Reference, variants: Mapping[str, Variant], routed: bool) -> str:
+    """The findings, one sentence each. routed: the model has a router."""
+    return " ".join(
+        [*_identical(variants), *_errors(reference, variants), *_clipping(variants), *_parts(variants, routed), *_formats(variants)]
+    )
+
+
+def notes(
+    request: "PrecisionRequest", inputs: Inputs, reference: Reference, variants: Mapping[str, Variant], opened: "OpenModel", routed: bool
+) -> Iterator[str]:
+    """Caveats. routed: the model has a router."""
+    short = inputs.sequences < request.sequences or inputs.length < request.sequence_length
+    if short and not request.token_ids:
+        requested = f"{plural(request.sequences, 'sequence')} of {plural(request.sequence_length, 'token')}"
+        yield f"The text is too short for {requested}: it gives {inputs.sequences} of {inputs.length}."
+    if opened.attention != request.attention:
+        yield f"This model does not support {request.attention} attention: the reference ran with {opened.attention}."
+    yield from opened.notes()
+    if opened.device == "cpu" and any(variant.settings.dtype == "tf32" for variant in variants.values()):
+        yield "TF32 exists on GPUs only: on this CPU it is fp32."
+    if opened.device == "cpu" and any(not variant.settings.reduced_reductions for variant in variants.values()):
+        yield "Reduced-precision reductions exist on GPUs only: a CPU accumulates 16-bit products in fp32."
+    yield from _part_notes(variants, routed)
+    yield from _rounded(variants, opened)
+    if request.random_init:
+        yield "The weights are random: trained weights may be larger and have other errors."
+    if request.pre_rounded:
+        yield "Each variant is compared with a reference that has the same rounded weights: only the error of the computation is left."
+    pooled = [name for name, variant in variants.items() if any(row.name.startswith("parameters of layer") for row in variant.tensors)]
+    if pooled:
+        yield "There are too many parameters for a row each: their gradients are pooled by layer and by kind."
+    if opened.facts.quantization is not None:
+        yield "The stored weights are quantized; the reference runs with the decoded values."
+    if reference.layers < 3:
+        yield f"The model has only {plural(reference.layers, 'layer')}: the median and the maximum over layers say little."
+
+
+def _part_notes(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
+    """fp32 parts that the model does not have, or that torch runs in its own way."""
+    idle = [name for name, each in variants.items() if "router" in each.settings.fp32 and each.settings.fp32 != PARTS]
+    if idle and not routed:
+        yield f"This model has no router: router in fp32 ({_listed(idle)}) changes nothing."
+    wide = [name for name, each in variants.items() if "softmax" in each.settings.fp32 and each.attention == "sdpa"]
+    if wide:
+        yield (
+            f"With softmax in fp32 ({_listed(wide)}) sdpa attention runs on fp32 queries, keys and values: everything between the "
+            "projections is in fp32."
+        )
+
+
+def _rounded(variants: Mapping[str, Variant], opened: "OpenModel") -> Iterator[str]:
+    """Parameters that transformers would load in fp32."""
+    always, fp16 = (set(getattr(opened.outline, f"_keep_in_fp32_modules{end}", None) or ()) for end in ("_strict", ""))
+    for dtype, named in (("bf16", always), ("fp16", always | fp16)):
+        names = [name for name, _ in opened.outline.named_parameters()]
+        modules = [module for module in sorted(named) if any(f".{module}." in f".{name}." for name in names)]
+        rounding = [name for name, variant in variants.items() if variant.settings.dtype == dtype and _rounds(variant.settings, modules)]
+        if rounding:
+            yield f"{_listed(rounding)} rounded {_listed(modules)} to {dtype}; transformers keeps them in fp32 when it loads {dtype}."
+
+
+def _rounds(settings: Settings, modules: list[str]) -> bool:
+    """Whether any of the modules is rounded."""
+    return not settings.autocast and any("norms" not in settings.fp32 or "norm" not in module for module in modules)
+
+
+def _identical(variants: Mapping[str, Variant]) -> Iterator[str]:
+    identical = [name for name, variant in variants.items() if all(row.rms == 0 and not row.nonfinite for row in variant.tensors)]
+    if identical:
+        yield f"{_listed(identical)} {'is' if len(identical) == 1 else 'are'} identical to the reference."
+
+
+def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[str]:
+    """For each variant without fp32 parts the size of its error; for all of them the first overflow."""
+    for name, variant in variants.items():
+        overflow = variant.overflow or variant.overflow_bw
+        if overflow is not None:
+            direction = "in the backward pass " if variant.overflow is None else ""
+            values = f"{plural(overflow.nonfinite, 'value')} {'is' if overflow.nonfinite == 1 else 'are'} not finite"
+            yield f"{name} overflows {direction}first in {_layer(overflow.layer, reference.layers)} ({overflow.name}), where {values}."
+        elif not variant.settings.fp32 and (variant.summary.mid_max or variant.summary.logits or variant.summary.parameters_bw):
+            errors = variant.summary
+            said = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
+            said += f"{_percent(errors.mid_max)} in the worst (layer {errors.mid_max_layer}), that of their gradients "
+            said += f"{_percent(errors.mid_median_bw)} and {_percent(errors.mid_max_bw)}"
+            if errors.mid_max_bw_layer is not None:
+                said += f" (layer {errors.mid_max_bw_layer})"
+            nats = f"; log-probabilities are off by {errors.logprob_mean:.2g} nats on average and by up to {errors.logprob_max:.2g}"
+            yield said + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
+    if reference.fp16_overflow is not None and not any(variant.settings.dtype == "fp16" for variant in variants.values()):
+        yield f"fp16 would overflow first in {_layer(reference.fp16_overflow.layer, reference.layers)} ({reference.fp16_overflow.name})."
+
+
+def _clipping(variants: Mapping[str, Variant]) -> Iterator[str]:
+    """How much of the gradient clipping removes."""
+    shares = [f"{_percent(variant.clipped)} in {name}" for name, variant in variants.items() if variant.clipped]
+    if shares:
+        yield f"Clipping sets the gradient of this share of the ratios to zero: {_listed(shares)}."
+
+
+def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
+    """The effect of fp32 parts, compared with the same variant without them."""
+    for name, variant in variants.items():
+        parts = [part for part in variant.settings.fp32 if routed or part != "router"]
+        without = _without_parts(variant.settings, variants)
+        if not parts or without is None:
+            continue
+        changes = {words: change for key, words in _MEASURES.items() if (change := _change(without.summary, variant.summary, key))}
+        what = "every part" if variant.settings.fp32 == PARTS else _listed([_PARTS[part] for part in parts])
+        relevant = {words: change for words, change in changes.items() if abs(change - 1) >= _NEGLIGIBLE}
+        smaller = [f"{words} by a factor of {_plain(change)}" for words, change in relevant.items() if change > 1]
+        larger = [f"{words} by a factor of {_plain(1 / change)}" for words, change in relevant.items() if change < 1]
+        effects = [f"{verb} {_listed(words)}" for verb, words in (("reduces", smaller), ("increases", larger)) if words]
+        if changes:
+            yield f"Keeping {what} in fp32 ({name}) {' but '.join(effects) if effects else 'changes next to nothing'}."
+
+
+def _without_parts(settings: Settings, variants: Mapping[str, Variant]) -> Variant | None:
+    """The variant that differs only in having no fp32 parts; reductions matter little and may differ too."""
+    plain = settings.model_copy(update={"fp32": (), "reduced_reductions": True})
+    matching = (variant for variant in variants.values() if variant.settings.model_copy(update={"reduced_reductions": True}) == plain)
+    return next(matching, None)
+
+
+def _change(before: Summary, after: Summary, name: str) -> float | None:
+    """The factor by which an error became smaller."""
+    first, second = getattr(before, name), getattr(after, name)
+    return first / second if first and second else None
+
+
+def _formats(variants: Mapping[str, Variant]) -> Iterator[str]:
+    """bf16 compared with fp16."""
+    plain = {
+        dtype: next((name for name, run in variants.items() if run.settings == Settings(dtype=dtype) and run.overflow is None), None)
+        for dtype in ("bf16", "fp16")
+    }
+    if plain["bf16"] is None or plain["fp16"] is None:
+        return
+    fp16 = variants[plain["fp16"]]
+    change = _change(variants[plain["bf16"]].summary, fp16.summary, "mid_median")
+    if change is not None:
+        least = min((row for row in fp16.headroom if row.forward is not None), key=lambda row: row.forward or 0.0)
+        yield (
+            f"fp16's error in the median layer is {_plain(change)} times smaller than bf16's; its smallest headroom is {least.forward:.3g} "
+            f"bits, in {_layer(least.layer, len(fp16.headroom) - 2)}."
+        )
+
+
+def _plain(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}"
+
+
+def _layer(layer: int, layers: int) -> str:
+    return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2g}%"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
 
 # Column -> field of the summary. Errors are shown in percent, log-probabilities in nats.
 _FORWARD = {"Embeddings": "embeddings", "Mid median": "mid_median", "Mid max": "mid_max", "Logits": "logits", "Head": "head"}
@@ -16,7 +204,7 @@ _NATS = {"Logprob mean": "logprob_mean", "Logprob max": "logprob_max"}
 _DIGITS = 2  # significant digits of the smallest value of a column
 
 
-def one(report: PrecisionReport) -> str:
+def one(report: "PrecisionReport") -> str:
     """The statement, the summary, headroom by layer, and notes."""
     inputs, reference = report.inputs, report.reference
     tokens = f"{plural(inputs.sequences, 'sequence')} of {plural(inputs.length, 'token')} ({inputs.source})"
@@ -35,7 +223,7 @@ def one(report: PrecisionReport) -> str:
     return clean("\n".join([*lines, "", *report.notes, f"report {report.id}"]))
 
 
-def _summary(report: PrecisionReport) -> list[tuple[str, ...]]:
+def _summary(report: "PrecisionReport") -> list[tuple[str, ...]]:
     """A row per variant; each column has as many decimals as its smallest value needs."""
     variants = list(report.variants.values())
     table: list[tuple[str, ...]] = [("Variant", *report.variants)]
@@ -56,7 +244,7 @@ def decimals(values: Sequence[float | None]) -> list[str]:
     return ["-" if value is None else f"{value:.{count}f}" if value else "0" for value in values]
 
 
-def tensors(report: PrecisionReport) -> list[str]:
+def tensors(report: "PrecisionReport") -> list[str]:
     """One line per tensor of each variant."""
     rows: list[tuple[str, ...]] = [
         ("Variant", "Tensor", "Kind", "Shape", "rms rel", "max rel", "rms", "Max", "Bias", "rms of ref", "Not finite")
@@ -81,7 +269,7 @@ def _scale(scale: float | None) -> str:
     return "none" if scale is None else "" if scale == 1 else f"2^{round(math.log2(scale))}"
 
 
-def _headroom(report: PrecisionReport) -> Iterator[tuple[str, ...]]:
+def _headroom(report: "PrecisionReport") -> Iterator[tuple[str, ...]]:
     yield ("Layer", "Forward", "Backward", "Weights", "Largest at")
     for row in report.reference.headroom:
         layer = "embeddings" if row.layer < 0 else "head" if row.layer == report.reference.layers else str(row.layer)

@@ -76,12 +76,12 @@ class Weighed:
         if weight == 1:  # everything was read, the usual case: arithmetic on fractions is slow
             return self
         *sums, largest = astuple(self)
-        return Weighed(*(weight * each for each in sums), largest=largest)
+        return Weighed(*[*(weight * each for each in sums), largest])
 
     def plus(self, other: "Weighed") -> "Weighed":
         """Both together."""
         (*sums, largest), (*others, theirs) = astuple(self), astuple(other)
-        return Weighed(*map(add, sums, others), largest=max(largest, theirs))
+        return Weighed(*[*map(add, sums, others), max(largest, theirs)])
 
     @property
     def sparsity(self) -> float | None:

@@ -198,11 +198,11 @@ def unmatched_notes(found: Found) -> Iterator[str]:
         yield f"Counted once: {repeat} the input embedding ({_names(found.tied)})."
 
 
-def _names_of(pair: Any) -> dict[str, str]:
+def _names_of(pair: Any) -> dict[str, Any]:
     return {"name": pair.base.name, "tuned_name": pair.tuned.name}
 
 
-def _shapes_of(pair: Any) -> dict[str, tuple[int, ...]]:
+def _shapes_of(pair: Any) -> dict[str, Any]:
     return {"shape": pair.base.shape, "tuned_shape": pair.tuned.shape}
 
 

@@ -28,5 +28,5 @@ def check_filters(library: Library, filters: Iterable[tuple[str, str]]) -> None:
     for name, value in filters:
         if name == "model" and value:
             model_id(value)
-        elif value and name in known and value not in known[name] and value not in library.choices()[name]:
+        elif value and name in known and value not in known[name] and value not in library.facets("results").get(name, {}):
             raise InvalidRequest(f"{name} must be one of {', '.join(known[name])}, not {quoted(value)}.")

@@ -35,8 +35,8 @@ CONSENSUS = (
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
     "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; required. "
-    f"precision: one of {', '.join(PRECISIONS)}. Attributed to the caller's login if the app has logins; otherwise all callers are "
-    "one contributor, except those who send a cookie, mantissa=SECRET, with their own secret. The answer says whether it is "
+    f"precision: one of {', '.join(PRECISIONS)}. Attributed to the caller's login if the app has logins; otherwise to the "
+    "secret of the caller's own in a cookie, mantissa=SECRET, which is required. The answer says whether it is "
     '"saved here" or "published".'
 )
 FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."

@@ -1,10 +1,11 @@
 """The result of gradient conflict: the headline with its tiles, and the tabs below."""
 
 from analyzers.gradient_conflict.report import ConflictReport
+from analyzers.gradient_conflict.summaries import Measurement
 from components.conflict import tables, text
 from components.conflict.form import command, permalink
 from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import data_name, points, undecided, unit, units
+from components.conflict.text import as_it_is, change, data_name, points, rate, undecided, unit, units
 from components.plots import gradient_conflict as plots
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
@@ -21,7 +22,8 @@ def headline(report: ConflictReport) -> str:
         "Gradient conflict",
         _head(report),
         about_sample(report.checkpoint.ref, more=", on the built-in text"),
-        number("Conflict rate", numbers.share(report.model.conflict_rate), report.model.interval, report.statement),
+        # with top-k one interval would be ambiguous: the statement has that of the model as it is and that of the change
+        number("Conflict rate", rate(report), report.model.interval if report.original is None else None, report.statement),
         tiles(_whole(report), _size(report), _dominance(report), last),
         _undecided(report),
     )
@@ -29,7 +31,7 @@ def headline(report: ConflictReport) -> str:
 
 def summary(report: ConflictReport) -> str:
     """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"{model_name(report)}: conflict rate {numbers.share(report.model.conflict_rate)}. {report.statement}"
+    return f"{model_name(report)}: conflict rate {rate(report)}. {report.statement}"
 
 
 def _head(report: ConflictReport) -> str:
@@ -46,40 +48,45 @@ def _undecided(report: ConflictReport) -> str:
     """For a rate with many numerically undecided pairs."""
     from analyzers.gradient_conflict.words import TRUSTED
 
-    share = report.model.undecided.share
+    model = as_it_is(report).model
+    share = model.undecided.share
     if share is None or share <= TRUSTED:
         return ""
-    said = f"In {report.dtype} the rate is numerically undecided from {undecided(report.model)}: run the model in float32 to narrow it."
+    said = f"In {report.dtype} the rate is numerically undecided from {undecided(model)}: run the model in float32 to narrow it."
     return f'<p class="m-left-out">{html(said, 300)}</p>'
 
 
 def _whole(report: ConflictReport) -> str:
-    whole = report.model.whole
+    whole = as_it_is(report).model.whole
     if whole.conflict_rate is None:
         return cannot_tell("Whole gradients", "No two samples have a gradient.")
     body = (
         f"Share of the pairs of samples whose whole gradients, all {units(report)} together, conflict. "
         f"Their mean cosine is {numbers.magnitude(whole.mean_cosine)}."
     )
-    return answer("Whole gradients", numbers.share(whole.conflict_rate), FACT, body)
+    return answer("Whole gradients", change(report, lambda found: numbers.share(found.model.whole.conflict_rate)), FACT, body)
 
 
 def _size(report: ConflictReport) -> str:
-    model = report.model
     body = f"2|g||h| / (|g|² + |h|²) of two samples in the same {unit(report)}, on average: 1 for equal norms, near 0 if one is far larger."
-    value = numbers.magnitude(model.magnitude_similarity)
+    value = change(report, lambda found: numbers.magnitude(found.model.magnitude_similarity))
     return answer("Gradient-norm similarity", value, FACT, body)
 
 
 def _dominance(report: ConflictReport) -> str:
-    found = report.dominance
+    found = as_it_is(report).dominance
     if found.effective_samples is None or found.top_share is None or found.top_sample is None:
         return cannot_tell("Dominance", "No sample has a gradient.")
     body = (
         f"Effective sample size of the whole gradients. The largest, sample {found.top_sample}, has {numbers.share(found.top_share)} of "
         f"their squared norm; an equal share is {numbers.share(1 / report.data.samples)}."
     )
-    return answer("Dominance", f"{found.effective_samples:.3g} of {report.data.samples}", FACT, body)
+    return answer("Dominance", change(report, _effective_samples), FACT, body)
+
+
+def _effective_samples(found: Measurement) -> str:
+    effective, samples = found.dominance.effective_samples, len(found.dominance.samples)
+    return numbers.NOTHING if effective is None else f"{effective:.3g} of {samples}"
 
 
 def _topk(report: ConflictReport) -> str:
@@ -88,8 +95,8 @@ def _topk(report: ConflictReport) -> str:
     if model is None or model.conflict_rate is None:
         return cannot_tell("Top-k against original", "There is nothing to compare.")
     kept = f"Tokens keep {numbers.share(report.ffn.topk.kept)} of the neurons. " if report.ffn.topk is not None else ""
-    rate = numbers.share(report.model.conflict_rate)
-    body = f"{kept}The conflict rate is {numbers.share(original)} with the original FFN and {rate} with top-k."
+    after = numbers.share(report.model.conflict_rate)
+    body = f"{kept}The conflict rate is {numbers.share(original)} with the original FFN and {after} with top-k."
     interval, how = model.interval, FACT
     if interval is not None:
         body += f" 95% interval of the difference: {100 * interval.low:+.2g} to {points(interval.high)}."

@@ -1,6 +1,6 @@
 """What the page calls units, FFNs and samples, and the captions of figures and tables; plain text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from analyzers.gradient_conflict.report import ConflictReport
@@ -40,6 +40,22 @@ def sides(report: ConflictReport) -> list[tuple[str, Measurement]]:
     if report.original is None:
         return [(units(report), report)]
     return [(TOPK, report), (ORIGINAL, report.original)]
+
+
+def as_it_is(report: ConflictReport) -> Measurement:
+    """The measurement of the model without a top-k FFN."""
+    return report.original or report
+
+
+def change(report: ConflictReport, value: Callable[[Measurement], str]) -> str:
+    """A value of the model as it is and, where there is a top-k FFN, with it."""
+    before = value(as_it_is(report))
+    return before if report.original is None else f"{before} → {value(report)} with top-k"
+
+
+def rate(report: ConflictReport) -> str:
+    """The conflict rate of the model as it is and, where there is a top-k FFN, with it."""
+    return change(report, lambda found: numbers.share(found.model.conflict_rate))
 
 
 def excerpts(report: ConflictReport, longest: int = _EXCERPT) -> list[str]:

@@ -6,7 +6,7 @@ from analyzers.dtype_detection import DtypeReport
 from components.dtype import text
 from components.dtype.form import command, permalink
 from components.dtype.tables import TENSORS, evidence, overview
-from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, stored_answer, summary, trained_answer
+from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, outranks, stored_answer, summary, trained_answer
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
@@ -82,7 +82,8 @@ def trained_in(report: DtypeReport, links: bool = True) -> str:
     disputed = f" {tag('warning', DISPUTED.lower())}" if found.disputed and found.precision else ""
     source = cited(found.evidence, "Evidence: ") if found.evidence else ""
     bits, by_bits, _ = inferred(report)
-    body = _BODY.labelled(said, source, bits if by_bits != "label" else "", _library(report) if links else "")
+    wins = outranks(answer, report.training.verdict) if kind == "label" else ""
+    body = _BODY.labelled(said, source, bits if by_bits != "label" else "", wins, _library(report) if links else "")
     return tile("Trained in", answer, tag(kind, text) + disputed, str(body))
 
 

@@ -1,6 +1,8 @@
 """The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.labels import precision_of
+from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
 from components.plots import dtype_detection as plots
 from components.plots.among_models import place
@@ -10,8 +12,8 @@ from components.text import numbers
 FORMATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
 # The answer, and the style and the text of its tag.
 RISKS = {
-    "fits": ("Weights fit", "warning", "activations may not"),
-    "caution": ("Weights fit, with losses", "warning", "activations may not"),
+    "fits": ("Weights fit", "undecided", "activations not tested"),
+    "caution": ("Weights fit, with losses", "undecided", "activations not tested"),
     "overflow": ("Weights overflow", "warning", "fact"),
     "unknown": ("Cannot tell", "undecided", "not decided"),
 }
@@ -80,6 +82,23 @@ def inferred(report: DtypeReport) -> tuple[str, str, str]:
     return f"{training.verdict}, {'likely' if likely else 'perhaps'}", "inference", "inference"
 
 
+def outranks(label: str, guess: str) -> str:
+    """That a label wins over ``guess``, a precision told from the weights, and why; empty where they do not contradict each other."""
+    known, told = precision_of(label), precision_of(guess)
+    if known is None or told is None or known == told:
+        return ""
+    return f"The label ({label}) wins over {told}: it reports how the model was trained; the weights only suggest it."
+
+
+def _outranked_rule(report: DtypeReport) -> str:
+    """`outranks` for the rule of thumb on magnitudes."""
+    answer, kind, _ = trained_answer(report, archive.consensus(report.checkpoint.ref))
+    extremes = report.extremes
+    if kind != "label" or not extremes.abs_max or not extremes.norm_max:
+        return ""
+    return outranks(answer, rule(extremes.abs_max, extremes.norm_max))
+
+
 def spectrum(report: DtypeReport) -> str:
     """Above the histogram of exponents; instead of it where there is nothing to draw."""
     return plots.why_empty(report) or (
@@ -97,7 +116,9 @@ def layers(report: DtypeReport) -> str:
 
 def among(report: DtypeReport) -> str:
     """Above the figure of labelled models."""
-    return f"{place(report)} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
+    verdict = _outranked_rule(report)
+    said = f"{place(report)} {verdict}".rstrip()
+    return f"{said} Each point is a model whose training precision is known. Dashed: the thresholds of the rule of thumb."
 
 
 def tensors(report: DtypeReport) -> str:

@@ -90,7 +90,8 @@ def _tokens(request: ExitRequest) -> int:
 COST = Cost(
     "fewer signals, seeds, tokens or training steps, no sweep, a smaller model",
     _tokens,
-    lambda request: request.training_steps * (len(request.methods) + 3),  # with each signal, and with the three references
+    # with each signal and with the three references, for every training seed
+    lambda request: request.training_steps * request.training_seeds * (len(request.methods) + 3),
 )
 
 

@@ -11,7 +11,7 @@ from components.text.names import source_name
 # Numbers of `plots.marks.marked`, the same in every figure: grey is what signals are compared with.
 _STYLES = {
     "dense": 0, "hybrid": 8, "parallel": 1, "parallel_gold": 3, "parallel_topmass": 4, "span": 2, "svd": 6, "true_rows": 7,
-    EXACT: 5, FROZEN: 13, NULL: 21,
+    EXACT: 5, FROZEN: 14, NULL: 23,
 }  # fmt: skip
 _LABELS = {"rank_exact": "exact", "topk_by": "top-k by", "residual": "lambda", "mass_threshold": "mass"}
 _OURS = {"builtin": "the built-in text"}
@@ -75,7 +75,7 @@ BEFORE = (
     "hidden state, and with it the parallel signal."
 )
 ENERGY = (
-    "The share of each gradient's energy along the hidden state; the rest is orthogonal to it. Hollow at the left edge: zero. "
+    "The share of each gradient's energy along the hidden state; the rest is orthogonal to it. In the strip at the left: zero. "
     "The final norm's backward pass removes nearly all of it."
 )
 LAYERS = "Mean cosine at each layer through the logit lens: final norm and head applied to the layer's output."

@@ -1,13 +1,13 @@
 """The contributed library: labels of how models were trained, with evidence, and results of public checkpoints."""
 
 import os
+from pathlib import Path
 
 from components.library.checks import model_id
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
 from components.library.library import Counts, Library, LibraryState, Saved
 from components.library.models import ModelRow
-from components.library.place import data_folder, is_ephemeral
 from components.library.query import LAST_PAGE, Page, Query
 from components.library.refit import Fitting
 from components.library.results import ResultRow
@@ -46,4 +46,20 @@ def open_library() -> Library:
     """
     token = os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or None
     dataset = os.environ.get("MANTISSA_DATASET", "").strip()
-    return Library.open(data_folder(), dataset, token=token, ephemeral=is_ephemeral())
+    return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral())
+
+
+def _folder() -> Path:
+    """MANTISSA_DATA; else /data on a Space with a mounted disk; else the user's data folder."""
+    if named := os.environ.get("MANTISSA_DATA"):
+        return Path(named).expanduser()
+    if os.environ.get("SPACE_ID") and os.path.ismount("/data"):
+        return Path("/data/mantissa")
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "mantissa"
+
+
+def _is_ephemeral() -> bool:
+    """Whether a restart erases the disk: on a Space, unless /data is a mount. MANTISSA_EPHEMERAL=0 or 1 overrides this."""
+    if given := os.environ.get("MANTISSA_EPHEMERAL"):
+        return given != "0"
+    return bool(os.environ.get("SPACE_ID")) and not os.path.ismount("/data")

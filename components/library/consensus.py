@@ -1,7 +1,9 @@
 """The consensus of the labels of one model. Disagreement is shown, never resolved silently."""
 
+import json
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 from analyzers import limits
 from analyzers.base import Data
@@ -21,6 +23,15 @@ class LabelRow(Data):
     flags: int
     state: str
     commit: str
+
+
+def label_row(row: Any) -> LabelRow:
+    """A row of the columns record, current, flags and published."""
+    record, current, flags, published = row
+    state = "published" if published else "saved here"
+    # Validated when it was written.
+    label = Label.model_construct(**json.loads(record))
+    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 
 class Vote(Data):
@@ -49,76 +60,51 @@ class Consensus(Data):
     evidence: str
 
 
-class Opinion(NamedTuple):
-    """The facts of a current label that the consensus depends on."""
+def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
+    """The majority of ``rows``, the current labels of ``model``.
 
-    precision: str
-    provenance: str
-    author: bool
-    flags: int
-
-
-class Verdict(NamedTuple):
-    """See `Consensus`."""
-
-    precision: str | None
-    disputed: bool
-    contributors: int
-    votes: tuple[Vote, ...]
-
-
-def counting(opinions: Sequence[Opinion]) -> list[Opinion]:
-    """The opinions that count: not flagged by FLAGS contributors; those without a login only if there are no others."""
-    standing = [each for each in opinions if each.flags < limits.FLAGS]
-    return [each for each in standing if each.provenance != "local"] or standing
-
-
-def verdict(opinions: Sequence[Opinion]) -> Verdict:
-    """The majority. Precisions of one kind count together; a tie goes to the kind with more authors, or to none."""
-    counted = counting(opinions)
-    if len(counted) == 1:  # of nearly all models
-        only = counted[0]
-        return Verdict(only.precision, False, 1, (Vote(precision=only.precision, contributors=1, authors=int(only.author)),))
-    votes = sorted(
-        (
-            Vote(
-                precision=precision,
-                contributors=sum(each.precision == precision for each in counted),
-                authors=sum(each.precision == precision and each.author for each in counted),
-            )
-            for precision in {each.precision for each in counted}
-        ),
-        key=lambda vote: (-vote.contributors, -vote.authors, vote.precision),
-    )
+    Precisions of one kind count together; a tie goes to the kind with more authors, or to none.
+    """
+    votes = _votes(_counting(rows))
     kinds: dict[str, list[Vote]] = {}
     for vote in votes:
         kinds.setdefault(kind_of(vote.precision), []).append(vote)
-    ranked = sorted(kinds.values(), key=_weight, reverse=True)
-    tie = len(ranked) > 1 and _weight(ranked[0]) == _weight(ranked[1])
-    if not ranked or tie:
-        return Verdict(None, len(ranked) > 1, 0, tuple(votes))
-    best = ranked[0]
-    open_between = len(best) > 1 and (best[0].contributors, best[0].authors) == (best[1].contributors, best[1].authors)
-    precision = kind_of(best[0].precision) if open_between else best[0].precision
-    return Verdict(precision, len(ranked) > 1, sum(vote.contributors for vote in best), tuple(votes))
-
-
-def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
-    """The consensus of ``rows``, the current labels of ``model``."""
-    found = verdict([Opinion(row.label.precision, row.label.provenance, row.label.author, row.flags) for row in rows])
-    agreeing = [row.label for row in rows if found.precision and kind_of(row.label.precision) == kind_of(found.precision)]
+    best, *others = sorted(kinds.values(), key=_weight, reverse=True) or [[]]
+    if others and _weight(best) == _weight(others[0]):
+        best = []
+    precision = best[0].precision if best else None
+    if len(best) > 1 and _weight(best[:1]) == _weight(best[1:2]):
+        precision = kind_of(best[0].precision)
+    agreeing = [row.label for row in rows if precision and kind_of(row.label.precision) == kind_of(precision)]
     agreeing.sort(key=lambda label: (not label.author, label.provenance == "local", not label.evidence_link, label.created))
-    evidence = (agreeing[0].evidence_link or agreeing[0].evidence_quote) if agreeing else ""
+    contributors = _weight(best)[0]
+    sentence = f"labelled {precision} by {plural(contributors, 'contributor')}" if votes else ""
+    if others:
+        sentence = "labels disagree: " + ", ".join(f"{vote.precision} {vote.contributors}" for vote in votes)
     return Consensus(
         model=model,
-        precision=found.precision,
-        disputed=found.disputed,
-        contributors=found.contributors,
-        votes=found.votes,
+        precision=precision,
+        disputed=bool(others),
+        contributors=contributors,
+        votes=tuple(votes),
         labels=tuple(rows),
-        sentence=_sentence(found),
-        evidence=evidence,
+        sentence=sentence,
+        evidence=(agreeing[0].evidence_link or agreeing[0].evidence_quote) if agreeing else "",
     )
+
+
+def _counting(rows: Sequence[LabelRow]) -> list[Label]:
+    """The labels that count: not flagged by FLAGS contributors; those without a login only if there are no others."""
+    standing = [row.label for row in rows if row.flags < limits.FLAGS]
+    return [label for label in standing if label.provenance != "local"] or standing
+
+
+def _votes(labels: Sequence[Label]) -> list[Vote]:
+    """Most contributors first."""
+    contributors = Counter(label.precision for label in labels)
+    authors = Counter(label.precision for label in labels if label.author)
+    votes = [Vote(precision=name, contributors=count, authors=authors[name]) for name, count in contributors.items()]
+    return sorted(votes, key=lambda vote: (-vote.contributors, -vote.authors, vote.precision))
 
 
 def kind_of(precision: str) -> str:
@@ -128,11 +114,3 @@ def kind_of(precision: str) -> str:
 
 def _weight(votes: Sequence[Vote]) -> tuple[int, int]:
     return sum(vote.contributors for vote in votes), sum(vote.authors for vote in votes)
-
-
-def _sentence(found: Verdict) -> str:
-    if not found.votes:
-        return ""
-    if found.disputed:
-        return "labels disagree: " + ", ".join(f"{vote.precision} {vote.contributors}" for vote in found.votes)
-    return f"labelled {found.precision} by {plural(found.contributors, 'contributor')}"

@@ -16,25 +16,10 @@ _FILE = "library.sqlite3"
 _SCHEMA_VERSION = 1
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
-    (
-        "apfs",
-        "bcachefs",
-        "btrfs",
-        "ext2",
-        "ext3",
-        "ext4",
-        "f2fs",
-        "hfs",
-        "jfs",
-        "ntfs",
-        "ntfs3",
-        "overlay",
-        "ramfs",
-        "tmpfs",
-        "ufs",
-        "xfs",
-        "zfs",
-    )
+    [
+        *("apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs", "ntfs", "ntfs3"),
+        *("overlay", "ramfs", "tmpfs", "ufs", "xfs", "zfs"),
+    ]
 )
 _RETRY_SECONDS = 0.02
 
@@ -85,16 +70,11 @@ ORDERS: dict[str, tuple[str, ...]] = {
         *("precision", "contributors", "labels", "results", "updated"),
     ),
 }
-
-
-def _statements() -> list[str]:
-    """The SQL that creates an empty library."""
-    indices = [
-        f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
-        for table, orders in ORDERS.items()
-        for order in orders
-    ]
-    return [*_SCHEMA.strip().rstrip(";").split(";\n"), *indices]
+_INDICES = [
+    f"CREATE INDEX {table}_by_{order} ON {table} ({order}, number{', current' if table == 'labels' else ''})"
+    for table, orders in ORDERS.items()
+    for order in orders
+]
 
 
 class Database:
@@ -111,23 +91,17 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True)
             self._path = folder / _FILE
             self.journal = journal_mode(folder)
-            with self._connection() as connection:
-                _begin(connection)
-                try:
-                    (version,) = connection.execute("PRAGMA user_version").fetchone()
-                    if version == 0:
-                        for statement in _statements():
-                            connection.execute(statement)
-                        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-                    connection.execute("COMMIT")
-                except BaseException:
-                    connection.rollback()
-                    raise
-            if version not in (0, _SCHEMA_VERSION):
-                self.close()
-                raise LibraryUnavailable(
-                    "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."
-                )
+        with self.write() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in (*_SCHEMA.strip().rstrip(";").split(";\n"), *_INDICES):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        if version not in (0, _SCHEMA_VERSION):
+            self.close()
+            raise LibraryUnavailable(
+                "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."
+            )
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -143,7 +117,7 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction that holds the write lock from the beginning. It is on the disk when this returns, or undone."""
         with _advice(), self._connection() as connection:
-            _begin(connection)
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -201,11 +175,8 @@ def journal_mode(folder: Path) -> str:
     """ "WAL" where the mount of ``folder`` supports it, "TRUNCATE" elsewhere (network mounts, mounts of unknown kind)."""
     if sys.platform != "linux":
         return "WAL"
-    return (
-        "WAL"
-        if mount_kind(folder, Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")) in _LOCAL_MOUNTS
-        else "TRUNCATE"
-    )
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    return "WAL" if mount_kind(folder, mounts) in _LOCAL_MOUNTS else "TRUNCATE"
 
 
 def mount_kind(folder: Path, mounts: str) -> str:
@@ -225,17 +196,12 @@ def _set_journal(connection: sqlite3.Connection, journal: str) -> None:
     end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
     while True:
         with suppress(sqlite3.OperationalError):
-            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() == journal:
-                return
-            connection.execute(f"PRAGMA journal_mode = {journal}")
-            return  # whatever the mode is now: if the file system refuses WAL, SQLite keeps its mode
+            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != journal:
+                connection.execute(f"PRAGMA journal_mode = {journal}")  # if the file system refuses WAL, SQLite keeps its mode
+            return
         if time.monotonic() > end:
             raise LibraryUnavailable("The library is busy: another process has locked its file. Try again in a moment.")
         time.sleep(_RETRY_SECONDS)
-
-
-def _begin(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
 
 
 @contextmanager

@@ -1,17 +1,36 @@
-"""The dataset repository on the Hub: its files are read by range, its commits are made on the parent that was read."""
+"""The dataset repository on the Hub: its files are read by range, its commits are made on the parent that was read.
 
+Left alone, huggingface_hub waits for a silent Hub without end, and before it tries again for as long as the Hub asks, which nobody can
+stop. Here every request has a timeout, and while this thread writes, a refusal is raised instead of waited for.
+"""
+
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from analyzers import limits
 from analyzers.checkpoints.repository import Access
 from analyzers.errors import AccessDenied, CheckpointNotFound, HubError, HubMisbehaved, HubThrottled, HubUnreachable
-from components.library.hub_client import Refused, refusals_raised, use_bounded_client
 
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
 
 _TOKEN_ADVICE = "check that the token (MANTISSA_TOKEN or HF_TOKEN) may write it"  # noqa: S105 - advice
+
+
+_PASSING = (408, 429, 500, 502, 503, 504)
+_publishing = threading.local()
+
+
+class Refused(Exception):
+    """A status after which huggingface_hub would wait and try again."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
 
 
 class Conflict(HubError):
@@ -37,16 +56,11 @@ class Dataset:
     def __repr__(self) -> str:  # a token must not end up in a log
         return f"Dataset({self.name!r})"
 
-    @contextmanager
-    def head(self) -> "Iterator[HubRepository]":
-        """The repository at the newest commit of main. Raises CheckpointNotFound, AccessDenied, HubError."""
+    def head(self) -> "HubRepository":
+        """The repository at the newest commit of main, to be closed. Raises CheckpointNotFound, AccessDenied, HubError."""
         from analyzers.checkpoints.hub import open_hub
 
-        repository = open_hub(self.name, None, Access(token=self._token), kind="datasets")
-        try:
-            yield repository
-        finally:
-            repository.close()
+        return open_hub(self.name, None, Access(token=self._token), kind="datasets")
 
     def create(self) -> None:
         """Make the repository, public, where there is none. Raises as `commit`."""
@@ -59,8 +73,7 @@ class Dataset:
         Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed all the same: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
         """
-        found = self._commit(message, files, delete, parent_commit=parent)
-        return str(found.oid)
+        return str(self._commit(message, files, delete, parent_commit=parent).oid)
 
     def pull_request(self, message: str, files: Mapping[str, bytes]) -> str:
         """The same as a pull request; returns its address."""
@@ -106,7 +119,7 @@ def _as_ours(name: str) -> Iterator[None]:
             raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}); unpublished rows stay here.") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
     except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
-        raise Retry("The Hub's answer makes no sense; trying again.") from None
+        raise Retry("The Hub's answer cannot be read; trying again.") from None
 
 
 def _passing(name: str, error: Refused) -> Retry:
@@ -120,3 +133,33 @@ def _passing(name: str, error: Refused) -> Retry:
 def passes(error: HubError) -> bool:
     """Whether another try may succeed."""
     return isinstance(error, Conflict | Retry | HubUnreachable | HubThrottled)
+
+
+@cache
+def use_bounded_client() -> None:
+    """From now on, in this process, give every request of huggingface_hub HUB_TIMEOUT_SECONDS unless it says otherwise."""
+    import httpx2
+    from huggingface_hub import get_session, set_client_factory
+
+    theirs = get_session().event_hooks
+
+    def bounded() -> httpx2.Client:
+        hooks = {"request": theirs["request"], "response": [*theirs["response"], _refuse]}
+        return httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=float(limits.HUB_TIMEOUT_SECONDS))
+
+    set_client_factory(bounded)
+
+
+@contextmanager
+def refusals_raised() -> Iterator[None]:
+    """Inside, requests of this thread raise Refused; those of other threads, downloads for example, are tried again as usual."""
+    _publishing.active = True
+    try:
+        yield
+    finally:
+        _publishing.active = False
+
+
+def _refuse(response: Any) -> None:
+    if getattr(_publishing, "active", False) and response.status_code in _PASSING:
+        raise Refused(response.status_code, dict(response.headers))

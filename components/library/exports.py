@@ -8,21 +8,20 @@ from typing import Any, Literal
 
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
-from analyzers.tables import all_safe, safe
+from analyzers.tables import safe
 from components.library import labels, models, results
 from components.library.database import Database
-from components.library.rows import LABEL_FIELDS, RESULT_FACTS, schema_of
+from components.library.rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
 Kind = Literal["labels", "results", "models"]
 Form = Literal["parquet", "csv", "jsonl"]
 
 _ROWS = 5_000
 _STANDING = {"current": bool, "flags": int, "state": str, "commit": str}
-_MODEL_FIELDS = {name: info.annotation for name, info in models.ModelRow.model_fields.items()}
 _FIELDS: dict[str, dict[str, Any]] = {
     "labels": LABEL_FIELDS | _STANDING,
     "results": RESULT_FACTS | {"state": str, "commit": str},
-    "models": _MODEL_FIELDS,
+    "models": columns_of(models.ModelRow),
 }
 _COLUMNS = {"labels": labels.COLUMNS, "results": results.COLUMNS, "models": models.COLUMNS}
 _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
@@ -97,11 +96,11 @@ def _flat(kind: Kind, row: Any) -> dict[str, Any]:
     if kind == "models":
         return models.facts(row)
     record, *standing, published = row
-    state = {"state": "published" if published else "saved here", "commit": published}
-    found: dict[str, Any] = json.loads(record)
+    state: dict[str, Any] = {"state": "published" if published else "saved here", "commit": published}
+    found = json.loads(record)
     if kind == "labels":
-        return found | {"current": bool(standing[0]), "flags": standing[1]} | state
-    return {name: found[name] for name in RESULT_FACTS} | state
+        state = {"current": bool(standing[0]), "flags": standing[1]} | state
+    return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state
 
 
 def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
@@ -115,20 +114,17 @@ def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]
 
 
 def _write_csv(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
-    kinds = _FIELDS[kind]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(kinds)
+        writer.writerow(_FIELDS[kind])
         for batch in batches:
-            writer.writerows(zip(*(_cells([row[name] for row in batch], kinds[name]) for name in kinds), strict=True))
+            writer.writerows([_cell(row[name]) for name in _FIELDS[kind]] for row in batch)
 
 
-def _cells(values: list[Any], kind: Any) -> list[Any]:
-    """A column of a CSV file; no text can be taken for a formula."""
-    if kind not in (str, list):
-        return values
-    texts = values if kind is str else [" ".join(each) for each in values]
-    return texts if all_safe(texts) else [safe(text) for text in texts]
+def _cell(value: Any) -> Any:
+    """A cell of a CSV file; no text can be taken for a formula."""
+    text = " ".join(value) if isinstance(value, list | tuple) else value
+    return safe(text) if isinstance(text, str) else text
 
 
 def _write_jsonl(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:

@@ -1,16 +1,14 @@
 """Labels and flags in the database: added once, replaced but never deleted, imported from the dataset."""
 
-import json
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest, LimitExceeded
 from components.library import models
 from components.library.checks import after, now, stamp
-from components.library.consensus import LabelRow
+from components.library.consensus import LabelRow, label_row
 from components.library.database import ORDERS
 from components.library.query import List
 from components.library.schema import Flag, Identity, Label
@@ -22,6 +20,7 @@ LIST = List(
     words={},
     sorts=ORDERS["labels"],
     newest="created",
+    facets=("precision",),
 )
 COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
@@ -47,7 +46,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 
     published: the dataset's commit with them, or "".
     """
-    changed = set[str]()
+    changed = dict[str, None]()  # in the order of the labels
     new = 0
     for label in labels:
         key = label.model.lower()
@@ -68,7 +67,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
                 (key, label.contributor, label.provenance),
             )
             _count_flags(connection, label.id)
-            changed.add(key)
+            changed[key] = None
         elif published:
             connection.execute("UPDATE labels SET published = ? WHERE id = ? AND published = ''", (published, label.id))
     for key in changed:
@@ -79,7 +78,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
 def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reason: str, text: str) -> Flag:
     """Add a flag in a write transaction; a contributor's second flag returns the first. Raises as `add_label`."""
     if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
-        raise InvalidRequest("This label does not exist any more: reload the page.")
+        raise InvalidRequest("This label no longer exists: reload the page.")
     flag = Flag.of(who, label_id, reason, text, created=now())
     row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
     if row is not None:
@@ -112,26 +111,13 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
 def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
     """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour."""
     since, local = stamp(datetime.now(UTC) - _HOUR), who.provenance == "local"
-    values = (since, who.provenance, local, who.name)
-    added = 0
-    for asked in (
-        "SELECT COUNT(*) FROM labels WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
-        "SELECT COUNT(*) FROM flags WHERE created > ? AND provenance = ? AND (? OR contributor = ?)",
-    ):
-        added += connection.execute(asked, values).fetchone()[0]
+    same = "created > ? AND provenance = ? AND (? OR contributor = ?)"
+    counts = f"SELECT (SELECT COUNT(*) FROM labels WHERE {same}) + (SELECT COUNT(*) FROM flags WHERE {same})"  # noqa: S608 - our own names
+    (added,) = connection.execute(counts, 2 * (since, who.provenance, local, who.name)).fetchone()
     if who.provenance != "seed" and added >= limits.LABELS_PER_HOUR:
         raise LimitExceeded(
             f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): continue later, or log in."
         )
-
-
-def label_row(row: Any) -> LabelRow:
-    """A row of `COLUMNS`."""
-    record, current, flags, published = row
-    state = "published" if published else "saved here"
-    # Validated when it was written.
-    label = Label.model_construct(**json.loads(record))
-    return LabelRow.model_construct(label=label, current=bool(current), flags=flags, state=state, commit=published)
 
 
 def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:

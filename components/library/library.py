@@ -2,9 +2,9 @@
 
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import ValidationError
@@ -15,26 +15,23 @@ from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import labels, models, results
 from components.library.checks import hub_id, now, one_line
-from components.library.consensus import Consensus, LabelRow, consensus
+from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import Database
 from components.library.exports import Form, Kind, export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
-from components.library.query import List, Page, Query, paged, select
+from components.library.query import List, Page, Query, facet, select
 from components.library.refit import Fitting, Refit
 from components.library.reports import kept
 from components.library.results import ResultRow
 from components.library.schema import Flag, Identity, Label, Result
-from components.library.seed import seed_labels
+from components.library.seed import GATHERED, seed_labels
 
 Item = TypeVar("Item")
 
 State = Literal["saved here", "published"]
 
-_CHOICES = (
-    ("labels", "precision"),
-    *(("results", name) for name in ("analyzer", "storage", "passed_through", "trained_in", "fp16_risk")),
-)
+_LISTS = {"labels": labels.LIST, "results": results.LIST, "models": models.LIST}
 
 
 class Saved(Data, Generic[Item]):
@@ -104,9 +101,9 @@ class Library:
         try:
             with database.write() as connection:
                 connection.execute("INSERT INTO meta VALUES ('salt', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),))
-                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded'").fetchone() is None:
+                if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
                     labels.take_labels(connection, seed_labels(), "")
-                    connection.execute("INSERT INTO meta VALUES ('seeded', ?)", (now(),))
+                    connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))
             publisher = Publisher(database, folder, dataset, token) if dataset else None
         except BaseException:
             database.close()
@@ -125,7 +122,7 @@ class Library:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def wait_restored(self, timeout: float) -> bool:
@@ -193,7 +190,7 @@ class Library:
 
         def add(connection: sqlite3.Connection) -> ResultRow:
             if not results.take_results(connection, [(result, text)], ""):
-                results.rename_key(connection, result.id, key)
+                results.add_key(connection, result.id, key)
             row = next(iter(results.find(connection, "id", result.id)), None)
             return row or ResultRow(result=result, state="saved here", commit="")
 
@@ -247,38 +244,33 @@ class Library:
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """A page of the labels. Raises InvalidRequest."""
-        page: Page[LabelRow] = self._page(labels.LIST, query, labels.COLUMNS, labels.label_row)
-        return page
+        return self._page(labels.LIST, query, labels.COLUMNS, label_row)
 
     def results(self, query: Query) -> Page[ResultRow]:
         """A page of the results. Raises InvalidRequest."""
-        page: Page[ResultRow] = self._page(results.LIST, query, results.COLUMNS, results.result_row)
-        return page
+        return self._page(results.LIST, query, results.COLUMNS, results.result_row)
 
     def models(self, query: Query) -> Page[ModelRow]:
         """A page of the models. Raises InvalidRequest."""
-        page: Page[ModelRow] = self._page(models.LIST, query, models.COLUMNS, models.model_row)
-        return page
+        return self._page(models.LIST, query, models.COLUMNS, models.model_row)
 
-    def choices(self) -> dict[str, tuple[str, ...]]:
-        """The values that occur, sorted, for each filter with few values."""
+    def facets(self, kind: Kind) -> dict[str, dict[str, int]]:
+        """The values that occur in a list, with their numbers of rows, for each filter with few values."""
         found = {}
         with self._database.read() as connection:
-            for table, column in _CHOICES:
-                # Jumps from one value to the next in the column's index: SQLite's own DISTINCT reads every row.
-                asked = (
-                    f"WITH RECURSIVE found (value) AS (SELECT MIN({column}) FROM {table} UNION ALL "  # noqa: S608 - our own names
-                    f"SELECT (SELECT MIN({column}) FROM {table} WHERE {column} > value) FROM found WHERE value IS NOT NULL) "
-                    "SELECT value FROM found WHERE value IS NOT NULL LIMIT 10000"
-                )
-                found[column] = tuple(sorted({word for (value,) in connection.execute(asked) for word in value.split()}))
+            for column in _LISTS[kind].facets:
+                counts = Counter[str]()
+                for value, rows in connection.execute(facet(_LISTS[kind], column)):
+                    counts.update(dict.fromkeys(value.split(), rows))  # one word of several is enough for a filter
+                found[column] = dict(sorted(counts.items()))
         return found
 
     def counts(self) -> Counts:
         """Numbers of items."""
         with self._database.read() as connection:
             row = connection.execute(
-                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models), "
+                "SELECT (SELECT COUNT(*) FROM labels), (SELECT COUNT(*) FROM labels WHERE current), (SELECT COUNT(*) FROM models "
+                "WHERE model_key NOT GLOB 'sample:*'), "
                 "(SELECT COUNT(DISTINCT contributor) FROM labels), (SELECT COUNT(*) FROM results), (SELECT COUNT(*) FROM flags), "
                 "(SELECT COALESCE(SUM(refused), 0) FROM dataset_files), (SELECT COUNT(*) FROM labels WHERE published = '') "
                 "+ (SELECT COUNT(*) FROM flags WHERE published = '') + (SELECT COUNT(*) FROM results WHERE published = '' AND public), "
@@ -291,14 +283,14 @@ class Library:
         """The state of the library and its dataset."""
         publisher = self._publisher
         with self._database.read() as connection:
-            (put_aside,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
+            (refused,) = connection.execute("SELECT COALESCE(SUM(refused), 0) FROM dataset_files").fetchone()
         return LibraryState(
             dataset=publisher.dataset if publisher else "",
             restored=publisher is None or publisher.restored.is_set(),
             ephemeral=self._ephemeral,
             head=publisher.head if publisher else "",
             problem=publisher.problem if publisher else "",
-            quarantined=put_aside,
+            quarantined=refused,
         )
 
     def version(self) -> str:
@@ -319,8 +311,8 @@ class Library:
     def refit(self) -> Fit:
         """The classifier fitted on `training_set`, with its accuracy on families left out; kept until that changes.
 
-        Takes about ten seconds, in a process of its own, where it did. Raises InvalidRequest where labels and extremes are too few,
-        LimitExceeded, LibraryUnavailable where one is going on, OSError.
+        Otherwise takes about ten seconds, in a process of its own. Raises InvalidRequest if labels and extremes are too few,
+        LimitExceeded, LibraryUnavailable during another fit, OSError.
         """
         return self._refit.fit()
 
@@ -332,12 +324,12 @@ class Library:
         """Run `refit` in the background if something was added since, at most once in REFIT_SECONDS."""
         self._refit.start()
 
-    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Any]) -> Any:
+    def _page(self, wanted: List, query: Query, columns: str, made: Callable[[Any], Item]) -> Page[Item]:
         page, count, of_page, of_count = select(wanted, query, columns)
         with self._database.read() as connection:
             (total,) = connection.execute(count, of_count).fetchone()
-            rows = [made(row) for row in connection.execute(page, of_page)]
-        return paged(rows, total, query)
+            rows = tuple(made(row) for row in connection.execute(page, of_page))
+        return Page(rows=rows, total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
 
     def _write(self, change: Callable[[sqlite3.Connection], Item]) -> Item:
         try:

@@ -1,5 +1,6 @@
 """Merging the small files of the dataset: a hundred thousand contributions must not be a hundred thousand files."""
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzers import limits
@@ -50,16 +51,13 @@ def _up_to(small: list[tuple[int, str]], most: int) -> tuple[str, ...]:
 def _merged(table: Table, old: tuple[str, ...], repository: "HubRepository") -> Merged | None:
     rows: dict[str, dict[str, Any]] = {}
     for path in old:
-        file = repository.open(path)
-        try:
+        with closing(repository.open(path)) as file:
             for part in take(table, file):
                 if part.refused:
                     return None
                 found = [item.model_dump() for item in (*part.labels, *part.flags)]
                 found += [result_row(result, text) for result, text in part.results]
                 rows |= {row["id"]: row for row in found}
-        finally:
-            file.close()
     ordered = sorted(rows.values(), key=lambda row: (row["created"], row["id"]))
     path = path_of(table, list(rows))
     return Merged(path, to_parquet(table, ordered), tuple(each for each in old if each != path), len(ordered))

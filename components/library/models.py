@@ -4,7 +4,7 @@ import sqlite3
 from typing import Any
 
 from analyzers.base import Data
-from components.library.consensus import Opinion, verdict
+from components.library.consensus import consensus, label_row
 from components.library.database import ORDERS
 from components.library.query import List
 
@@ -15,6 +15,8 @@ LIST = List(
     words={"storage": "storage", "passed_through": "passed_through"},
     sorts=ORDERS["models"],
     newest="updated",
+    facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
+    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are nobody's models
 )
 COLUMNS = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
@@ -61,11 +63,9 @@ def find(connection: sqlite3.Connection, key: str) -> ModelRow | None:
 
 def refresh(connection: sqlite3.Connection, key: str) -> None:
     """Recompute the row of a model from its labels and results."""
-    rows = connection.execute(
-        "SELECT precision, provenance, json_extract(record, '$.author'), flags, model, created FROM labels WHERE model_key = ? AND current",
-        (key,),
-    ).fetchall()
-    found = verdict([Opinion(row[0], row[1], bool(row[2]), row[3]) for row in rows])
+    rows = connection.execute("SELECT record, current, flags, published FROM labels WHERE model_key = ? AND current", (key,)).fetchall()
+    labels = [label_row(row) for row in rows]
+    found = consensus(key, labels)
     results, newest = connection.execute("SELECT COUNT(*), MAX(created) FROM results WHERE model_key = ?", (key,)).fetchone()
     shown = connection.execute(
         "SELECT model, storage, passed_through, trained_in, fp16_risk, id, json_extract(record, '$.commits[0]') FROM results "
@@ -73,14 +73,14 @@ def refresh(connection: sqlite3.Connection, key: str) -> None:
         (key,),
     ).fetchone()
     other = connection.execute("SELECT model FROM results WHERE model_key = ? LIMIT 1", (key,)).fetchone()
-    if not rows and not results:
+    if not labels and not results:
         connection.execute("DELETE FROM models WHERE model_key = ?", (key,))
         return
     # A report has the Hub's own spelling, a label the contributor's.
-    model = (shown or other or (rows[0][4],))[0]
+    model = shown[0] if shown else other[0] if other else labels[0].label.model
     facts = shown[1:] if shown else ("",) * 6
-    updated = max([newest or "", *(row[5] for row in rows)])
-    values = (*facts, found.precision or "", found.contributors, found.disputed, len(rows), results, updated)
+    updated = max([newest or "", *(row.label.created for row in labels)])
+    values = (*facts, found.precision or "", found.contributors, found.disputed, len(labels), results, updated)
     connection.execute(
         f"INSERT INTO models (model_key, {COLUMNS}) VALUES (?{', ?' * 13}) ON CONFLICT (model_key) DO UPDATE SET "  # noqa: S608
         + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")),

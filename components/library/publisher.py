@@ -9,6 +9,8 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from components.library import merge, pending
 from components.library.card import CARD, card
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
-from components.library.lock import FolderLock
+from components.library.lock import folder_lock
 from components.library.rows import known, take
 
 if TYPE_CHECKING:
@@ -104,16 +106,15 @@ class Publisher:
     def _step(self) -> bool:
         """Read, then make at most one commit; returns whether there may be more to do."""
         try:
-            with self._hub.head() as repository:
-                self._take_in(repository)
-                return self._publish(repository)
+            head = self._hub.head()
         except CheckpointNotFound:
             if not self._may_write:
                 raise
             self._hub.create()
-            with self._hub.head() as repository:
-                self._take_in(repository)
-                return self._publish(repository)
+            head = self._hub.head()
+        with closing(head) as repository:
+            self._take_in(repository)
+            return self._publish(repository)
 
     def _take_in(self, repository: "HubRepository") -> None:
         """Import the files that are not known yet. A file becomes known once all of it was read."""
@@ -130,14 +131,11 @@ class Publisher:
                     continue
             items = refused = 0
             reason = ""
-            file = repository.open(path)
-            try:
+            with closing(repository.open(path)) as file:
                 for part in take(table, file):
                     with self._database.write() as connection:
                         items += pending.take_in(connection, part, commit)
                     refused, reason = refused + part.refused, reason or part.reason
-            finally:
-                file.close()
             with self._database.write() as connection:
                 pending.known_file(connection, path, items, refused, reason)
         with self._database.write() as connection:
@@ -164,24 +162,24 @@ class Publisher:
             return self._merge(repository)
         if CARD not in repository.files:
             files[CARD] = card(self.dataset)
-        commit = self._hub.commit(f"Add {_counted(batches)}", files, repository.commit)
-        self._commits.append(time.monotonic())
+        self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository)
         with self._database.write() as connection:
             for batch in batches:
-                pending.mark(connection, batch, commit)
-        self.head = commit
+                pending.mark(connection, batch, self.head)
         return True
 
     def _merge(self, repository: "HubRepository") -> bool:
         merged = merge.plan(self._database, repository)
         if merged is None:
             return False
-        commit = self._hub.commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository.commit, merged.old)
-        self._commits.append(time.monotonic())
+        self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository, merged.old)
         with self._database.write() as connection:
             pending.known_file(connection, merged.path, merged.items, 0, "")
-        self.head = commit
         return True
+
+    def _commit(self, message: str, files: Mapping[str, bytes], repository: "HubRepository", delete: tuple[str, ...] = ()) -> None:
+        self.head = self._hub.commit(message, files, repository.commit, delete)
+        self._commits.append(time.monotonic())
 
     def _may_commit(self) -> bool:
         while self._commits and self._commits[0] < time.monotonic() - _HOUR:
@@ -197,15 +195,17 @@ class Publisher:
         self.problem = str(error)
         self._stop.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
 
-    def _alone(self) -> FolderLock:
-        """Wait for the lock of the folder's publishers. Raises LibraryUnavailable."""
-        lock = FolderLock(self._folder / "publisher.lock")
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for the lock of the folder's publishers, and hold it. Raises LibraryUnavailable."""
         end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
-        while not lock.take():
+        while True:
+            with folder_lock(self._folder / "publisher.lock") as mine:
+                if mine:
+                    yield
+                    return
             if self._stop.wait(_LOOK_SECONDS) or time.monotonic() > end:
-                lock.close()
                 raise LibraryUnavailable("Another process is publishing the same library: try again in a moment.")
-        return lock
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -228,7 +228,3 @@ class Publisher:
 
 def _not_yet(why: str) -> str:
     return f"Saved here, but not published yet; it is lost if this server restarts before that. {why}"
-
-
-def _counted(batches: list[pending.Batch]) -> str:
-    return " and ".join(batch.table for batch in batches)

@@ -60,7 +60,8 @@ class Page(Data, Generic[Row]):
 class List(NamedTuple):
     """A table as a list.
 
-    search: a lower-case column. same, words: columns of which the filter (a field of `Query`) wants the value, or a word.
+    search: a lower-case column. same, words: columns of which the filter (a field of `Query`) wants the value, or a word. facets: those
+    with few values. scope: a condition on every row.
     """
 
     table: str
@@ -69,6 +70,8 @@ class List(NamedTuple):
     words: Mapping[str, str]
     sorts: Sequence[str]
     newest: str
+    facets: Sequence[str]
+    scope: str = ""
 
 
 def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any], list[Any]]:
@@ -84,11 +87,6 @@ def select(wanted: List, query: Query, columns: str) -> tuple[str, str, list[Any
     page = f"SELECT {columns} FROM {wanted.table} WHERE number IN ({numbers}) {order}"  # noqa: S608
     count = f"SELECT COUNT(*) FROM {wanted.table}{where}"  # noqa: S608
     return page, count, [*values, query.per_page, (query.page - 1) * query.per_page], values
-
-
-def paged(rows: Sequence[Any], total: int, query: Query) -> Any:
-    """The rows as a `Page`."""
-    return Page(rows=tuple(rows), total=total, page=query.page, pages=max(1, -(-total // query.per_page)))
 
 
 def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
@@ -111,4 +109,10 @@ def _filters(wanted: List, query: Query) -> tuple[list[str], list[Any]]:
         clauses.append(f"+number {among} (SELECT number FROM {wanted.table} WHERE disputed)")  # noqa: S608
     if wanted.table == "labels" and query.current:
         clauses.append("current")
-    return clauses, values
+    return [*clauses, *([wanted.scope] if wanted.scope else [])], values
+
+
+def facet(wanted: List, column: str) -> str:
+    """The SQL of the values of a column, each with its number of rows."""
+    scope = "current" if wanted.table == "labels" else wanted.scope or "TRUE"
+    return f"SELECT {column}, COUNT(*) FROM {wanted.table} WHERE {scope} GROUP BY {column}"  # noqa: S608 - our own names

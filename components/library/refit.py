@@ -23,12 +23,15 @@ from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, 
 from components.library.checks import now
 from components.library.database import Database
 from components.library.exports import training_set
-from components.library.lock import FolderLock
+from components.library.lock import folder_lock
 
 _KEPT = "classifier.json"
 _LABELS = "library-labels.csv"
 _FOUND = ".classifier.fitted.json"
+_LOCK = "refit.lock"
 _JOIN_SECONDS = 10
+# `standing` holds the lock for a moment, which a fit that starts meanwhile waits for.
+_LOCK_SECONDS = 1
 _log = logging.getLogger("mantissa")
 
 
@@ -69,8 +72,8 @@ class Refit:
     def standing(self) -> Fitting:
         """The current state. Does not wait."""
         kept = self._read()
-        with self._lock() as lock:
-            running = not lock.take() or (self._thread is not None and self._thread.is_alive())
+        with folder_lock(self._folder / _LOCK, shared=True) as free:
+            running = not free or (self._thread is not None and self._thread.is_alive())
         return Fitting(
             fit=kept.fit if kept else None,
             fitted=kept.fitted if kept else "",
@@ -88,8 +91,8 @@ class Refit:
 
     def fit(self) -> Fit:
         """Fit on the current training set, unless the last fit is of the same one. See `Library.refit`."""
-        with self._lock() as lock:
-            if not lock.take():
+        with folder_lock(self._folder / _LOCK, seconds=_LOCK_SECONDS) as mine:
+            if not mine:
                 raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
             seen, path = self._database.version(), self._folder / _LABELS
             training_set(self._database, path)
@@ -150,9 +153,6 @@ class Refit:
             return 0 <= time.time() - (self._folder / _LABELS).stat().st_mtime < limits.REFIT_SECONDS
         except OSError:
             return False
-
-    def _lock(self) -> FolderLock:
-        return FolderLock(self._folder / "refit.lock")
 
     def _read(self) -> _Kept | None:
         try:

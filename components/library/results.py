@@ -23,6 +23,7 @@ LIST = List(
     words={"storage": "storage", "passed_through": "passed_through"},
     sorts=ORDERS["results"],
     newest="created",
+    facets=("analyzer", "storage", "passed_through", "trained_in", "fp16_risk"),
 )
 COLUMNS = "record, public, published"
 SAME_KEY = 8  # results of one key that are looked at
@@ -51,7 +52,7 @@ def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result,
         elif published:
             connection.execute("UPDATE results SET published = ? WHERE id = ? AND published = ''", (published, result.id))
     if new:
-        changed |= _let_go(connection)
+        changed |= _evict(connection)
     for key in changed:
         models.refresh(connection, key)
     return new
@@ -75,7 +76,7 @@ def _insert(connection: sqlite3.Connection, result: Result, text: str, published
     return found is not None
 
 
-def rename_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
+def add_key(connection: sqlite3.Connection, result_id: str, key: str) -> None:
     """Add the key to a result without one."""
     row = connection.execute("SELECT record FROM results WHERE id = ? AND key = ''", (result_id,)).fetchone()
     if row is not None and key:
@@ -106,16 +107,16 @@ def result_row(row: Any) -> ResultRow:
     return ResultRow.model_construct(result=result, state="published" if published else "saved here", commit=published)
 
 
-def _let_go(connection: sqlite3.Connection) -> set[str]:
+def _evict(connection: sqlite3.Connection) -> set[str]:
     """Delete the oldest beyond LIBRARY_RESULTS and LIBRARY_BYTES; returns the models they were of. At least one stays."""
     gone = set[str]()
-    kept, taken = connection.execute("SELECT COUNT(*), SUM(packed) FROM results").fetchone()
-    while kept > 1 and (kept > limits.LIBRARY_RESULTS or taken > limits.LIBRARY_BYTES):
+    count, nbytes = connection.execute("SELECT COUNT(*), SUM(packed) FROM results").fetchone()
+    while count > 1 and (count > limits.LIBRARY_RESULTS or nbytes > limits.LIBRARY_BYTES):
         number, key, packed = connection.execute(
             "SELECT number, model_key, packed FROM results ORDER BY created, number LIMIT 1"
         ).fetchone()
         connection.execute("DELETE FROM results WHERE number = ?", (number,))
         connection.execute("DELETE FROM reports WHERE number = ?", (number,))
         gone.add(key)
-        kept, taken = kept - 1, taken - packed
+        count, nbytes = count - 1, nbytes - packed
     return gone

@@ -3,16 +3,17 @@
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 
 from analyzers import limits
+from analyzers.base import Data
 from analyzers.checkpoints.repository import RangeFile
 from analyzers.errors import HubError, InvalidRequest, LimitExceeded, MantissaError
 from analyzers.language_models.rows import read_rows
 from components.library.reports import kept
-from components.library.schema import VERSION, Flag, Label, Result
+from components.library.schema import VERSION, Flag, Identity, Label, Result
 
 if TYPE_CHECKING:
     import pyarrow
@@ -20,19 +21,21 @@ if TYPE_CHECKING:
 Table = Literal["labels", "flags", "results"]
 TABLES: tuple[Table, ...] = ("labels", "flags", "results")
 
-LABEL_FIELDS: dict[str, Any] = {
-    **{"id": str, "version": int, "model": str, "precision": str, "evidence_link": str, "evidence_quote": str},
-    **{"contributor": str, "provenance": str, "author": bool, "created": str, "replaces": str},
-}
-FLAG_FIELDS: dict[str, Any] = {
-    **{"id": str, "version": int, "label": str, "reason": str, "text": str, "contributor": str, "provenance": str, "created": str},
-}
-RESULT_FACTS: dict[str, Any] = {
-    **{"id": str, "version": int, "key": str, "analyzer": str, "analysis_version": int, "models": list, "commits": list},
-    **{"created": str, "contributor": str, "size": int, "whole": bool, "mode": str, "storage": str, "passed_through": str},
-    **{"trained_in": str, "fp16_risk": str, "abs_min": float, "abs_max": float, "norm_min": float, "norm_max": float},
-}
-FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": FLAG_FIELDS, "results": RESULT_FACTS | {"report": str}}
+
+def columns_of(item: type[Data]) -> dict[str, Any]:
+    """The columns of an item: its fields with the Python types of their values."""
+
+    def kind(annotation: Any) -> Any:
+        if get_origin(annotation) is tuple:
+            return list
+        inner = next(iter(get_args(annotation)), annotation)  # of a literal, or of a union with None
+        return inner if isinstance(inner, type) else type(inner)
+
+    return {name: kind(field.annotation) for name, field in item.model_fields.items()}
+
+
+LABEL_FIELDS, RESULT_FACTS = columns_of(Label), columns_of(Result)
+FIELDS: dict[Table, dict[str, Any]] = {"labels": LABEL_FIELDS, "flags": columns_of(Flag), "results": RESULT_FACTS | {"report": str}}
 # Per row group and per import step: readers hold it in memory.
 _GROUP_ROWS = 2_000
 _GROUP_BYTES = 32_000_000
@@ -46,22 +49,6 @@ class Taken(NamedTuple):
     results: list[tuple[Result, str]]
     refused: int
     reason: str
-
-
-class Bytes:
-    """A file in memory as a `RangeFile`."""
-
-    def __init__(self, path: str, content: bytes) -> None:
-        self.path = path
-        self.size = len(content)
-        self._content = memoryview(content)
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Copy out of memory."""
-        buffer[:] = self._content[offset : offset + len(buffer)]
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 def schema_of(fields: dict[str, Any]) -> "pyarrow.Schema":
@@ -135,7 +122,10 @@ def _one(table: Table, row: Any, taken: Taken) -> int:
     if row.get("version") != VERSION:
         raise InvalidRequest("The row is of another version.")
     if table == "labels":
-        taken.labels.append(Label.model_validate(row))
+        # Anybody can write that they belong to the organisation: only a user's own models show it here.
+        label = Label.model_validate(row)
+        author = Identity(name=label.contributor, provenance=label.provenance).wrote(label.model)
+        taken.labels.append(label.model_copy(update={"author": author}))
     elif table == "flags":
         taken.flags.append(Flag.model_validate(row))
     else:

@@ -5,9 +5,9 @@ An item's ``id`` is its content address: the same contribution made twice, or re
 
 import hashlib
 import re
-from typing import Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from analyzers import limits
 from analyzers.base import Data
@@ -38,6 +38,34 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 # Names without a login have a colon, which names on the Hub cannot have: nobody can impersonate a user.
 _NAMES = {"login": _NAME, "local": re.compile(r"local:[0-9a-f]{12}"), "seed": re.compile(r"seed:[a-z]{1,40}")}
 _HEX = r"[0-9a-f]{64}"
+
+
+def _one_of(name: str, values: tuple[str, ...]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in values:
+            raise ValueError(f"{name} must be one of {', '.join(values)}, not {quoted(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _commit(commit: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+        raise ValueError("commits must be hex digits")
+    return commit
+
+
+def _user(name: str) -> str:
+    if name and not _NAME.fullmatch(name):
+        raise ValueError("a contributor's name is letters, digits, '-', '_' and '.'")
+    return name
+
+
+Id = Annotated[str, Field(pattern=_HEX)]
+OptionalId = Annotated[str, Field(pattern=f"|{_HEX}")]
+Time = Annotated[str, AfterValidator(checked_time)]
+Visible = Annotated[str, AfterValidator(visible)]
+Quote = Annotated[str, Field(max_length=limits.EVIDENCE_QUOTE_LENGTH)]
 
 
 class Identity(Data):
@@ -80,120 +108,83 @@ class Identity(Data):
         return self.provenance == "login" and bool(slash) and owner.lower() in mine
 
 
-class Label(Data):
-    """A contributor's statement about the precision a model was trained in, with evidence.
+class Contribution(Data):
+    """An item of a contributor. created: UTC. Its id is the SHA-256 of the fields ``said``: the time is not one of them."""
 
-    model: canonical id. evidence_link: an address, never fetched; evidence_quote: text; at least one of them. author: the contributor
-    belongs to the model's organisation. created: UTC. replaces: id of the contributor's previous label, empty for the first.
-    """
+    kind: ClassVar[str]
+    said: ClassVar[set[str]]
 
-    id: str = Field(pattern=_HEX)
+    id: Id
     version: Literal[1] = 1
-    model: str = Field(max_length=200)
-    precision: str
-    evidence_link: str = Field(default="", max_length=limits.EVIDENCE_LINK_LENGTH)
-    evidence_quote: str = Field(default="", max_length=limits.EVIDENCE_QUOTE_LENGTH)
     contributor: str
     provenance: Provenance
-    author: bool = False
-    created: str
-    replaces: str = Field(default="", pattern=f"|{_HEX}")
-
-    @field_validator("model")
-    @classmethod
-    def _canonical(cls, model: str) -> str:
-        return hub_id(model)
-
-    @field_validator("precision")
-    @classmethod
-    def _known(cls, precision: str) -> str:
-        if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {quoted(precision)}")
-        return precision
-
-    @field_validator("evidence_link")
-    @classmethod
-    def _address(cls, link: str) -> str:
-        return link and checked_link(link)
-
-    @field_validator("evidence_quote")
-    @classmethod
-    def _readable(cls, quote: str) -> str:
-        return quote and readable(quote)
-
-    @field_validator("created")
-    @classmethod
-    def _time(cls, created: str) -> str:
-        return checked_time(created)
+    created: Time
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
         _check_contributor(self.contributor, self.provenance)
+        if self.id != address(self.kind, self.model_dump(include=self.said)):
+            raise ValueError("the id does not match the content")
+        return self
+
+    @classmethod
+    def made(cls, who: Identity, created: str, fields: dict[str, Any]) -> Self:
+        """A new item of ``who`` with its id. Raises pydantic's ValidationError."""
+        item: dict[str, Any] = {"version": VERSION, "contributor": who.name, "provenance": who.provenance} | fields
+        content = {name: value for name, value in item.items() if name in cls.said}
+        return cls(id=address(cls.kind, content), created=created, **item)
+
+
+class Label(Contribution):
+    """A contributor's statement about the precision a model was trained in, with evidence.
+
+    model: canonical id. evidence_link: an address, never fetched; evidence_quote: text; at least one of them. author: the contributor
+    belongs to the model's organisation. replaces: id of the contributor's previous label, empty for the first.
+    """
+
+    kind = "label"
+    said: ClassVar[set[str]] = {
+        *("version", "model", "precision", "evidence_link", "evidence_quote", "contributor", "provenance", "replaces"),
+    }
+
+    model: Annotated[str, Field(max_length=200), AfterValidator(hub_id)]
+    precision: Annotated[str, _one_of("precision", PRECISIONS)]
+    evidence_link: Annotated[
+        str, Field(max_length=limits.EVIDENCE_LINK_LENGTH), AfterValidator(lambda link: link and checked_link(link))
+    ] = ""
+    evidence_quote: Annotated[Quote, AfterValidator(lambda quote: quote and readable(quote))] = ""
+    author: bool = False
+    replaces: OptionalId = ""
+
+    @model_validator(mode="after")
+    def _has_evidence(self) -> Self:
         if not self.evidence_link and not self.evidence_quote:
             raise ValueError("a label needs evidence: a link, or a quote with its source")
         if self.author and self.provenance != "login":
             raise ValueError("an author needs a login")
-        if self.id != self.address():
-            raise ValueError("the id does not match the content")
         return self
-
-    def address(self) -> str:
-        """SHA-256 of the content, without the time and the author mark."""
-        return address("label", self.model_dump(exclude={"id", "author", "created"}))
 
     @classmethod
     def of(cls, who: Identity, model: str, precision: str, link: str, quote: str, *, created: str, replaces: str = "") -> Self:
         """A new label. Raises pydantic's ValidationError."""
-        fields: dict[str, Any] = {"version": VERSION, "model": model, "precision": precision, "evidence_link": link}
-        fields |= {"evidence_quote": quote, "contributor": who.name, "provenance": who.provenance, "replaces": replaces}
-        return cls(id=address("label", fields), author=who.wrote(model), created=created, **fields)
+        fields = {"model": model, "precision": precision, "evidence_link": link, "evidence_quote": quote, "replaces": replaces}
+        return cls.made(who, created, fields | {"author": who.wrote(model)})
 
 
-class Flag(Data):
+class Flag(Contribution):
     """A contributor's doubt about a label: one for each label and contributor."""
 
-    id: str = Field(pattern=_HEX)
-    version: Literal[1] = 1
-    label: str = Field(pattern=_HEX)
-    reason: str
-    text: str = Field(default="", max_length=limits.EVIDENCE_QUOTE_LENGTH)
-    contributor: str
-    provenance: Provenance
-    created: str
+    kind = "flag"
+    said: ClassVar[set[str]] = {"label", "contributor", "provenance"}
 
-    @field_validator("reason")
-    @classmethod
-    def _known(cls, reason: str) -> str:
-        if reason not in FLAG_REASONS:
-            raise ValueError(f"reason must be one of: {'; '.join(FLAG_REASONS)}; not {quoted(reason)}")
-        return reason
-
-    @field_validator("text")
-    @classmethod
-    def _visible(cls, text: str) -> str:
-        return visible(text)
-
-    @field_validator("created")
-    @classmethod
-    def _time(cls, created: str) -> str:
-        return checked_time(created)
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        _check_contributor(self.contributor, self.provenance)
-        if self.id != self.address():
-            raise ValueError("the id does not match the content")
-        return self
-
-    def address(self) -> str:
-        """SHA-256 of the label flagged and who flagged it."""
-        return address("flag", self.model_dump(include={"label", "contributor", "provenance"}))
+    label: Id
+    reason: Annotated[str, _one_of("reason", FLAG_REASONS)]
+    text: Annotated[Quote, AfterValidator(visible)] = ""
 
     @classmethod
     def of(cls, who: Identity, label: str, reason: str, text: str, *, created: str) -> Self:
         """A new flag. Raises pydantic's ValidationError."""
-        said = {"label": label, "contributor": who.name, "provenance": who.provenance}
-        return cls(id=address("flag", said), reason=reason, text=text, created=created, **said)  # type: ignore[arg-type]
+        return cls.made(who, created, {"label": label, "reason": reason, "text": text})
 
 
 class Result(Data):
@@ -205,55 +196,28 @@ class Result(Data):
     `dtype_detection.labels.LabelledExtremes`), of exact reports with a row for every tensor.
     """
 
-    id: str = Field(pattern=_HEX)
+    id: Id
     version: Literal[1] = 1
-    key: str = Field(default="", pattern=f"|{_HEX}")
+    key: OptionalId = ""
     analyzer: str = Field(pattern=r"[a-z]{1,20}")
     analysis_version: int = Field(ge=1, le=10**6)
-    models: tuple[str, ...] = Field(min_length=1, max_length=limits.TRAJECTORY + 1)
-    commits: tuple[str, ...] = Field(min_length=1, max_length=limits.TRAJECTORY + 1)
-    created: str
-    contributor: str = ""
+    models: tuple[Annotated[str, AfterValidator(lambda model: model if model.startswith("sample:") else hub_id(model))], ...] = Field(
+        min_length=1, max_length=limits.TRAJECTORY + 1
+    )
+    commits: tuple[Annotated[str, AfterValidator(_commit)], ...] = Field(min_length=1, max_length=limits.TRAJECTORY + 1)
+    created: Time
+    contributor: Annotated[str, AfterValidator(_user)] = ""
     size: int = Field(ge=2, le=limits.RESULT_BYTES)
     whole: bool = True
-    mode: str = Field(default="", max_length=20)
-    storage: str = Field(default="", max_length=200)
-    passed_through: str = Field(default="", max_length=200)
-    trained_in: str = Field(default="", max_length=40)
-    fp16_risk: str = Field(default="", max_length=20)
+    mode: Visible = Field(default="", max_length=20)
+    storage: Visible = Field(default="", max_length=200)
+    passed_through: Visible = Field(default="", max_length=200)
+    trained_in: Visible = Field(default="", max_length=40)
+    fp16_risk: Visible = Field(default="", max_length=20)
     abs_min: float | None = None
     abs_max: float | None = None
     norm_min: float | None = None
     norm_max: float | None = None
-
-    @field_validator("created")
-    @classmethod
-    def _time(cls, created: str) -> str:
-        return checked_time(created)
-
-    @field_validator("models")
-    @classmethod
-    def _named(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(model if model.startswith("sample:") else hub_id(model) for model in models)
-
-    @field_validator("commits")
-    @classmethod
-    def _commits(cls, commits: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(re.fullmatch(r"[0-9a-f]{7,64}", commit) for commit in commits):
-            raise ValueError("commits must be hex digits")
-        return commits
-
-    @field_validator("mode", "storage", "passed_through", "trained_in", "fp16_risk")
-    @classmethod
-    def _visible(cls, text: str) -> str:
-        return visible(text)
-
-    @field_validator("contributor")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        if name and not _NAME.fullmatch(name):
-            raise ValueError("a contributor's name is letters, digits, '-', '_' and '.'")
-        return name
 
     @property
     def sample(self) -> bool:

@@ -6,11 +6,12 @@ from analyzers.dtype_detection.examples import LABELS
 from components.library.schema import Identity, Label
 
 SEED = Identity(name="seed:mantissa", provenance="seed")
-_GATHERED = "2026-11-20T00:00:00.000000Z"
+# When the labels last changed: those of an older program are replaced.
+GATHERED = "2026-11-24T00:00:00.000000Z"
 
 
 def seed_labels() -> list[Label]:
     """One label per row of training_precision_labels.csv; the same ids everywhere."""
     with LABELS.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return [Label.of(SEED, row["model_id"], row["training_precision"], "", row["evidence"], created=_GATHERED) for row in rows]
+    return [Label.of(SEED, row["model_id"], row["training_precision"], row["link"], row["evidence"], created=GATHERED) for row in rows]

@@ -9,6 +9,7 @@ import gradio as gr
 from analyzers.errors import InvalidRequest, MantissaError
 from components.forms.form import typed
 from components.library import Query
+from components.library_page.labels import PIECES
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
 from components.running.jobs import sentence
 from components.running.runs import failed
@@ -22,25 +23,28 @@ _CHOSEN = {
     "precision": "Labelled as",
     "storage": "Stored as",
     "passed_through": "Passed through",
-    "trained_in": "Inferred to be trained in",
-    "fp16_risk": "In fp16",
+    "trained_in": "Inferred training precision",
+    "fp16_risk": "fp16 risk",
     "analyzer": "Analysis",
 }
 _DISPUTED = "Labels disagree"
-# Opens the clicked model on this page; a click with a modifier key works as for any link.
-CLICKS = (
-    "element.addEventListener('click', (event) => {"
-    " const named = event.target.closest('a[data-model]');"
-    " if (named && !event.ctrlKey && !event.metaKey && !event.shiftKey) {"
-    " event.preventDefault(); trigger('click', {model: named.dataset.model}); return; }"
-    " const flag = event.target.closest('button[data-flag]');"
-    " if (flag) trigger('click', {flag: flag.dataset.flag}); })"
-)
+# Opens the clicked model on this page and puts it into the address; a click with a modifier key works as for any link.
+CLICKS = """element.addEventListener('click', (event) => {
+  const {model, flag, sort} = event.target.closest('[data-model], [data-flag], [data-sort]')?.dataset ?? {};
+  if (model && (event.ctrlKey || event.metaKey || event.shiftKey)) return;
+  if (model) {
+    event.preventDefault();
+    const address = new URL(location.href);
+    address.search = new URLSearchParams({model});
+    history.replaceState(history.state, '', address);
+  }
+  if (model || flag || sort) trigger('click', {model, flag, sort});
+})"""
 
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """The list with its controls. at: the current page number."""
+    """The list with its controls. turned: whether the order is reversed; at: the current page number."""
 
     kind: gr.Radio
     text: gr.Textbox
@@ -49,6 +53,7 @@ class Browse:
     contributor: gr.Textbox
     disputed: gr.Checkbox
     order: gr.Dropdown
+    turned: gr.State
     at: gr.State
     table: gr.HTML
     extent: gr.HTML
@@ -57,7 +62,7 @@ class Browse:
 
     def asked(self) -> list[Any]:
         """The query fields, as the inputs of an event."""
-        return [self.kind, self.text, *self.chosen, self.contributor, self.disputed, self.order]
+        return [self.kind, self.text, *self.chosen, self.contributor, self.disputed, self.order, self.turned]
 
     def shown(self) -> list[Any]:
         """The components an answer fills, as the outputs of an event."""
@@ -77,37 +82,59 @@ class Browse:
                 found = KINDS[kind].read(ours, query.model_copy(update={"page": found.pages}))
         except Exception as error:
             return [1, failed(sentence(error)), "", gr.update(interactive=False), gr.update(interactive=False)]
-        where = f'<p class="m-extent" role="status">{extent(found, PER_PAGE)}</p>'
         return [
             found.page,
-            listed(kind, found),
-            where,
+            listed(kind, found, named_order(kind, typed(asked[-2])), query.descending),
+            str(PIECES.extent(extent(found, PER_PAGE))),
             gr.update(interactive=found.page > 1),
             gr.update(interactive=found.page < found.pages),
         ]
 
-    def choices(self) -> list[Any]:
-        """Updates that fill the filters with the values in the library."""
+    def choices(self, kind: Any, *chosen: Any) -> list[Any]:
+        """Updates that fill the filters with the values in the list, and how many rows have each; a choice it lacks is undone."""
         ours = archive.library()
         try:
-            there = ours.choices() if ours is not None else {}
+            known = ours.facets(kind) if ours is not None and kind in KINDS else {}
         except MantissaError:
-            there = {}
-        return [gr.update(choices=[("any", ANY), *there.get(name, ())]) for name in _CHOSEN]
+            known = {}
+        updates = []
+        for name, value in zip(_CHOSEN, chosen, strict=True):
+            counts = known.get(name, {})
+            choices = [("any", ANY), *((f"{each} ({count:,})", each) for each, count in counts.items())]
+            updates.append(gr.update(choices=choices, value=value if value in counts else ANY))
+        return updates
+
+    def changed(self, kind: Any, *chosen: Any) -> list[Any]:
+        """Updates after the choice of another list: of its order, and of the filters."""
+        known = list(orders(kind))
+        return [gr.update(choices=known, value=known[0]), False, *self.choices(kind, *chosen)]
+
+    def sorted(self, event: gr.EventData, *asked: Any) -> list[Any]:
+        """After a click on a column's title: its order, whether it is reversed (as by a second click), and the first page. Else nothing."""
+        title = event._data.get("sort") if isinstance(event._data, dict) else None
+        if not isinstance(title, str) or title not in orders(typed(asked[0])):
+            return [gr.skip()] * (2 + len(self.shown()))
+        *others, order, turned = asked
+        turned = title == order and not turned
+        return [title, turned, *self.first(*others, title, turned)]
 
     def wire(self) -> None:
         """Reload the list from its first page whenever a control changes. The filters' choices load when the filters are expanded, not with
         the page.
         """
         quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.filters.expand(self.choices, None, list(self.chosen), **quiet)
-        self.kind.change(lambda kind: gr.update(choices=list(orders(kind)), value=next(iter(orders(kind)))), self.kind, self.order, **quiet)
-        controls: list[Any] = [self.order, *self.chosen, self.disputed]
+        filters = list(self.chosen)
+        self.filters.expand(self.choices, [self.kind, *filters], filters, **quiet)
+        # one after the other: a value that is not among the new choices is an error
+        changed = self.kind.change(self.changed, [self.kind, *filters], [self.order, self.turned, *filters], **quiet)
+        changed.then(self.first, self.asked(), self.shown(), **quiet)
+        self.table.click(self.sorted, self.asked(), [self.order, self.turned, *self.shown()], **quiet)
+        self.order.input(lambda: False, None, self.turned, **quiet).then(self.first, self.asked(), self.shown(), **quiet)
+        controls: list[Any] = [*self.chosen, self.disputed]
         for control in controls:
-            control.change(self.first, self.asked(), self.shown(), **quiet)
+            control.input(self.first, self.asked(), self.shown(), **quiet)
         for typing in (self.text, self.contributor):
             typing.change(self.first, self.asked(), self.shown(), trigger_mode="always_last", **quiet)
-        self.kind.change(self.first, self.asked(), self.shown(), **quiet)
         self.back.click(lambda at, *asked: self.page(at - 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
         self.on.click(lambda at, *asked: self.page(at + 1, *asked), [self.at, *self.asked()], self.shown(), **quiet)
 
@@ -117,17 +144,21 @@ def orders(kind: Any) -> dict[str, tuple[str, bool]]:
     return KINDS[kind if kind in KINDS else MODELS].orders
 
 
+def named_order(kind: str, order: Any) -> str:
+    """The order chosen; the first one if the list has none of that name: the field may still hold one of the previous list."""
+    return order if order in orders(kind) else next(iter(orders(kind)))
+
+
 def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]:
     """The list and the query described by the field values. Raises InvalidRequest."""
-    *chosen, contributor, disputed, order = rest
+    *chosen, contributor, disputed, order, turned = rest
     named = typed(kind)
     if named not in KINDS:
-        raise InvalidRequest(f"There is no list of that name: choose {', '.join(KINDS)}.")
-    # the field may still hold an order of the previous list
-    sort, descending = KINDS[named].orders.get(typed(order)) or next(iter(KINDS[named].orders.values()))
+        raise InvalidRequest(f"There is no list of this name: choose one of {', '.join(KINDS)}.")
+    sort, descending = orders(named)[named_order(named, typed(order))]
     fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
     fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
-    return named, Query.of(**fields, sort=sort, descending=descending, page=max(1, number), per_page=PER_PAGE)
+    return named, Query.of(**fields, sort=sort, descending=descending != (turned is True), page=max(1, number), per_page=PER_PAGE)
 
 
 def build_browse() -> Browse:
@@ -146,7 +177,9 @@ def build_browse() -> Browse:
             chosen += [_dropdown(name, label) for name, label in pairs[3:]]
         with gr.Row():
             contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
-            order = gr.Dropdown(list(orders(MODELS)), value=next(iter(orders(MODELS))), label="Sort by", elem_id="m-order")
+            # Custom values: while another list loads, an event may still have an order of the last one, which `named_order` replaces.
+            known = list(orders(MODELS))
+            order = gr.Dropdown(known, value=known[0], label="Sort by", allow_custom_value=True, elem_id="m-order")
             disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
     with gr.Column(elem_id="m-result", elem_classes="m-box m-flush"):
         table = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-list")
@@ -154,7 +187,7 @@ def build_browse() -> Browse:
             back = gr.Button("Back", size="sm", elem_id="m-back", elem_classes="m-small", interactive=False)
             where = gr.HTML(elem_classes="m-plain")
             on = gr.Button("Next", size="sm", elem_id="m-on", elem_classes="m-small", interactive=False)
-    return Browse(kind, text, filters, chosen, contributor, disputed, order, gr.State(1), table, where, back, on)
+    return Browse(kind, text, filters, chosen, contributor, disputed, order, gr.State(False), gr.State(1), table, where, back, on)
 
 
 def _dropdown(name: str, label: str) -> gr.Dropdown:

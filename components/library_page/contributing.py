@@ -12,14 +12,14 @@ from analyzers.errors import AccessDenied, InvalidRequest
 from components.forms.fields import build_busy
 from components.forms.picker import build_picker, wire_search
 from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
-from components.site.identity import LOG_IN, has_login, identity, our_library
-from components.text.markup import tag
-from components.text.plain_text import html
+from components.library_page.labels import PIECES
+from components.site.identity import has_login, identity, our_library
+from components.text.markup import caption, head
 
 _ABOUT = (
-    "Say in which precision a model was trained, and where that is written: a link to a paper, a model card, a configuration, a forum "
-    "post; or a quote with its source. Links are shown and never opened by this app. One label of yours stands for each model; a new one "
-    "takes the place of the old one, which stays in the history."
+    "Say which precision a model was trained in and where that is documented: link to a paper, model card, configuration or forum post, "
+    "or quote it with its source. This app shows links and never opens them. Each contributor has one label per model; a new label "
+    "replaces it, and the old one stays in the history."
 )
 
 
@@ -57,7 +57,7 @@ class Flagging:
 def build_adding() -> Adding:
     """Lay out the form. Call inside a page."""
     with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
-        gr.HTML(f'<div class="m-head"><h2>Add a label</h2></div><p class="m-caption">{_ABOUT}</p>', elem_classes="m-plain")
+        gr.HTML(head("Add a label", "") + caption(_ABOUT), elem_classes="m-plain")
         who = gr.HTML(elem_classes="m-plain", elem_id="m-who")
         if has_login():
             gr.LoginButton(size="sm", elem_id="m-login")
@@ -67,7 +67,7 @@ def build_adding() -> Adding:
         build_busy()
         wire_search([model])
         evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")
-        quote = gr.Textbox(label="What it says there, in its words (beside a link)", lines=2, elem_id="m-label-quote")
+        quote = gr.Textbox(label="The words of the linked source (optional)", lines=2, elem_id="m-label-quote")
         with gr.Row(elem_classes="m-downloads"):
             add = gr.Button("Add label", variant="primary", elem_id="m-add-it", size="md")
         said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
@@ -80,10 +80,10 @@ def build_flagging() -> Flagging:
         about = gr.HTML(elem_classes="m-plain")
         with gr.Row():
             reason = gr.Dropdown(list(FLAG_REASONS), value=FLAG_REASONS[0], label="What is wrong", elem_id="m-flag-reason")
-            text = gr.Textbox(label="In your words (may be left out)", elem_id="m-flag-text")
+            text = gr.Textbox(label="Details (optional)", elem_id="m-flag-text")
         with gr.Row(elem_classes="m-downloads"):
             flag = gr.Button("Flag this label", size="md", elem_id="m-flag-it")
-            cancel = gr.Button("Leave it", size="md", elem_id="m-flag-leave")
+            cancel = gr.Button("Cancel", size="md", elem_id="m-flag-leave")
     said = gr.HTML(elem_classes="m-plain", elem_id="m-flagged")
     return Flagging(box, about, gr.State(""), reason, text, flag, cancel, said)
 
@@ -91,24 +91,18 @@ def build_flagging() -> Flagging:
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:
     """The name under which this visitor's contributions appear, in HTML."""
     try:
-        known = identity(profile, request)
+        return str(PIECES.who(identity(profile, request)))
     except InvalidRequest as error:
-        return f'<p class="m-caption">{html(LOG_IN if str(error) == LOG_IN else str(error), 300)}</p>'
-    if known.provenance == "login":
-        return f'<p class="m-caption">You contribute as <b>{html(known.name)}</b>.</p>'
-    return (
-        f'<p class="m-caption">This app has no login. You contribute as <b>{html(known.name)}</b> {tag("undecided", "no login")}, the name '
-        "of this browser here. It counts where nobody with a login has labelled the model.</p>"
-    )
+        return caption(str(error))
 
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:
     """Store a label for a model that is public on the Hub, under its canonical id. Raises MantissaError."""
     ours = our_library()
     if not precision:
-        raise InvalidRequest(f"Choose what the model was trained in: {', '.join(PRECISIONS)}.")
+        raise InvalidRequest(f"Choose the precision the model was trained in: {', '.join(PRECISIONS)}.")
     if not evidence.strip() and not quote.strip():
-        raise InvalidRequest("A label needs evidence: a link to where it is said, or a quote with its source.")
+        raise InvalidRequest("A label needs evidence: a link to its source, or a quote with its source.")
     named = labelled(model)
     ours.check_label(named, precision, evidence, who, quote=quote)  # before the request to the Hub
     return ours.add_label(canonical(named), precision, evidence, who, quote=quote)
@@ -118,7 +112,7 @@ def labelled(model: str) -> str:
     """The typed model id, checked to be one that can be labelled. Raises InvalidRequest."""
     named = model_id(model)
     if named.startswith("sample:"):
-        raise InvalidRequest("Labels are of models on the Hub: what the built-in samples were trained in is known.")
+        raise InvalidRequest("Only models on the Hub can be labelled: the training precision of the built-in samples is known.")
     return named
 
 
@@ -127,13 +121,10 @@ def canonical(model: str) -> str:
     repository = open_hub(model, None, Access())
     repository.close()
     if not repository.public:
-        raise AccessDenied(f"{repository.ref} is gated or private: only what anybody can read is labelled here.")
+        raise AccessDenied(f"{repository.ref} is gated or private: only public models can be labelled.")
     return repository.ref
 
 
 def thanks(saved: Saved[Any]) -> str:
     """The confirmation of a stored contribution and its status, in HTML."""
-    at = f" (commit {html(saved.commit[:7])})" if saved.commit else ""
-    what = "Your label is" if isinstance(saved.item, Label) else "Your doubt is"
-    note = f" {html(saved.note, 300)}" if saved.note else ""
-    return f'<div class="m-status" role="status">{what} <b>{html(saved.state)}</b>{at}.{note}</div>'
+    return str(PIECES.thanks(saved, "Your label is" if isinstance(saved.item, Label) else "Your flag is"))

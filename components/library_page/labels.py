@@ -54,7 +54,7 @@ def model_labels(library: Library, model: str) -> str:
 
 
 def _rows(rows: Sequence[LabelRow], flags: bool) -> str:
-    titles = ("Trained in", "Evidence", "Contributor", "Added", "State", *(("Doubts",) if flags else ()))
+    titles = ("Trained in", "Evidence", "Contributor", "Added", "State", *(("Flags",) if flags else ()))
     cells = []
     for row in rows:
         line = [html(row.label.precision), evidence(row.label), contributor(row.label), html(day(row.label.created)), state(row)]

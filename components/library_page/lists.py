@@ -15,26 +15,38 @@ RISKS = {"fits": "weights fit", "caution": "with losses", "overflow": "weights o
 _THROUGH = {"": numbers.NOTHING, "native": "nothing narrower", "undecided": "undecided"}
 
 
+# How a click on a column's title sorts: the library's name of the order, and whether it is descending at first.
+Order = tuple[str, bool]
+
+
 class Kind(NamedTuple):
-    """A list. titles: column titles; orders: sort option -> the library's name for it, and whether it is descending; read: reads one page;
-    cells: the HTML cells of a row.
+    """A list. columns: title -> its order, None for none; more: orders without a column; first: the title of the order at first.
+
+    read: reads one page; cells: the HTML cells of a row.
     """
 
-    titles: Sequence[str]
-    orders: dict[str, tuple[str, bool]]
+    columns: dict[str, Order | None]
+    first: str
+    more: dict[str, Order]
     read: Callable[[Library, Query], Any]
     cells: Callable[[Any], Sequence[str]]
+
+    @property
+    def orders(self) -> dict[str, Order]:
+        """Title -> order, the first one first."""
+        known = {title: order for title, order in self.columns.items() if order is not None} | self.more
+        return {self.first: known[self.first]} | known
 
 
 def _model(row: ModelRow) -> Sequence[str]:
     return (
         _named(row.model),
         str(PIECES.trained_in(row, numbers.plural(row.contributors, "label"), numbers.NOTHING)),
-        html(row.storage) or numbers.NOTHING,
+        str(PIECES.result_link(addresses.stored(row.result), row.storage)) if row.result else numbers.NOTHING,
         html(_through(row.passed_through)),
         html(RISKS.get(row.fp16_risk, numbers.NOTHING)),
         numbers.count(row.labels),
-        _result_link(row.result, numbers.count(row.results)) if row.result else numbers.count(row.results),
+        str(PIECES.result_link(addresses.results_of(row.model), numbers.count(row.results))) if row.results else "0",
         html(day(row.updated)) if row.updated else numbers.NOTHING,
     )
 
@@ -49,7 +61,7 @@ def _result(row: ResultRow) -> Sequence[str]:
     result = row.result
     return (
         str(PIECES.subject(_named(result.models[0]), result.models[-1] if len(result.models) > 1 else "")),
-        _result_link(result.id, result.analyzer),
+        str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
         html(result.storage) or numbers.NOTHING,
         html(_through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,
         html(result.trained_in) or numbers.NOTHING,
@@ -60,59 +72,44 @@ def _result(row: ResultRow) -> Sequence[str]:
     )
 
 
+# Facts that lists of models and of results have in common.
+_FACTS: dict[str, Order | None] = {"Stored as": ("storage", False), "Passed through": ("passed_through", False)}
 KINDS = {
     MODELS: Kind(
-        ("Model", "Trained in", "Stored as", "Passed through", "fp16", "Labels", "Results", "Updated"),
-        {
-            "Updated last": ("updated", True),
-            "Name": ("model", False),
-            "Trained in": ("precision", False),
-            "Stored as": ("storage", False),
-            "Passed through": ("passed_through", False),
-            "fp16 risk": ("fp16_risk", False),
-            "Most labels": ("labels", True),
-            "Most results": ("results", True),
-        },
+        {"Model": ("model", False), "Trained in": ("precision", False), **_FACTS, "fp16": ("fp16_risk", False)}
+        | {"Labels": ("labels", True), "Results": ("results", True), "Updated": ("updated", True)},
+        "Updated",
+        {},
         lambda library, query: library.models(query),
         _model,
     ),
     LABELS: Kind(
-        ("Model", "Trained in", "Evidence", "Contributor", "Added", "State"),
-        {
-            "Newest": ("created", True),
-            "Model": ("model", False),
-            "Trained in": ("precision", False),
-            "Contributor": ("contributor", False),
-            "Most flags": ("flags", True),
-        },
+        {"Model": ("model", False), "Trained in": ("precision", False), "Evidence": None}
+        | {"Contributor": ("contributor", False), "Added": ("created", True), "State": None},
+        "Added",
+        {"Most flags": ("flags", True)},
         lambda library, query: library.labels(query),
         _label,
     ),
     RESULTS: Kind(
-        ("Model", "Analysis", "Stored as", "Passed through", "Trained in", "fp16", "By", "Stored", "State"),
-        {
-            "Newest": ("created", True),
-            "Model": ("model", False),
-            "Analysis": ("analyzer", False),
-            "Stored as": ("storage", False),
-            "Passed through": ("passed_through", False),
-            "Trained in": ("trained_in", False),
-            "fp16 risk": ("fp16_risk", False),
-            "Largest report": ("size", True),
-        },
+        {"Model": ("model", False), "Analysis": ("analyzer", False), **_FACTS, "Trained in": ("trained_in", False)}
+        | {"fp16": ("fp16_risk", False), "By": None, "Stored": ("created", True), "State": None},
+        "Stored",
+        {"Largest report": ("size", True)},
         lambda library, query: library.results(query),
         _result,
     ),
 }
 
 
-def listed(kind: str, page: Any) -> str:
-    """A page of a list as a table, or a sentence if it is empty."""
+def listed(kind: str, page: Any, order: str = "", descending: bool = True) -> str:
+    """A page of a list as a table, whose titles sort it, or a sentence if it is empty. order: the title of the current order."""
     parts = KINDS[kind]
     if not page.rows:
         return str(PIECES.nothing(kind))
+    sorts = {title: ("descending" if descending else "ascending") if title == order else "none" for title in parts.orders}
     # On a narrow screen, cells with these values are hidden.
-    return str(PIECES.table(parts.titles, [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0")))
+    return str(PIECES.table(list(parts.columns), [parts.cells(row) for row in page.rows], kind, (numbers.NOTHING, "0"), sorts))
 
 
 def extent(page: Any, per_page: int) -> str:
@@ -128,10 +125,6 @@ def _through(text: str) -> str:
 
 
 def _named(model: str) -> str:
-    """The model's name; clicking it shows its labels. Samples have none."""
+    """The model's name; clicking it shows its labels, or the passport of a sample, which has none."""
     address = f"./{addresses.passport(model)}" if model.startswith("sample:") else addresses.labels_of(model)
     return str(PIECES.model_link(model, address))
-
-
-def _result_link(identifier: str, text: str) -> str:
-    return str(PIECES.result_link(addresses.stored(identifier), text))

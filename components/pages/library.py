@@ -7,16 +7,17 @@ import gradio as gr
 from components.forms.fields import QUIET
 from components.forms.form import typed
 from components.library import model_id
-from components.library_page.browse import CLICKS, build_browse
+from components.library_page.browse import CLICKS, build_browse, orders
 from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
-from components.library_page.labels import model_labels
-from components.library_page.taking import PANDAS, build_taking, counted
+from components.library_page.downloads import PANDAS, build_downloads, counted
+from components.library_page.labels import PIECES, model_labels
+from components.library_page.lists import KINDS, MODELS
 from components.look.navigation import build_navigation, title
 from components.running.jobs import sentence
 from components.running.runs import failed
 from components.site import archive
 from components.site.identity import identity
-from components.text.plain_text import html
+from components.text.markup import caption
 
 _ABOUT = (
     "Labels with their evidence, and the results of every analysis of a public checkpoint made here, in one open dataset: search "
@@ -35,26 +36,39 @@ def build(page: gr.Blocks) -> None:
     flagging = build_flagging()
     browse = build_browse()
     adding = build_adding()
-    code = build_taking()
+    code = build_downloads()
     shown = gr.State("")
     browse.wire()
 
     def opened(request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
         model = request.query_params.get("model", "")
         text = request.query_params.get("q", "")
-        start = (browse.kind.value, text, *[""] * len(browse.chosen), "", False, browse.order.value)
+        show = request.query_params.get("show", "")
+        kind = show if show in KINDS else MODELS
+        start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
         # Fields the address does not set stay unchanged: the visitor may have started typing.
         asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
-        return [counted(), text or gr.skip(), *browse.first(*start), who_you_are(profile, request), *asked]
+        # With its order: the change of the search field reads it too, and one that the list lacks is an error.
+        order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
+        return [
+            counted(),
+            text or gr.skip(),
+            kind if show else gr.skip(),
+            order if show else gr.skip(),
+            *browse.first(*start),
+            who_you_are(profile, request),
+            *asked,
+        ]
 
-    page.load(opened, None, [counts, browse.text, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE)
+    page.load(
+        opened, None, [counts, browse.text, browse.kind, browse.order, *browse.shown(), adding.who, labels, shown, adding.model], **_AT_ONCE
+    )
     page.load(None, None, code, js=PANDAS, **QUIET)
 
     def clicked(model: str, event: gr.EventData) -> list[Any]:
         asked = event._data if isinstance(event._data, dict) else {}
         if isinstance(flag := asked.get("flag"), str):
-            about = f'<p class="m-caption">{_about(flag)}</p>'
-            return [gr.skip(), model, gr.update(visible=True), about, flag, ""]
+            return [gr.skip(), model, gr.update(visible=True), _about(flag), flag, ""]
         named = asked.get("model")
         if not isinstance(named, str):
             return [gr.skip()] * 6
@@ -106,7 +120,4 @@ def _labels_of(model: str) -> str:
 def _about(label: str) -> str:
     ours = archive.library()
     row = ours.label(label[:64]) if ours is not None else None
-    if row is None:
-        return "There is no such label any more."
-    found = row.label
-    return f"You doubt that {html(found.model)} was trained in <b>{html(found.precision)}</b>, as {html(found.contributor)} says."
+    return caption("This label no longer exists.") if row is None else str(PIECES.flagged(row.label))

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labels import labelled_extremes
 from analyzers.dtype_detection.rule import PUBLISHED, rule
-from components.plots.style import COLOURS, GROUND, LIMIT, MARKERS, layout, log_axis, text
+from components.plots.marks import line
+from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, label, layout, legend, log_axis, text
 from components.text import numbers, plain_text
 
 if TYPE_CHECKING:
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 
 _PRECISIONS = ("fp16", "bf16", "fp32")
 # Points closer than this, in decades, share one label.
-_APART = 0.25
-# Size of a threshold's label on a narrow screen, as shares of the figure's width (left label, bottom label) and height.
-_LABEL_WIDTHS, _LABEL_HEIGHT = {"y": 0.38, "x": 0.64}, 0.07
+_NEAR = 0.25
 # Within this share of the width from an edge, labels are left- or right-aligned, since a centred one would overlap the axis.
 _EDGE = 0.2
+_HOVER = "%{customdata[0]}<br>%{customdata[3]}<br>largest %{customdata[1]}<br>norm %{customdata[2]}<extra></extra>"
 
 
 def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
@@ -31,7 +31,7 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     """
     from plotly.graph_objects import Figure
 
-    figure = Figure(layout=layout(440))
+    figure = Figure(layout=layout(380))
     for style, precision in enumerate(_PRECISIONS):
         figure.add_trace(_labelled(precision, style))
     placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
@@ -42,15 +42,16 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "F
     size, norm = (numbers.power(round(math.log10(limit)), 10) for limit in PUBLISHED)
     if placed:
         figure.add_trace(_here(placed, bool(rows) or len(reports) > 1, (low_x, high_x)))
-    points = [(math.log10(x), math.log10(y)) for x, y in zip(norms, sizes, strict=True)]
-    spans = {"x": (low_x, high_x), "y": (low_y, high_y)}
-    _limit(figure, "y", PUBLISHED.abs_max, f"above {size}: bf16", points, spans)
-    _limit(figure, "x", PUBLISHED.norm_max, f"left of {norm}: fp16, right: fp32", points, spans)
-    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x), showgrid=False)
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=PUBLISHED.abs_max, y1=PUBLISHED.abs_max, line=LIMIT)
+    figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=PUBLISHED.norm_max, x1=PUBLISHED.norm_max, line=LIMIT)
+    # above the figure, where it covers no model
+    details = f"dashed: above {size}: bf16; below: fp16 left of {norm}, fp32 right"
+    label(figure, details, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+    figure.update_layout(margin_t=30)
+    figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x))
     figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
-    figure.update_layout(
-        showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle", "itemsizing": "constant"}
-    )
+    legend(figure, toggle=True)
+    figure.update_layout(legend_itemsizing="constant")
     return figure
 
 
@@ -60,13 +61,13 @@ def place(report: DtypeReport) -> str:
     if extremes.abs_max is None or extremes.norm_max is None or not _has_a_place(report):
         return "No finite nonzero weight was read, so this model has no place among the labelled ones."
     at_least, about = ("", "") if extremes.exact else ("at least ", "about ")
-    said = rule(extremes.abs_max, extremes.norm_max)
-    alike = Counter(model.precision for model in labelled_extremes() if rule(model.abs_max, model.norm_max) == said)
+    details = rule(extremes.abs_max, extremes.norm_max)
+    alike = Counter(model.precision for model in labelled_extremes() if rule(model.abs_max, model.norm_max) == details)
     known = " and ".join(f"{name} ({alike[name]})" for name in _PRECISIONS if alike[name])
     nearest = min(labelled_extremes(), key=lambda model: _distance(report, model.abs_max, model.norm_max))
     sentences = [
         f"Largest weight {at_least}{numbers.magnitude(extremes.abs_max)}, largest norm {about}{numbers.magnitude(extremes.norm_max)}: "
-        f"where the rule of thumb says {said}. The {sum(alike.values())} labelled models there were trained in {known}.",
+        f"where the rule of thumb says {details}. The {sum(alike.values())} labelled models there were trained in {known}.",
         f"The nearest is {nearest.model} ({nearest.precision}).",
     ]
     if not extremes.exact:
@@ -86,40 +87,35 @@ def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
 
 
 def _labelled(precision: str, style: int) -> "Scatter":
-    from plotly.graph_objects import Scatter
-
     models = [model for model in labelled_extremes() if model.precision == precision]
-    return Scatter(
-        x=[model.norm_max for model in models],
-        y=[model.abs_max for model in models],
-        name=f"trained in {precision}",
-        mode="markers",
-        marker={"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85},
-        customdata=[[text(model.model), repr(model.abs_max), repr(model.norm_max)] for model in models],
-        hovertemplate=_hover(f"trained in {precision}", 1),
-    )
+    marker = {"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85}
+    details = [[text(model.model), repr(model.abs_max), repr(model.norm_max), f"trained in {precision}"] for model in models]
+    x, y = [model.norm_max for model in models], [model.abs_max for model in models]
+    return line(f"trained in {precision}", x, y, style, "", details, mode="markers", marker=marker, hovertemplate=_HOVER, cliponaxis=True)
 
 
 def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> "Scatter":
     """The highlighted models. span: of the horizontal axis, in decades."""
-    from plotly.graph_objects import Scatter
-
+    found = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]
-    return Scatter(
-        x=[report.extremes.norm_max for _, report in placed],
-        y=[report.extremes.abs_max for _, report in placed],
-        name="these models" if several else plain_text.shown(names[0], 34),
+    details = [
+        [name, _exactly(each.abs_max), _exactly(each.norm_max), f"trained in: {text(report.training.verdict)}"]
+        for name, each, (_, report) in zip(names, found, placed, strict=True)
+    ]
+    return line(
+        "these models",
+        [each.norm_max for each in found],
+        [each.abs_max for each in found],
+        3,
+        "",
+        details,
+        name="these models" if several else plain_text.shown(names[0], 34),  # escaped already
         mode="markers+text",
         text=_marks(placed) if several else ["this model"],
         textposition=[f"top {_side(report, span)}" for _, report in placed],
         textfont={"size": 13, "weight": 600},
-        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": "#7c828d"}},
-        customdata=[
-            [name, text(report.training.verdict), _exactly(report.extremes.abs_max), _exactly(report.extremes.norm_max)]
-            for name, (_, report) in zip(names, placed, strict=True)
-        ],
-        hovertemplate=_hover("trained in: %{customdata[1]}", 2),
-        cliponaxis=False,
+        marker={"symbol": "star", "size": 17, "color": COLOURS[3], "line": {"width": 1.5, "color": GREY}},
+        hovertemplate=_HOVER,
     )
 
 
@@ -135,7 +131,7 @@ def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
     for index, (_, report) in enumerate(placed):
         for group in together:
             first = placed[group[0]][1].extremes
-            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _APART:
+            if _distance(report, first.abs_max or 1, first.norm_max or 1) < _NEAR:
                 group.append(index)
                 break
         else:
@@ -146,48 +142,8 @@ def _marks(placed: Sequence[tuple[int, DtypeReport]]) -> list[str]:
     return marks
 
 
-def _hover(trained: str, first: int) -> str:
-    """Hover text: name, precision, and the two magnitudes, in customdata from index ``first``."""
-    sizes = f"largest %{{customdata[{first}]}}<br>norm %{{customdata[{first + 1}]}}"
-    return f"%{{customdata[0]}}<br>{trained}<br>{sizes}<extra></extra>"
-
-
 def _exactly(value: float | None) -> str:
     return numbers.NOTHING if value is None else f"{value:.6g}"
-
-
-def _limit(
-    figure: "Figure",
-    axis: str,
-    value: float,
-    name: str,
-    points: Sequence[tuple[float, float]],
-    spans: Mapping[str, tuple[float, float]],
-) -> None:
-    """Draw a threshold across the figure, labelled at the end where the label covers the fewest points, also on a narrow screen.
-
-    points: all points drawn; spans: of the axes; both in decades.
-    """
-    across = {"xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value}
-    up = {"yref": "paper", "y0": 0, "y1": 1, "x0": value, "x1": value}
-    figure.add_shape(type="line", line=LIMIT, **(across if axis == "y" else up))
-    (left, right), (bottom, top) = spans["x"], spans["y"]
-    wide, high = _LABEL_WIDTHS[axis] * (right - left), _LABEL_HEIGHT * (top - bottom)
-    at = math.log10(value)
-    # candidate positions: a corner or the middle of an edge, with the label's anchors
-    if axis == "y":
-        places = [(x, at, side, edge) for x, side in ((left, "left"), (right, "right")) for edge in ("bottom", "top")]
-    else:
-        places = [(at, bottom, "center", "bottom"), (at, top, "center", "top")]
-
-    def covered(place: tuple[float, float, str, str]) -> int:
-        x, y, side, edge = place
-        west = x - {"left": 0.0, "center": wide / 2, "right": wide}[side]
-        south = y - {"bottom": 0.0, "top": high}[edge]
-        return sum(west <= norm <= west + wide and south <= size <= south + high for norm, size in points)
-
-    x, y, side, edge = min(places, key=covered)
-    figure.add_annotation(text=name, showarrow=False, font={"size": 11}, bgcolor=GROUND, borderpad=2, x=x, y=y, xanchor=side, yanchor=edge)
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:

@@ -20,14 +20,8 @@ def reliability(evaluation: "Evaluation") -> "Figure":
 
     bins = evaluation.reliability
     most = max((each.predictions for each in bins), default=1)
-    diagonal = Scatter(
-        x=[0, 100],
-        y=[0, 100],
-        mode="lines",
-        line={"color": style.COLOURS[5], "dash": "dash", "width": 1.2},
-        hoverinfo="skip",
-        name="as promised",
-    )
+    dashed = {"color": style.GREY, "dash": "dash", "width": 1.2}
+    diagonal = Scatter(x=[0, 100], y=[0, 100], mode="lines", line=dashed, hoverinfo="skip", name="as promised")
     points = Scatter(
         x=[100 * each.mean for each in bins],
         y=[100 * each.share for each in bins],
@@ -52,6 +46,6 @@ def reliability(evaluation: "Evaluation") -> "Figure":
     )
     figure = Figure([diagonal, points], style.layout(380))
     ticks = [0, 20, 40, 60, 80, 100]
-    figure.update_xaxes(title="predicted probability, %", range=[-4, 104], tickvals=ticks, showgrid=False)
+    figure.update_xaxes(title="predicted probability, %", range=[-4, 104], tickvals=ticks)
     figure.update_yaxes(title="came true, %", range=[-4, 112], tickvals=ticks)
     return figure

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.numerics import BF16, FP8_E4M3, FP16
-from components.plots.style import COLOURS, DASHES, GROUND, LIMIT, MARKERS, layout, log_axis, text, threshold
+from components.plots.marks import line
+from components.plots.style import COLOURS, GREY, layout, legend, level, log_axis, threshold
 from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from analyzers.dtype_detection.report import LayerRow
-
-_ACCENT = "#3b5bdb"
-_OUTSIDE = "no layer"
 
 
 class Mark(NamedTuple):
@@ -53,16 +51,19 @@ def why_empty(report: DtypeReport) -> str:
 
 
 def spectrum(report: DtypeReport) -> "Figure":
-    """Histogram of the exponents of the values read, with the limits of fp16, fp8 and bf16 if they are near."""
+    """Histogram of the exponents of the values read, with the limits of fp16, fp8 and bf16 if they are near; its axis linear or, from a
+    menu, logarithmic, which shows small bars too.
+    """
     from plotly.graph_objects import Bar, Figure
 
     total = sum(item.count for item in report.exponents)
     exponents = [item.exponent for item in report.exponents]
+    shares = [100 * item.count / total for item in report.exponents]
     bars = Bar(
         x=[exponent + 0.5 for exponent in exponents],
-        y=[100 * item.count / total for item in report.exponents],
+        y=shares,
         width=0.86,
-        marker={"color": _ACCENT},
+        marker={"color": COLOURS[0]},
         customdata=[
             [numbers.power(e), numbers.power(e + 1), f"{item.count:,}"] for e, item in zip(exponents, report.exponents, strict=True)
         ],
@@ -74,69 +75,55 @@ def spectrum(report: DtypeReport) -> "Figure":
     # One line of text per mark, stacked above the bars so that names do not collide on a narrow screen. Outermost first, because names
     # point inwards and a mark ends at its name.
     left = [mark for mark in drawn if mark.log2 < low + 0.5 * (high - low)]
-    for line, mark in enumerate([*left, *reversed(drawn[len(left) :])]):
-        threshold(figure, mark.log2, 1 - 0.42 * line / len(drawn), mark.name, right=mark in left)
-    top = max((100 * item.count / total for item in report.exponents), default=1.0)
-    step_ticks = 8 if high - low <= 80 else 32
-    ticks = list(range(math.ceil(low / step_ticks) * step_ticks, math.floor(high) + 1, step_ticks))
-    figure.update_xaxes(
-        title="size of the weights", range=[low, high], tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks], showgrid=False
-    )
-    figure.update_yaxes(title="% of the values read", range=[0, top * 1.8], rangemode="tozero", nticks=5)
+    for number, mark in enumerate([*left, *reversed(drawn[len(left) :])]):
+        threshold(figure, mark.log2, 1 - 0.42 * number / len(drawn), mark.name, right=mark in left)
+    spacing = 8 if high - low <= 80 else 32
+    ticks = list(range(math.ceil(low / spacing) * spacing, math.floor(high) + 1, spacing))
+    figure.update_xaxes(title="size of the weights", range=[low, high], tickvals=ticks, ticktext=[numbers.power(tick) for tick in ticks])
+    _add_scales(figure, shares or [1.0])
     return figure
+
+
+def _add_scales(figure: "Figure", shares: list[float]) -> None:
+    """The vertical axis for ``shares``, with room for the names above them, and a menu of its scales."""
+    linear = {"type": "linear", "range": [0, 1.8 * max(shares)], "tickmode": "auto", "nticks": 5}
+    low, high = math.log10(min(shares)) - 0.3, math.log10(max(shares))
+    ticks = [10.0**exponent for exponent in range(math.ceil(low), 3, max(1, math.ceil((high - low) / 5)))]
+    log = {"type": "log", "range": [low, low + 1.8 * (high - low + 0.3)], "tickmode": "array", "tickvals": ticks}
+    log |= {"exponentformat": "power"}
+    figure.update_yaxes(title="% of the values read", **linear)
+    buttons = [
+        {"label": name, "method": "relayout", "args": [{f"yaxis.{key}": value for key, value in scale.items()}]}
+        for name, scale in (("linear scale", linear), ("logarithmic scale", log))
+    ]
+    menu = {"buttons": buttons, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY, "font": {"size": 11}}
+    figure.update_layout(updatemenus=[menu | {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 4}}], margin_t=44)
 
 
 def layers(report: DtypeReport) -> "Figure":
     """The largest magnitude in each layer, one trace per role, with the largest fp16 value."""
-    from plotly.graph_objects import Figure, Scatter
+    from plotly.graph_objects import Figure
 
-    figure = Figure(layout=layout(420))
+    figure = Figure(layout=layout(350))
     highest = max((row.layer for row in report.layers if row.layer is not None), default=0)
+    spacing = max(1, math.ceil((highest + 1) / 6))
     # far enough from layer 0 that the labels do not overlap, for any number of layers
-    outside = -max(1, math.ceil((highest + 1) / 6))
+    outside = -spacing
     for index, (role, rows) in enumerate(_by_role(report)):
-        style = index % len(COLOURS)
         # tensors outside the layers are not adjacent to layer 0: the gap prevents a connecting line
         points: list[LayerRow | None] = [*[row for row in rows if row.layer is None], None, *[row for row in rows if row.layer is not None]]
-        figure.add_trace(
-            Scatter(
-                x=[None if row is None else outside if row.layer is None else row.layer for row in points],
-                y=[row and row.abs_max for row in points],
-                name=text(role),
-                mode="lines+markers" if len(rows) > 1 else "markers",
-                line={"color": COLOURS[style], "dash": DASHES[style], "width": 1.8},
-                marker={"symbol": MARKERS[style], "size": 7, "color": COLOURS[style]},
-                customdata=[row and [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points],
-                hovertemplate=f"{text(role)}, %{{customdata[0]}}<br>largest %{{customdata[1]}}<br>rms %{{customdata[2]}}"
-                "<br>tensors: %{customdata[3]}<extra></extra>",
-            )
-        )
-    spacing = max(1, math.ceil((highest + 1) / 6))
-    ticks = list(range(0, highest + 1, spacing))
-    if any(row.layer is None for row in report.layers):
-        ticks.insert(0, outside)
-    largest = FP16.largest
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=largest, y1=largest, line=LIMIT, layer="below")
-    figure.add_annotation(
-        xref="paper",
-        x=1,
-        xanchor="right",
-        y=math.log10(largest),
-        yanchor="bottom",
-        text="fp16 largest 65504",
-        showarrow=False,
-        font={"size": 11},
-        bgcolor=GROUND,
-        borderpad=1,
-    )
+        x = [None if row is None else outside if row.layer is None else row.layer for row in points]
+        details = [None if row is None else [_place(row), _number(row.abs_max), _number(row.rms), f"{row.tensors:,}"] for row in points]
+        hover = "%{customdata[0]}<br>largest %{customdata[1]}<br>rms %{customdata[2]}<br>tensors: %{customdata[3]}"
+        mode = {} if len(rows) > 1 else {"mode": "markers"}
+        figure.add_trace(line(role, x, [None if row is None else row.abs_max for row in points], index, hover, details, **mode))
+    ticks = [outside] * any(row.layer is None for row in report.layers) + list(range(0, highest + 1, spacing))
+    level(figure, FP16.largest, "fp16 largest 65504", height=math.log10(FP16.largest))
     shown = [row.abs_max for row in report.layers if row.abs_max]
-    low, high = math.log10(min(shown, default=1e-2)) - 0.4, math.log10(max([*shown, largest])) + 0.6
-    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=[_OUTSIDE if tick < 0 else str(tick) for tick in ticks], showgrid=False)
-    figure.update_yaxes(
-        title="largest magnitude",
-        **log_axis(low, high),
-    )
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemclick": "toggle"})
+    low, high = math.log10(min(shown, default=1e-2)) - 0.4, math.log10(max([*shown, FP16.largest])) + 0.6
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["no layer" if tick < 0 else str(tick) for tick in ticks])
+    figure.update_yaxes(title="largest magnitude", **log_axis(low, high))
+    legend(figure, toggle=True)
     return figure
 
 

@@ -30,13 +30,17 @@ def say_only(figure: "Figure", words: str) -> None:
     figure.update_layout(margin_t=max(28, figure.layout.margin.t))
 
 
+def side_of(count: int, longest: int = _SIDE) -> int:
+    """Pixels of the side of ``count`` cells, the same whole number for each, ``longest`` in total unless they would be too small."""
+    return count * max(_SMALLEST, min(_LARGEST, longest // max(1, count)))
+
+
 def square(cells: "Heatmap", count: int) -> "Figure":
     """A figure of ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
     from plotly.graph_objects import Figure
 
-    side = count * max(_SMALLEST, min(_LARGEST, _SIDE // max(1, count)))
-    figure = Figure([cells], layout(side + _MARGIN["t"] + _MARGIN["b"]))
-    figure.update_xaxes(constrain="domain", showgrid=False)
+    figure = Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
+    figure.update_xaxes(constrain="domain")
     figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)
     figure.update_layout(margin=_MARGIN)
     return figure

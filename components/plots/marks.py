@@ -1,16 +1,23 @@
-"""Styles that distinguish the series of a figure (variants, methods), and a logarithmic axis."""
+"""Series of points: lines with markers and error bars, and logarithmic axes with strips for values they cannot show."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from components.plots.style import COLOURS, DASHES, MARKERS, log_axis
+from components.plots.style import COLOURS, DASHES, GREY, MARKERS, layout, log_axis, text
 
-# Padding beyond the smallest and the largest value, and the inset of marks for values off the axis; both as factors.
-_ROOM = 1.6
-_INSIDE = 1.12
-_NONE = (1e-3, 1.0)
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Scatter
+
+# Padding beyond the smallest and the largest value, as a factor; the range without values.
+_PADDING = 1.6
+_NO_VALUES = (1e-3, 1.0)
+# The axes of the strips of a logarithmic axis; the size of a strip and the gap beside it, as shares of the figure.
+_STRIPS = {0.0: 2, math.inf: 3}
+_STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
+_ROW = 24
+# Characters that fit next to the axis on a narrow screen.
+_NAME = 26
 
 
 def marked(index: int) -> dict[str, Any]:
@@ -19,30 +26,128 @@ def marked(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "dash": DASHES[again % len(DASHES)], "symbol": MARKERS[again % len(MARKERS)]}
 
 
-@dataclass(frozen=True, slots=True)
-class LogAxis:
-    """A logarithmic axis from ``low`` to ``high``."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> "LogAxis":
-        """An axis that covers the positive values; a default range if there are none."""
-        known = [value for value in values if value]
-        low, high = (min(known), max(known)) if known else _NONE
-        return cls(low / _ROOM, high * _ROOM)
-
-    @property
-    def edges(self) -> tuple[float, float]:
-        """Positions of marks for values that are off the axis."""
-        return self.low * _INSIDE, self.high / _INSIDE
-
-    def settings(self) -> dict[str, Any]:
-        """Plotly's axis settings."""
-        return log_axis(math.log10(self.low), math.log10(self.high)) | {"tickangle": 0}
-
-
 def shortened(name: str, longest: int) -> str:
     """Truncate a long name in the middle: its beginning and end are the most informative."""
     return name if len(name) <= longest else f"{name[: (longest - 1) // 2]}…{name[-(longest // 2) :]}"
+
+
+def line(
+    name: str,
+    x: Sequence[float | None],
+    y: Sequence[float | None] | Sequence[str],
+    style: int,
+    hover: str,
+    details: Sequence[Sequence[str] | None] = (),
+    /,
+    **changes: Any,
+) -> "Scatter":
+    """A line with markers in style ``style``. hover: below the name, ``details`` as customdata; changes: of settings."""
+    from plotly.graph_objects import Scatter
+
+    drawn = marked(style)
+    settings = {
+        "mode": "lines+markers",
+        "line": {"color": drawn["color"], "dash": drawn["dash"], "width": 2},
+        "marker": {"symbol": drawn["symbol"], "size": 7, "color": drawn["color"]},
+        "name": text(name),
+        "cliponaxis": False,
+        "hovertemplate": f"{text(name)}<br>{hover}<extra></extra>",
+    }
+    return Scatter(x=list(x), y=list(y), customdata=list(details), **settings | changes)
+
+
+def error_bars(values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None], color: str) -> dict[str, Any]:
+    """Error bars from ``lows`` to ``highs``; none where one of them is None."""
+
+    def apart(ends: Sequence[float | None], starts: Sequence[float | None]) -> list[float]:
+        return [0.0 if end is None or start is None else max(0.0, end - start) for end, start in zip(ends, starts, strict=True)]
+
+    sides = {"array": apart(highs, values), "arrayminus": apart(values, lows)}
+    return {"type": "data", "symmetric": False, "color": color, "thickness": 1.2, "width": 3, **sides}
+
+
+class Series(NamedTuple):
+    """Values >= 0 for a logarithmic axis. along: positions on the other axis; details: what `hover` says of each point, beside the name."""
+
+    name: str
+    along: Sequence[float]
+    values: Sequence[float | None]
+    details: Sequence[Sequence[str]]
+
+
+def log_figure(
+    height: int, letter: Literal["x", "y"], series: Sequence[Series], title: str, hover: str, mode: str, zero: str = "exact"
+) -> "Figure":
+    """A figure with ``series`` on the logarithmic axis ``letter``.
+
+    0 and infinity have no place on it: lines break there, and the points are in strips beyond its ends, called ``zero`` and "overflow".
+    None is not drawn.
+    """
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(height))
+    values = [value for each in series for value in each.values if value is not None]
+    known = [value for value in values if value not in _STRIPS] or _NO_VALUES
+    ends = math.log10(min(known) / _PADDING), math.log10(max(known) * _PADDING)
+    figure.update_layout({f"{letter}axis": {"title": {"text": title}, **log_axis(*ends)}})
+    _add_strips(figure, letter, {value: name for value, name in ((0.0, zero), (math.inf, "overflow")) if value in values})
+    for strip in (None, *_STRIPS):
+        for style, each in enumerate(series):
+            inside = [value is not None and (value == strip if strip is not None else value not in _STRIPS) for value in each.values]
+            if strip is not None and not any(inside):
+                continue
+            shown = [(value if strip is None else 0) if here else None for value, here in zip(each.values, inside, strict=True)]
+            axis: dict[str, Any] = {} if strip is None else {f"{letter}axis": f"{letter}{_STRIPS[strip]}", "showlegend": False}
+            x, y = (shown, each.along) if letter == "x" else (each.along, shown)
+            figure.add_trace(line(each.name, x, y, style, hover, each.details, mode=mode if strip is None else "markers", **axis))
+    return figure
+
+
+def _add_strips(figure: "Figure", letter: str, wanted: Mapping[float, str]) -> None:
+    other, size = "y" if letter == "x" else "x", _STRIP[letter]
+    below, above = ((size + _GAP) * (value in wanted) for value in _STRIPS)
+    figure.update_layout({f"{letter}axis": {"domain": [below, 1 - above]}})
+    for value, name in wanted.items():
+        number = _STRIPS[value]
+        axis = {
+            "anchor": other,
+            "domain": [0, size] if value == 0 else [1 - size, 1],
+            "range": [-1, 1],
+            "tickvals": [0],
+            "ticktext": [name],
+        }
+        unmarked = {"fixedrange": True, "showgrid": False, "zeroline": False, "tickfont": {"size": 11}}
+        figure.update_layout({f"{letter}axis{number}": axis | unmarked})
+        across = {f"{letter}ref": f"{letter}{number} domain", f"{other}ref": f"{other} domain"}
+        figure.add_shape(type="rect", fillcolor=GREY, opacity=0.14, line_width=0, layer="below", x0=0, x1=1, y0=0, y1=1, **across)
+    if 0.0 in wanted:  # names and title of the other axis are outside the strip
+        figure.update_layout({f"{other}axis": {"anchor": f"{letter}2"}})
+
+
+def mark_rows(
+    found: Mapping[str, Mapping[str, float | None]],
+    names: Sequence[str],
+    title: str,
+    formatted: Callable[[float], str],
+    short: Callable[[str], str] = str,
+    zero: str = "exact",
+) -> "Figure":
+    """A row for each of ``names``, and a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
+
+    title: of the axis; zero: of the strip of zeros; formatted: a value for the hover text; short: formats a row's name for the axis.
+    """
+    series = []
+    for measure, rows in found.items():
+        drawn = [(row, name, value) for row, name in enumerate(names) if (value := rows.get(name)) is not None]
+        words = [[text(name), "not finite" if value == math.inf else formatted(value)] for _, name, value in drawn]
+        series.append(Series(measure, [row for row, _, _ in drawn], [value for _, _, value in drawn], words))
+    figure = log_figure(72 + _ROW * max(1, len(names)), "x", series, title, "%{customdata[0]}: %{customdata[1]}", "markers", zero)
+    figure.update_xaxes(showgrid=True, gridcolor=GREY, selector={"type": "log"})
+    figure.update_yaxes(
+        tickvals=list(range(len(names))),
+        ticktext=[text(shortened(short(name), _NAME)) for name in names],
+        range=[len(names) - 0.4, -0.6],
+        showgrid=False,
+        automargin=True,
+    )
+    return figure

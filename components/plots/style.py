@@ -1,5 +1,6 @@
-"""Shared by all figures: layout, colours and markers. The style sheet sets the colours of text, grid and limits."""
+"""Shared by all figures: layout, colours, legends, thresholds. The style sheet sets the colours of text, grid and limits."""
 
+import math
 from typing import TYPE_CHECKING
 
 from components.text import numbers, plain_text
@@ -8,67 +9,75 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 # Each has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
-COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10")
+COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10", "#a0614f")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash", "dot")
 LIMIT = {"color": "#b42318", "dash": "dash", "width": 1.2}
+GREY = "#7c828d"
 # The style sheet fills annotations with the card's colour so that no line crosses a label; Plotly draws the background only if one is set.
-GROUND = "rgba(0,0,0,0.01)"
+_LABEL = {"showarrow": False, "font": {"size": 11}, "bgcolor": "rgba(0,0,0,0.01)", "borderpad": 1}
+# Pixels from the axis to the legend, past the axis title.
+_LEGEND = 54
 
 
 def layout(height: int) -> dict[str, object]:
     """The layout of a figure ``height`` pixels high, without zooming or dragging."""
+    axis = {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}
     return {
         "height": height,
         "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#7c828d"},
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": GREY},
         "template": "none",
         "dragmode": False,
         "showlegend": False,
         "hoverlabel": {"align": "left"},
-        "xaxis": {"fixedrange": True, "zeroline": False, "ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
-        "yaxis": {
-            "fixedrange": True,
-            "zeroline": False,
-            "ticks": "outside",
-            "ticklen": 4,
-            "tickcolor": "rgba(0,0,0,0)",
-            "gridcolor": "#7c828d",
-            "gridwidth": 1,
-            "tickfont": {"size": 11},
-        },
+        "xaxis": axis | {"showgrid": False},
+        "yaxis": axis | {"gridcolor": GREY, "gridwidth": 1, "tickfont": {"size": 11}},
     }
 
 
 def log_axis(low: float, high: float) -> dict[str, object]:
-    """Settings of a logarithmic axis from 10^low to 10^high; Plotly chooses as many ticks as fit on a narrow screen.
+    """Settings of a logarithmic axis from 10^low to 10^high, with as many ticks as fit on a narrow screen.
 
-    Over one to three decades Plotly would label nine ticks per decade: "D2" limits them to 1, 2 and 5.
+    Left alone, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
     """
-    ticks = {"dtick": "D2"} if 0.7 < high - low < 3 else {"nticks": 7}
-    return {"type": "log", "range": [low, high], "exponentformat": "power", **ticks}
+    decades = high - low
+    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 1.5 else {"dtick": math.ceil(decades / 6)}
+    return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
+
+
+def legend(figure: "Figure", toggle: bool = False) -> None:
+    """Add a legend below the axis if there are several traces, and make room for it. toggle: a click hides a trace, or shows it."""
+    if (count := len(figure.data)) < 2:
+        return
+    more = 28 if count < 3 else 22 * count  # on a narrow screen each entry takes its own line
+    below = {"orientation": "h", "x": 0, "y": -_LEGEND / (figure.layout.height - 60), "yanchor": "top"}
+    figure.update_layout(
+        showlegend=True,
+        legend=below | {"itemclick": "toggle" if toggle else False, "itemdoubleclick": False},
+        height=figure.layout.height + more,
+        margin_b=figure.layout.margin.b + more,
+    )
+
+
+def label(figure: "Figure", name: str, **place: object) -> None:
+    """Write ``name`` (trusted plain text) into the figure."""
+    figure.add_annotation(text=name, **_LABEL | place)
+
+
+def level(figure: "Figure", y: float, name: str, height: float | None = None) -> None:
+    """A horizontal line at ``y`` across the figure, with its name on it. height: where the label is, if not at y (log axes)."""
+    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="below")
+    label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 
 def threshold(figure: "Figure", x: float, height: float, name: str, right: bool) -> None:
-    """A vertical line at ``x`` up to the share ``height`` of the figure, with its name (trusted plain text) at the top, on the right or
-    left.
-    """
+    """A vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left."""
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
-    figure.add_annotation(
-        x=x,
-        yref="paper",
-        y=height,
-        text=name,
-        showarrow=False,
-        xanchor="left" if right else "right",
-        xshift=4 if right else -4,
-        yanchor="top",
-        font={"size": 11},
-        bgcolor=GROUND,
-        borderpad=1,
-    )
+    side, shift = ("left", 4) if right else ("right", -4)
+    label(figure, name, x=x, xanchor=side, xshift=shift, yref="paper", y=height, yanchor="top")
 
 
 def text(words: str) -> str:

@@ -69,8 +69,8 @@ def short_layer(layer: int, layers: int) -> str:
 
 
 INSIDE = "Relative error of the output of each module within a layer: median over the layers."
-_OVER = "A cross at the upper edge marks values that are not finite."
-_SAME = "A hollow triangle at the lower edge marks no error at all."
+_OVER = 'In the strip "overflow": values that are not finite.'
+_SAME = 'In the strip "exact": no error at all.'
 
 
 def forward(report: PrecisionReport) -> str:
@@ -108,9 +108,9 @@ def inside_backward(report: PrecisionReport) -> str:
 
 
 def _gaps(report: PrecisionReport) -> str:
-    """Explains why variants have no marks."""
+    """Explains the marks in the strip of overflows."""
     over = any(variant.overflow_bw is not None for variant in report.variants.values())
-    return " Gradients that are not finite are not drawn." if over else ""
+    return f" {_OVER}" if over else ""
 
 
 def headroom(report: PrecisionReport) -> str:

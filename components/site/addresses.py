@@ -36,6 +36,11 @@ def badge(model: str) -> str:
     return f"badge/{quote(model, safe='/:')}.svg"
 
 
+def results_of(model: str) -> str:
+    """The library, open at the results of a model."""
+    return f"library?show=results&q={quote(model, safe='')}"
+
+
 def labels_of(model: str) -> str:
     """The library, open at the labels of a model."""
     return f"library?model={quote(model, safe='')}"

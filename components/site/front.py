@@ -2,16 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 import gradio as gr
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analyzers import limits
@@ -23,6 +24,7 @@ from components.running.queue_limits import reading
 from components.site.clients import client_of, with_client
 from components.site.identity import COOKIE, new_secret
 from components.site.page_cache import PageCache
+from components.site.result_page import not_found_page
 
 # Gradio's pages hold their configuration in a script and compile the scripts of components: both must be allowed. Nothing is loaded from
 # other sites, or sent to them.
@@ -45,9 +47,9 @@ def middleware(app: gr.Blocks) -> list[Middleware]:
     return [Middleware(Front, blocks=app)]
 
 
-def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response]]:
-    """For the same: FastAPI's own answer to a malformed body repeats it."""
-    return {RequestValidationError: lambda request, error: _refused(Refusal(422, NOT_A_CALL))}
+def exception_handlers() -> dict[type[Exception], Callable[[Request, Exception], Response | Awaitable[Response]]]:
+    """For the same: FastAPI's own answer to a malformed body repeats it, and to an unknown address is JSON for browsers too."""
+    return {RequestValidationError: lambda request, error: _refused(Refusal(422, NOT_A_CALL)), HTTPException: _http_error}
 
 
 class Front:
@@ -109,6 +111,16 @@ class Front:
             return
         with reading(found):
             await self._app(scope, receive, send)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """A page for a browser at an unknown address, else JSON."""
+    assert isinstance(error, HTTPException)  # registered for these only
+    if error.status_code != 404 or request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
+        return await http_exception_handler(request, error)
+    # relative, so that it works under any proxy prefix; not the decoded path, in which %2F is a slash too
+    path = request.scope["raw_path"].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
+    return HTMLResponse(not_found_page("../" * (path.count("/") - 1) or "./"), 404, error.headers)
 
 
 def _refused(refusal: Refusal) -> Response:

@@ -18,6 +18,7 @@ COOKIE = "mantissa"
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
 LOG_IN = "Log in with Hugging Face first: a label carries the name of its contributor."
+_NOBODY = f"Say who contributes: send a cookie, {COOKIE}=SECRET, with a secret of your own; the library's page sets one."
 _NO_LIBRARY = "The library could not be opened, so nothing can be contributed: see the log of the app."
 
 
@@ -42,7 +43,7 @@ def our_library() -> Library:
 def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> Identity:
     """Who sent ``request``. profile: of the login, as Gradio read it from the session.
 
-    Raises InvalidRequest if a login is required and missing, for a cross-site request, and without a library.
+    Raises InvalidRequest without a login where one is required, without login and cookie, for a cross-site request, and without a library.
     """
     ours = our_library()
     headers = getattr(request, "headers", None) or {}
@@ -52,8 +53,10 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
         return Identity.login(str(profile.get("preferred_username") or ""), organisations(profile))
     if has_login():
         raise InvalidRequest(LOG_IN)
-    cookies = getattr(request, "cookies", None) or {}
-    return ours.local_identity(str(cookies.get(COOKIE, ""))[:_LONGEST])
+    secret = str((getattr(request, "cookies", None) or {}).get(COOKIE, ""))[:_LONGEST]
+    if not secret:
+        raise InvalidRequest(_NOBODY)
+    return ours.local_identity(secret)
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:

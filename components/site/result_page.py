@@ -37,6 +37,12 @@ def missing_page() -> str:
     return page.served("", str(_PARTS.not_indexed()), _navigation() + page.titled())
 
 
+def not_found_page(home: str) -> str:
+    """The page for an address that the app does not have. home: the address of the first page, with a slash at its end."""
+    page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
+    return page.served("", str(_PARTS.not_indexed()), _navigation(home) + page.titled())
+
+
 def _open_graph(title: str, description: str) -> str:
     """Metadata for link previews: plain text in attributes."""
     named = {"og:title": shown(title, _TITLE), "og:description": shown(description, _DESCRIPTION)}
@@ -44,5 +50,5 @@ def _open_graph(title: str, description: str) -> str:
     return str(_PARTS.meta(list(named.items()), named["og:description"]))
 
 
-def _navigation() -> str:
-    return str(_PARTS.navigation([(name, address.removeprefix("./")) for name, _, address in pages()]))
+def _navigation(home: str = "../") -> str:
+    return str(_PARTS.navigation([(name, f"{home}{address.removeprefix('./')}") for name, _, address in pages()]))

@@ -37,9 +37,7 @@ STEPS = (
     "Sparsity of each checkpoint compared with the base and with the previous checkpoint. Click a role's name to add it. "
     "Checkpoints are numbered as in the table."
 )
-OVERLAP = (
-    "Jaccard index of the weights that two checkpoints changed, in percent. Above the diagonal: its value if the two were independent."
-)
+OVERLAP = "Jaccard index of the weights that two checkpoints changed, in percent. On the right: its value if the two were independent."
 
 
 def relative(report: SparsityReport) -> str:

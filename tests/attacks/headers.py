@@ -105,6 +105,37 @@ ATTACKS = [
     Attack("value_null", "a tensor described by null", described({"a": None})),
     Attack("long_name", "a name of 100,000 characters", described({"a" * 100_000: tensor([1], 0, 4)}, 4), ours_alone=True),
     Attack("many_dimensions", "10,000 dimensions", described({"a": tensor([1] * 10_000, 0, 4)}, 4), ours_alone=True),
+    Attack(
+        "metadata_flood",
+        "400,000 entries of metadata",
+        framed(b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(400_000)) + b"}}"),
+        ours_alone=True,
+    ),
+    Attack(
+        "metadata_flood_under_braces",
+        "the same, with a brace in each name, as if each were a tensor",
+        framed(b'{"__metadata__":{' + b",".join(b'"{%d":""' % i for i in range(400_000)) + b"}}"),
+        ours_alone=True,
+    ),
+    Attack(
+        "metadata_flood_under_fewer_braces",
+        "a brace in every fourth name, which makes them few enough for tensors",
+        framed(b'{"__metadata__":{' + b",".join(b'"%s%d":""' % (b"" if i % 4 else b"{{", i) for i in range(300_000)) + b"}}"),
+        ours_alone=True,
+    ),
+    Attack(
+        "metadata_flood_escaped",
+        "the same under a name that is spelled otherwise",
+        framed(b'{"__\\u006detadata__":{' + b",".join(b'"%d":""' % i for i in range(400_000)) + b"}}"),
+        ours_alone=True,
+    ),
+    Attack("metadata_long", "17 MB of metadata in one text", described({"__metadata__": {"a": "b" * 17_000_000}}), ours_alone=True),
+    Attack(
+        "metadata_wide",
+        "one character beyond ASCII makes each of 33 million take four bytes",
+        framed(b'{"__metadata__":{"' + b"{" * 40_000 + "\U0001f917".encode() + b"a" * 33_000_000 + b'":""}}'),
+        ours_alone=True,
+    ),
     Attack("comma_flood", "ten million numbers in one shape", framed(b'{"a":[' + b"1," * 10_000_000 + b"1]}")),
 ]
 

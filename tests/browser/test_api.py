@@ -27,7 +27,7 @@ CANARY = "hf_" + "canaryCANARY" * 3
 @pytest.fixture(scope="module")
 def client(offline: str) -> Client:
     """A client of an app that cannot reach the Hub."""
-    return Client(offline, verbose=False)
+    return Client(offline, headers={"Cookie": "mantissa=tests"}, verbose=False)
 
 
 def _described(client: Client, endpoint: str) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pandas
 import pytest
@@ -131,11 +132,11 @@ def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: 
     expect(second.locator("#m-label-model input")).to_have_value("org/other")
     _label(second, "org/other", "fp16-mixed", "the paper says fp16")
     expect(second.locator("#m-labels")).to_contain_text("labels disagree")
-    expect(second.locator("#m-labels")).to_contain_text("“the model card says bf16”")
+    expect(second.locator("#m-labels")).to_contain_text("the model card says bf16")
     second.get_by_role("button", name="Flag the label bf16 by").click()
-    expect(second.locator("#m-flagging")).to_contain_text("You doubt that org/other was trained in bf16")
+    expect(second.locator("#m-flagging")).to_contain_text("You are flagging the label of org/other: trained in bf16")
     second.locator("#m-flag-it").click()
-    expect(second.locator("#m-flagged")).to_contain_text("Your doubt is saved here.")
+    expect(second.locator("#m-flagged")).to_contain_text("Your flag is saved here.")
     second.locator("#m-filters button").first.click()
     second.get_by_label("Labels disagree").check()
     expect(second.locator("#m-list tbody tr")).to_have_count(1)
@@ -145,7 +146,7 @@ def test_two_browsers_disagree_and_a_label_is_flagged(open_page: OpenPage, app: 
 def test_what_is_wrong_with_a_label_is_one_sentence(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library")
     page.locator("#m-add-it").click()
-    expect(page.locator("#m-added")).to_contain_text("Choose what the model was trained in")
+    expect(page.locator("#m-added")).to_contain_text("Choose the precision the model was trained in")
     _label(page, "org/none", "bf16", "x")
     expect(page.locator("#m-added")).to_contain_text("not found on the Hub")
     _label(page, "org/name", "bf16", "https://[")
@@ -174,16 +175,45 @@ def test_lists_are_searched_and_paged(open_page: OpenPage, offline: str) -> None
     field(page, "m-search").fill("")
     page.locator("#m-kind").get_by_text("Labels").click()
     expect(page.locator("#m-list th").nth(2)).to_have_text("Evidence")
-    page.locator("#m-list tbody a").first.click()
-    expect(page.locator("#m-labels .m-head h2")).to_be_visible()
+    link = page.locator("#m-list tbody a[data-model]").first
+    model = link.inner_text()
+    link.click()
+    expect(page.locator("#m-labels .m-head h2")).to_have_text(model)
+    assert parse_qs(urlsplit(page.url).query) == {"model": [model]}
     expect(page.locator("#m-pandas textarea")).to_have_value(re.compile(re.escape(f'{offline}/library/labels.parquet")')))
+
+
+def test_a_click_on_a_title_sorts_by_it_and_a_second_one_turns_the_order(open_page: OpenPage, offline: str) -> None:
+    page = _listed(open_page, f"{offline}/library")
+    expect(page.locator("#m-list th", has_text="Updated")).to_have_attribute("aria-sort", "descending")
+    title, first = page.locator("#m-list th", has_text="Model"), page.locator("#m-list tbody tr td").first
+    title.get_by_role("button").click()
+    expect(title).to_have_attribute("aria-sort", "ascending")
+    expect(first).to_contain_text("EleutherAI/gpt-j-6b")
+    title.get_by_role("button").click()
+    expect(title).to_have_attribute("aria-sort", "descending")
+    expect(first).to_contain_text("stabilityai/")
+    page.locator("#m-filters button").first.click()
+    expect(page.locator("#m-order input")).to_have_value("Model")
+    page.locator("#m-by-precision input").click()
+    fp32 = page.get_by_role("option", name=re.compile("^fp32 "))
+    expect(fp32).to_have_text(re.compile(r"fp32 \(\d+\)"))
+    count = re.findall(r"\d+", fp32.inner_text())[-1]
+    fp32.click()
+    expect(page.locator("#m-list tbody tr")).to_have_count(int(count))
+
+
+def test_a_number_of_results_leads_to_them(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/library?show=results&q=no-such")
+    expect(page.locator("#m-list")).to_contain_text("No matching results.")
+    expect(page.locator("#m-kind input:checked")).to_have_value("results")
 
 
 def test_a_narrow_dark_screen_holds_the_library(open_page: OpenPage, app: str) -> None:
     page = _listed(open_page, f"{app}/library?model=EleutherAI/pythia-1b", width=390, dark=True)
     expect(page.locator("#m-labels .m-head h2")).to_have_text("EleutherAI/pythia-1b")
     within_the_screen(page)
-    for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No result"))):
+    for kind, listed in (("Labels", "Evidence"), ("Results", re.compile("Analysis|No matching results"))):
         page.locator("#m-kind").get_by_text(kind).click()
         expect(page.locator("#m-list")).to_contain_text(listed)
         within_the_screen(page)

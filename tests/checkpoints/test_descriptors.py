@@ -1,4 +1,4 @@
-"""Many files, few of them open: reads are right all the same, and what was replaced meanwhile is refused."""
+"""Checkpoints of many files: none stays open between reads, and a file that was replaced meanwhile is refused."""
 
 import os
 import subprocess
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from analyzers.checkpoints import LocalRepository, RangeFile, local, read_range
-from analyzers.checkpoints.descriptors import Descriptors
+from analyzers.checkpoints import LocalRepository, RangeFile, read_range
 from analyzers.errors import InvalidCheckpoint
 
 
@@ -20,38 +19,29 @@ def descriptors() -> int:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RangeFile]:
-    """Twenty files of 100 bytes, their number in each; at most four are kept open."""
-    monkeypatch.setattr(local, "_open_files", Descriptors(4))
+def files(tmp_path: Path) -> list[RangeFile]:
+    """Twenty files of 100 bytes, their number in each."""
     for i in range(20):
         (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]) * 100)
     repository = LocalRepository(tmp_path)
     before = descriptors()
     opened = [repository.open(path) for path in repository.files]
-    assert descriptors() == before + 4
+    assert descriptors() == before
     return opened
 
 
-def test_files_are_opened_again_when_they_are_needed(files: list[RangeFile]) -> None:
+def test_no_file_stays_open_between_reads(files: list[RangeFile]) -> None:
     before = descriptors()
     for i in (*range(20), *range(19, -1, -1), 3, 17, 3):
         assert read_range(files[i], 10, 5) == bytes([i]) * 5
-        assert descriptors() == before
+    with pytest.raises(InvalidCheckpoint, match="ends at byte 100"):
+        read_range(files[0], 90, 11)
+    assert descriptors() == before
     for file in files:
         file.close()
         file.close()
-    assert descriptors() == before - 4
-
-
-def test_what_was_used_last_stays_open(files: list[RangeFile], tmp_path: Path) -> None:
-    for i in (5, 6, 7, 8, 5):
-        read_range(files[i], 0, 1)
-    read_range(files[9], 0, 1)
-    for i in (5, 6):
-        (tmp_path / f"{i:02}.bin").unlink()
-    assert read_range(files[5], 0, 1) == b"\5"
-    with pytest.raises(InvalidCheckpoint, match=r"06\.bin"):
-        read_range(files[6], 0, 1)
+        with pytest.raises(InvalidCheckpoint, match="it is closed"):
+            read_range(file, 0, 1)
 
 
 @pytest.mark.parametrize("how", ["replaced", "written", "grown", "gone"])
@@ -78,31 +68,6 @@ def test_a_file_that_is_another_when_it_is_opened_again_is_refused(files: list[R
     assert read_range(files[1], 0, 1) == b"\1"
 
 
-def test_nothing_is_closed_under_a_reader() -> None:
-    made: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-
-    def opener(name: str) -> int:
-        made[name].append(os.open(os.devnull, os.O_RDONLY))
-        return made[name][-1]
-
-    few = Descriptors(1)
-    first = few.take("a", lambda: opener("a"))
-    with first as descriptor, few.take("b", lambda: opener("b")), few.take("a", lambda: opener("a")) as again:
-        assert descriptor == again and len(made["a"]) == 1
-        few.close("a")
-        os.fstat(descriptor)
-        with few.take("a", lambda: opener("a")) as anew:
-            assert anew != descriptor
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(made["a"][0])
-    with few.take("c", lambda: opener("c")):
-        for name in "ab":
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                os.fstat(made[name][-1])
-    few.close("c")
-    few.close("c")
-
-
 def test_many_threads(files: list[RangeFile]) -> None:
     wrong = []
 
@@ -121,7 +86,6 @@ def test_many_threads(files: list[RangeFile]) -> None:
 
 
 def test_fifty_checkpoints_of_many_files_where_few_may_be_open(tmp_path: Path) -> None:
-    """The limit is lowered when it was looked at already: what is idle makes room."""
     rng = np.random.default_rng(0)
     for shard in range(6):
         save_file(

@@ -1,8 +1,11 @@
 """Header validation: what we accept, the safetensors library accepts and reads alike; what it writes, we accept."""
 
-import gc
 import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from analyzers import limits
 from analyzers.checkpoints.header import FIRST_READ, Header, parse_header, read_header
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, MantissaError
@@ -167,4 +171,51 @@ def test_thirty_thousand_tensors_cost_little_more_than_their_json() -> None:
         whole.append(time.thread_time() - parsed)
     assert min(whole) < 4 * min(bare)
     assert [item.name for item in header.tensors] == names
-    assert gc.isenabled()
+
+
+# Opens a checkpoint with a header that a shell of Python writes; prints the error, CPU seconds and memory taken in MiB.
+_MEASURED = """
+import json, resource, sys, time
+from pathlib import Path
+from analyzers.checkpoints import Access, open_checkpoint
+from analyzers.errors import MantissaError
+header = {header}
+Path("model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes({data}))
+del header
+Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+started, said = time.process_time(), ""
+try:
+    open_checkpoint("./model.safetensors", Access(local=True))
+except MantissaError as error:
+    said = str(error)
+peak = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(json.dumps([said, time.process_time() - started, (peak - before) >> 20]))
+"""
+
+_METADATA = """b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(7_000_000)) + b"}}" """
+_MANY = """b"{" + b",".join(b'"%x":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i * 2654435761 % 2**32, i, i + 1)
+    for i in range(TENSORS)) + b"}" """
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "error"),
+    [
+        (_METADATA, 0, "MANTISSA_METADATA_ENTRIES"),
+        (_MANY.replace("TENSORS", "1_000_000"), 1_000_000, "MANTISSA_TENSORS"),
+        (_MANY.replace("TENSORS", str(limits.TENSORS)), limits.TENSORS, ""),
+    ],
+    ids=["metadata of 90 MB", "a million tensors", "as many tensors as allowed"],
+)
+def test_the_largest_headers_cost_ten_seconds_and_300_mb(tmp_path: Path, header: str, data: int, error: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _MEASURED.format(header=header, data=data)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, seconds, mebibytes = json.loads(run.stdout)
+    assert error in said and bool(said) == bool(error)
+    assert seconds < 10 and mebibytes < 300

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import httpx2
 import pytest
 from huggingface_hub import constants
 
@@ -14,6 +15,7 @@ from analyzers import limits
 from analyzers.checkpoints import hub_transfers
 from analyzers.checkpoints.hub import open_hub, search_models
 from analyzers.checkpoints.hub_ranges import HubFile
+from analyzers.checkpoints.hub_replies import Hub
 from analyzers.checkpoints.repository import Access, read_range
 from analyzers.errors import (
     AccessDenied,
@@ -216,10 +218,41 @@ def test_more_and_less_than_asked_for(hub: LocalHub, file: HubFile) -> None:
     read_range(file, 0, 1)
     head = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/600000\r\nContent-Length: %d\r\n\r\n"
     for length in (101, 99):
-        hub.fault(Fault(FILE, times=None, garbage=head % length + bytes(length)))
+        fault = hub.fault(Fault(FILE, times=None, garbage=head % length + bytes(length)))
+        with pytest.raises(HubMisbehaved, match="another length"):
+            read_range(file, 0, 100)
+        assert fault.hits == 1  # another try would not help
+        hub.clear_faults()
+    for length in (101, 99):  # without a Content-Length, the end of the connection is the end of the reply
+        hub.fault(Fault(FILE, times=None, garbage=head.replace(b"Content-Length: %d\r\n", b"") + bytes(length)))
         with pytest.raises(HubMisbehaved, match="more" if length > 100 else "less|another part"):
             read_range(file, 0, 100)
         hub.clear_faults()
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "10.0.0.1", "192.168.1.1", "[fe80::1]", "[fd00::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "2852039166"]
+)
+def test_redirects_into_another_private_network_are_refused(hub: LocalHub, host: str) -> None:
+    """The Hub of these tests is on loopback, which allows no redirect but to loopback."""
+    hub.add("org/model", {WEIGHTS: DATA})
+    file = open_hub("org/model", None, Access()).open(WEIGHTS)
+    hub.fault(Fault(WEIGHTS, times=None, status=302, headers={"Location": f"http://{host}:1/latest/meta-data"}, method="HEAD"))
+    with within(5), pytest.raises(HubMisbehaved, match="private network"):
+        read_range(file, 0, 100)
+    hub.fault(Fault(API, times=None, status=302, headers={"Location": f"http://{host}/api/models/org/model"}))
+    with within(5), pytest.raises(HubMisbehaved, match="private network"):
+        open_hub("org/model", None, Access())
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:1/x", "http://[::1]/x", "http://localhost/x", "http://2130706433/x"])
+def test_a_public_hub_redirects_to_public_hosts_only(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://1.1.1.1")
+    response = httpx2.Response(302, headers={"location": target})
+    with pytest.raises(HubMisbehaved, match="private network"):
+        Hub(None).target(httpx2.URL("http://1.1.1.1/a"), response)
+    response = httpx2.Response(302, headers={"location": "http://8.8.8.8/x"})
+    assert str(Hub(None).target(httpx2.URL("http://1.1.1.1/a"), response)) == "http://8.8.8.8/x"
 
 
 def test_expired_addresses_are_renewed(hub: LocalHub) -> None:

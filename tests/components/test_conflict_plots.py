@@ -43,6 +43,18 @@ def test_rates_and_similarities_are_drawn_by_layer_with_their_intervals_top_k_be
     assert [trace.name for trace in alone.data] == ["neurons"] and not alone.layout.showlegend
 
 
+def test_the_chance_of_unrelated_gradients_is_drawn_where_there_is_one() -> None:
+    for draw in (plots.rates, plots.batches, plots.deciles, plots.published):
+        figure: Any = draw(conflict_report())
+        assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 50
+        assert [note.text for note in figure.layout.annotations] == ["dashed: unrelated gradients, about 50%"]
+        assert figure.layout.yaxis.autorangeoptions.include == 50
+    assert not plots.similarity(conflict_report()).layout.shapes
+    found = conflict_report()
+    other = found.model_copy(update={"request": found.request.model_copy(update={"gamma": 0.1})})
+    assert not plots.rates(other).layout.shapes and plots.published(other).layout.shapes
+
+
 def test_cosines_are_centred_at_zero_and_every_cell_names_both_samples() -> None:
     found = conflict_report()
     (cells,) = plots.cosines(found).data

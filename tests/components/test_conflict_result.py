@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from html import unescape
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from analyzers.gradient_conflict import ConflictReport
 from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
+from analyzers.gradient_conflict.text import one
 from components.conflict import methods, tables, text
 from components.conflict.page import LayerMeter
 from components.conflict.result import headline, summary
@@ -43,13 +45,29 @@ def test_the_number_stands_first_with_what_it_means() -> None:
     assert "built-in sample: trained in pure bf16" in said
     assert "numerically undecided" not in said
     assert summary(found) == f"sample:tiny-bf16: conflict rate {rate}. {found.statement}"
-    assert found.statement.startswith(f"In {rate} of the pairs of samples")
+    assert found.statement.startswith(
+        f"In {rate} of the (pair of samples, neuron) combinations the two gradients point in opposite directions ("
+    )
+    assert "by the jackknife over samples; unrelated gradients: about 50%)" in found.statement
+    assert "50%)" not in conflict_report(gamma=0.1).statement  # chance depends on the threshold
 
 
 def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_be_none() -> None:
     found = top_k()
     said = text_of(headline(found))
     assert "Top-k against original" in said and "Tokens keep 12.5% of the neurons." in said and "Noise scale" not in said
+    assert found.original is not None
+    before, after = (f"{100 * (side.model.conflict_rate or 0):.3g}%" for side in (found.original, found))
+    assert before != after and f"Conflict rate {before} → {after} with top-k {found.statement[:40]}" in said
+    assert found.statement.startswith(f"In {before} of the (pair of samples, neuron) combinations")
+    assert f". With the top-k FFN in layers 0 to 3 the rate is {after}, a change of " in found.statement
+    assert summary(found) == f"sample:tiny-bf16: conflict rate {before} → {after} with top-k. {found.statement}"
+    whole = [f"{100 * (side.model.whole.conflict_rate or 0):.3g}%" for side in (found.original, found)]
+    sizes = [f"{side.dominance.effective_samples:.3g} of 8" for side in (found.original, found)]
+    assert f"Whole gradients {whole[0]} → {whole[1]} with top-k" in said
+    assert f"Dominance {sizes[0]} → {sizes[1]} with top-k" in said
+    for shown in (one(found), document([found])):
+        assert found.statement in unescape(shown)
     first = found.differences[0]
     assert first.interval is not None
     unclear = first.model_copy(update={"interval": first.interval.model_copy(update={"low": -0.01, "high": 0.02})})

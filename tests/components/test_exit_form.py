@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers import ANALYZERS, limits
-from analyzers.errors import InvalidData, LimitExceeded, MantissaError
+from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
 from analyzers.exit_feedback.signals import EXACT, FROZEN, METHODS, NULL
@@ -179,7 +179,7 @@ def test_the_endpoint_gives_progress_and_then_the_report() -> None:
 
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
-    with pytest.raises(InvalidData, match="command line only"):
+    with pytest.raises(InvalidReference, match="command line only"):
         list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.jsonl").request()))
 
 
@@ -199,7 +199,7 @@ def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     one = Form(MODEL, ("span",), sweep=False, training_steps="0").request()
     every = Form(MODEL).request()
     assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
-    assert (COST.steps(one), COST.steps(every)) == (0, 11 * every.training_steps)
+    assert (COST.steps(one), COST.steps(every)) == (0, 3 * 11 * every.training_steps)
     facts = at_a_glance().checkpoint
     seconds = [model_jobs.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
     assert 15 < seconds[0] < seconds[1] < 120

@@ -10,9 +10,9 @@ from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidReference,
 from components.library import FLAG_REASONS, Identity, Library, Query
 from components.library_page.browse import PER_PAGE, query_of
 from components.library_page.contributing import add_label, thanks, who_you_are
+from components.library_page.downloads import counted
 from components.library_page.labels import model_labels
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
-from components.library_page.taking import counted
 from components.site.identity import COOKIE, LOG_IN, identity
 from tests.components.reports import HOSTILE, report
 from tests.hub import LocalHub
@@ -48,7 +48,16 @@ class _Visit(gr.Request):
 
 def _ask(kind: str, text: str = "", page: int = 1, **chosen: Any) -> tuple[str, Query]:
     fields = [chosen.get(name, "") for name in ("precision", "storage", "passed_through", "trained_in", "fp16_risk", "analyzer")]
-    return query_of(page, kind, text, *fields, chosen.get("contributor", ""), chosen.get("disputed", False), chosen.get("order", ""))
+    return query_of(
+        page,
+        kind,
+        text,
+        *fields,
+        chosen.get("contributor", ""),
+        chosen.get("disputed", False),
+        chosen.get("order", ""),
+        chosen.get("turned", False),
+    )
 
 
 @pytest.mark.parametrize("kind", [MODELS, LABELS, RESULTS])
@@ -57,6 +66,36 @@ def test_every_order_of_every_list_is_one_the_library_knows(library: Library, ki
         named, query = _ask(kind, order=order)
         assert (named, query.sort, query.descending, query.per_page) == (kind, sort, descending, PER_PAGE)
         KINDS[kind].read(library, query)
+
+
+@pytest.mark.parametrize("kind", [MODELS, LABELS, RESULTS])
+def test_the_titles_of_a_list_sort_it_both_ways(library: Library, kind: str) -> None:
+    library.add_result(report("org/name", id="1" * 64), public=True)
+    library.add_label("zoo/name", "bf16", LINK, ANN)
+    for title, order in KINDS[kind].columns.items():
+        first, turned = (_ask(kind, order=title, turned=turned)[1] for turned in (False, True))
+        page = KINDS[kind].read(library, first)
+        shown = _Elements(listed(kind, page, title, first.descending))
+        (heading,) = [each for each in shown.found if "aria-sort" in each and each["aria-sort"] != "none"] or [{}]
+        assert (heading.get("aria-sort"), order and (first.sort, first.descending)) == (
+            (None, None) if order is None else ("descending" if order[1] else "ascending", order)
+        )
+        assert first.descending != turned.descending
+        assert [each["data-sort"] for each in shown.found if "data-sort" in each] == [t for t, o in KINDS[kind].columns.items() if o]
+
+
+def test_the_number_of_results_of_a_model_links_to_them(library: Library) -> None:
+    library.add_result(report("org/name", id="1" * 64), public=True)
+    shown = _Elements(listed(MODELS, library.models(Query(text="org/name"))))
+    assert "library?show=results&q=org%2Fname" in [each.get("href") for each in shown.found]
+
+
+def test_the_labels_it_begins_with_have_links(library: Library) -> None:
+    rows = library.labels(Query(per_page=500)).rows
+    assert len(rows) == 53 and all(row.label.evidence_link.startswith("https://") and row.label.evidence_quote for row in rows)
+    shown = _Elements(model_labels(library, "facebook/opt-13b"))
+    assert "https://arxiv.org/abs/2205.01068" in [each.get("href") for each in shown.found]
+    assert "arXiv 2205.01068 (OPT)" in shown.text and "“" not in shown.text
 
 
 def test_lists_are_searched_filtered_and_paged_on_the_server(library: Library) -> None:
@@ -78,7 +117,7 @@ def test_lists_are_searched_filtered_and_paged_on_the_server(library: Library) -
 @pytest.mark.parametrize("values", [("evil",), (None,), ("models", "x" * 1000), ("models", "", "y" * 1000)])
 def test_what_cannot_be_asked_is_one_sentence(values: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidRequest):
-        query_of(1, *values, *[""] * (11 - len(values)))
+        query_of(1, *values, *[""] * (12 - len(values)))
 
 
 def test_a_model_shows_its_facts_and_both_kinds_of_answers(library: Library) -> None:
@@ -99,11 +138,12 @@ def test_disagreement_is_shown_with_the_evidence_of_each_side(library: Library) 
     flagged = library.add_label("org/name", "bf16", LINK, Identity.login("carl"))
     library.add_flag(flagged.item.id, FLAG_REASONS[0], ANN)
     shown = _Elements(model_labels(library, "org/name"))
+    assert "“the model card" not in shown.text  # a pointer is no quote
     for text in (
         "labels disagree",
         "bf16 2, fp16-mixed 1",
         "“we trained in bf16”",
-        "“the model card says fp16”",
+        "the model card says fp16",
         "of the organisation",
         "1 flag",
     ):
@@ -143,7 +183,7 @@ def test_what_cannot_be_labelled_is_said(library: Library, hub: LocalHub) -> Non
     hub.add("org/gated", {"README.md": b""}, gated="auto")
     hub.add("org/private", {"README.md": b""}, private=True)
     for arguments, error, said in (
-        (("org/name", "", LINK, ""), InvalidRequest, "Choose what the model was trained in"),
+        (("org/name", "", LINK, ""), InvalidRequest, "Choose the precision the model was trained in"),
         (("org/name", "bf17", LINK, ""), InvalidRequest, "precision"),
         (("org/name", "bf16", " ", ""), InvalidRequest, "A label needs evidence"),
         (("org/name@main", "bf16", LINK, ""), InvalidRequest, "leave out the revision"),
@@ -165,7 +205,9 @@ def test_without_a_login_a_browser_has_a_name_of_its_own(library: Library) -> No
     assert first == identity(None, _Visit({COOKIE: "one"})) != second
     assert (first.provenance, first.name[:6]) == ("local", "local:")
     assert "one" not in first.name
-    assert identity(None, None).provenance == "local"
+    for nobody in (None, _Visit(), _Visit({COOKIE: ""})):  # a program that says not who it is
+        with pytest.raises(InvalidRequest, match="Say who contributes"):
+            identity(None, nobody)
     assert "no login" in who_you_are(None, _Visit({COOKIE: "one"}))
 
 

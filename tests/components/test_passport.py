@@ -5,9 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.rule import rule
 from components.dtype.result import passport
 from components.dtype.tables import evidence
-from components.dtype.text import summary
+from components.dtype.text import among, summary
+from components.library import Identity, Library
 from components.look.theme import DARK, LIGHT
 from components.results.export import document
 from components.text.markup import table
@@ -130,6 +133,40 @@ def test_exported_page_asks_for_nothing_and_keeps_text_as_text() -> None:
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
         assert not set("<>&") & set(data)
     assert "prefers-color-scheme: dark" in own
+
+
+def _labelled(verdict: str) -> DtypeReport:
+    label = {"verdict": verdict, "probabilities": {}, "basis": "label", "explanation": "A label.", "source": "https://example.org"}
+    return report(training=label)
+
+
+def test_where_the_rule_contradicts_a_label_it_is_said_which_wins_and_why() -> None:
+    plain = _labelled("fp32-mixed")
+    assert plain.extremes.abs_max and plain.extremes.norm_max
+    guess = rule(plain.extremes.abs_max, plain.extremes.norm_max)
+    assert guess == "fp16"
+    said = "wins over fp16: it reports how the model was trained; the weights only suggest it."
+    assert f"The label (fp32-mixed) {said}" in among(plain)
+    assert "wins over" not in among(_labelled("fp16-mixed")) and "wins over" not in among(_labelled("mxfp4-post-trained"))
+    assert "wins over" not in among(report())  # an inference
+
+
+def test_a_label_of_the_library_wins_over_the_inference_that_contradicts_it(library: Library) -> None:
+    found = report("org/name")
+    assert found.training.verdict == "bf16"
+    library.add_label("org/name", "bf16", "https://example.org", Identity.login("ann"))
+    assert "Inferred from the weights: bf16, likely." in passport(found) and "wins over" not in passport(found)
+    library.add_label("org/name", "fp32", "https://example.org", Identity.login("ann"))
+    assert (
+        "Inferred from the weights: bf16, likely. The label (fp32) wins over bf16: it reports how the model was trained; the weights only "
+        "suggest it." in passport(found)
+    )
+
+
+@pytest.mark.parametrize("level", ["fits", "caution"])
+def test_what_was_not_tested_is_no_alarm(level: str) -> None:
+    html = passport(report(fp16_risk={"level": level, "reasons": ("The largest weight is 2.4.",)}))
+    assert '<span class="m-tag m-undecided">activations not tested</span>' in html and "m-warning" not in html
 
 
 def _luminance(colour: str) -> float:

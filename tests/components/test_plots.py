@@ -19,6 +19,15 @@ def test_spectrum_marks_and_names_the_limits() -> None:
     assert sum(figure.data[0].y) == pytest.approx(100)
 
 
+def test_small_bars_show_on_a_logarithmic_scale() -> None:
+    figure = plots.spectrum(report())
+    linear, log = (button.args[0] for button in figure.layout.updatemenus[0].buttons)
+    assert (linear["yaxis.type"], log["yaxis.type"]) == ("linear", "log")
+    low, high = (10**end for end in log["yaxis.range"])
+    assert low < min(figure.data[0].y) and high > 2 * max(figure.data[0].y)
+    assert 2 <= len(log["yaxis.tickvals"]) <= 8 and max(log["yaxis.tickvals"]) <= 100
+
+
 def test_bf16_is_marked_where_values_come_near_it() -> None:
     far = report(exponents=[{"exponent": -127, "count": 3}, {"exponent": 127, "count": 1}])
     assert {mark.name.split()[0] for mark in plots.marks(far)} == {"bf16", "fp16", "fp8"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers import ANALYZERS, limits
-from analyzers.errors import InvalidData, LimitExceeded, MantissaError
+from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
 from analyzers.precision_variants import PRESETS, PrecisionReport, PrecisionRequest
 from analyzers.precision_variants.command import add_options
 from analyzers.precision_variants.variants import DEFAULT
@@ -252,7 +252,7 @@ def test_the_endpoint_gives_progress_and_then_the_report() -> None:
 
 
 def test_a_local_file_is_refused_before_it_is_looked_for() -> None:
-    with pytest.raises(InvalidData, match="command line only"):
+    with pytest.raises(InvalidReference, match="command line only"):
         list(job(Form(MODEL, source=DATASET, dataset="/etc/shadow.txt").request()))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.precision_variants import PrecisionReport
 from components.plots import precision_variants as plots
-from components.plots.marks import LogAxis, marked
+from components.plots.marks import Series, log_figure, marked
 from components.plots.precision_variants.headroom import BF16, FP16
 from tests.components.precision_reports import hostile_precision_report, overflowing, precision_report
 
@@ -25,33 +25,40 @@ def _row(report: PrecisionReport, variant: str, kind: str, layer: int | None) ->
 def test_errors_are_drawn_by_depth_for_every_variant(draw: Any, kind: str, ends: tuple[str, ...]) -> None:
     found = precision_report()
     figure = draw(found)
-    assert [trace.name for trace in figure.data] == ["fp32", "bf16", "bf16_fp32_residual", "fp16", "mine"]
+    lines = [trace for trace in figure.data if trace.yaxis is None]
+    assert [trace.name for trace in lines] == ["fp32", "bf16", "bf16_fp32_residual", "fp16", "mine"]
     assert figure.layout.yaxis.type == "log"
-    for trace in figure.data[1:]:
+    for trace in lines[1:]:
         assert list(trace.x) == list(range(-1, 4 + len(ends)))
         rows = [_row(found, trace.name, kind, layer) for layer in range(-1, 4)] + [_row(found, trace.name, end, None) for end in ends]
         for value, row in zip(trace.y, rows, strict=True):
-            assert value == pytest.approx(100 * row.rms_rel) if row.rms_rel else 0 < value < figure.data[-1].y[1]
+            assert value == (pytest.approx(100 * row.rms_rel) if row.rms_rel else None)
     assert list(figure.layout.xaxis.ticktext)[:2] == ["emb.", "0"]
     assert list(figure.layout.xaxis.ticktext)[-len(ends) :] == ["logits", "loss"][: len(ends)]
 
 
-def test_what_equals_the_reference_stands_at_the_lower_edge_and_what_is_not_finite_at_the_upper() -> None:
+def _strip(figure: Any, name: str, axis: str) -> dict[Any, Any]:
+    """The points in the strip ``axis`` ("y2" is exact, "y3" overflow) of a variant, by their place."""
+    traces = [trace for trace in figure.data if trace.name == name and trace.yaxis == axis]
+    return {x: said for trace in traces for x, y, said in zip(trace.x, trace.y, trace.customdata, strict=True) if y is not None}
+
+
+def test_what_equals_the_reference_and_what_overflows_is_in_a_strip_of_its_own_and_breaks_the_line() -> None:
     figure: Any = plots.forward(precision_report())
-    low, high = (10**edge for edge in figure.layout.yaxis.range)
-    same = figure.data[0]
-    assert {*same.marker.symbol} == {"triangle-down-open"} and list(same.y) == pytest.approx([low] * len(same.y), rel=0.2)
+    assert [*figure.data[0].y] == [None] * len(figure.data[0].x) and _strip(figure, "fp32", "y2").keys() == {*figure.data[0].x}
+    assert list(figure.layout.yaxis2.ticktext) == ["exact"] and "yaxis3" not in figure.layout
+    assert figure.layout.yaxis2.domain[1] < figure.layout.yaxis.domain[0] and figure.layout.xaxis.anchor == "y2"
     over = overflowing()
     assert over.reference.fp16_overflow is not None
     figure = plots.forward(over)
-    low, high = (10**edge for edge in figure.layout.yaxis.range)
     fp16 = figure.data[1]
     first = over.reference.fp16_overflow.layer
-    for layer, value, symbol in zip(fp16.x, fp16.y, fp16.marker.symbol, strict=True):
-        assert (symbol == "x") == (layer >= first)
-        assert low <= value <= high
-        assert (value == pytest.approx(high, rel=0.2)) == (layer >= first)
-    assert "not finite" in fp16.customdata[-1][1]
+    overflow, exact = _strip(figure, "fp16", "y3"), _strip(figure, "fp16", "y2")
+    for layer, value in zip(fp16.x, fp16.y, strict=True):
+        assert (value is None) == (layer >= first or layer in exact)
+    assert overflow.keys() == {layer for layer in fp16.x if layer >= first}
+    assert all("not finite" in said[1] for said in overflow.values())
+    assert figure.layout.yaxis.domain[1] < figure.layout.yaxis3.domain[0]
     assert "sequences:" in figure.data[0].customdata[2][2]
 
 
@@ -79,16 +86,18 @@ def test_parameters_have_a_row_for_each_kind_and_a_mark_for_each_variant() -> No
     bf16 = figure.data[1]
     assert list(bf16.x) == pytest.approx([100 * (row.rms_rel or 0) for row in found.variants["bf16"].parameter_kinds])
     assert [said[0] for said in bf16.customdata] == kinds
-    assert {*figure.data[0].marker.symbol} == {"triangle-left-open"}
-    assert len(plots.parameters(overflowing()).data[1].x) == 0
+    assert {trace.name for trace in figure.data if trace.xaxis == "x2"} == {"fp32"} and {*figure.data[0].x} == {None}
+    over: Any = plots.parameters(overflowing())
+    assert {trace.name for trace in over.data if trace.xaxis == "x3"} == {"fp16"}
+    assert list(over.layout.xaxis3.ticktext) == ["overflow"]
 
 
 def test_log_probabilities_are_told_in_nats() -> None:
     found = precision_report()
     figure: Any = plots.logprobs(found)
-    assert [trace.name for trace in figure.data] == list(plots.DIFFERENCES)
+    assert [trace.name for trace in figure.data[:3]] == list(plots.DIFFERENCES)
     of = found.variants["bf16"].logprobs
-    assert [trace.x[1] for trace in figure.data] == pytest.approx([of.mean, of.max, abs(of.bias or 0)])
+    assert [trace.x[1] for trace in figure.data[:3]] == pytest.approx([of.mean, of.max, abs(of.bias or 0)])
     assert list(figure.layout.yaxis.ticktext)[1] == "bf16"
 
 
@@ -105,10 +114,17 @@ def test_inside_layers_the_median_over_layers_is_drawn() -> None:
 
 def test_a_logarithmic_axis_holds_its_values_with_room() -> None:
     for values in ((0.02, 0.6), (1e-9, 1.0), (5.0, 5.0)):
-        settings = LogAxis.of([*values, None, 0.0]).settings()
-        low, high = (10**edge for edge in settings["range"])
-        assert settings["type"] == "log" and low < min(values) <= max(values) < high
-    assert LogAxis.of([None]).settings()["type"] == "log"
+        series = [Series("a", [0, 1, 2, 3, 4], [*values, None, 0.0, math.inf], [["x"]] * 5)]
+        figure: Any = log_figure(300, "y", series, "title", "", "lines+markers")
+        low, high = (10**edge for edge in figure.layout.yaxis.range)
+        assert figure.layout.yaxis.type == "log" and low < min(values) <= max(values) < high
+        assert [list(trace.y) for trace in figure.data] == [
+            [*values, None, None, None],
+            [None, None, None, 0, None],
+            [None, None, None, None, 0],
+        ]
+    empty: Any = log_figure(300, "x", [Series("a", [0], [None], [["x"]])], "title", "", "markers")
+    assert empty.layout.xaxis.type == "log" and len(empty.data) == 1
 
 
 def test_more_variants_than_colours_are_told_apart() -> None:

@@ -115,13 +115,13 @@ def test_tensors_sort_by_exact_values_and_read_in_few_digits(monkeypatch: pytest
 
 def test_figures_say_what_stands_at_their_edges() -> None:
     found, over = precision_report(), overflowing()
-    assert "triangle" in text.forward(found) and "cross" not in text.forward(found)
-    assert "cross" in text.forward(over) and "cross" in text.backward(over)
+    assert '"exact"' in text.forward(found) and '"overflow"' not in text.forward(found)
+    assert '"overflow"' in text.forward(over) and '"overflow"' in text.backward(over)
     assert "fp16 ran with a loss scale of 2¹⁶" in text.backward(found)
     assert "No loss scale keeps the gradients of fp16 finite" in text.backward(over)
     assert "In fp16 mlp.up_proj.weight of layer 1 would overflow first." in text.headroom(over)
     assert "Nothing overflows fp16" in text.headroom(found)
-    assert "not drawn" in text.parameters(over) and "not drawn" not in text.inside_backward(found)
+    assert '"overflow"' in text.parameters(over) and '"overflow"' not in text.inside_backward(found)
     rounded = found.request.model_copy(update={"pre_rounded": True})
     assert "same rounded weights" in text.forward(found.model_copy(update={"request": rounded}))
 

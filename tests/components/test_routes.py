@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import resource
 import subprocess
 import time
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import gradio
 import pandas
 import pytest
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -285,3 +288,22 @@ def test_version_names_the_commit_the_analyses_and_the_library(client: TestClien
     assert said["commit"] == head.stdout.strip()
     assert said["analyses"]["dtype"] >= 1 and set(said["analyses"]) == set(ANALYZERS)
     assert said["library"]["restored"] is True and said["library"]["dataset"] == ""
+
+
+@pytest.mark.parametrize("prefix", ["", "/app"])
+@pytest.mark.parametrize("path", ["/none", "/no/such/<img>", "/no/such/", "/no%2Fsuch", "/assets"])
+def test_a_browser_at_an_unknown_address_gets_a_page_with_a_link_home_and_others_json(prefix: str, path: str) -> None:
+    blocks = asyncio.run(_no_pages())
+    handlers: Any = exception_handlers()
+    app = FastAPI(routes=[*routes()], middleware=middleware(blocks), exception_handlers=handlers)
+    with TestClient(app, root_path=prefix) as client:
+        answer = client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "<h1>Page not found" in answer.text and "img>" not in answer.text
+        for text, target in (("Go to the first page", "/"), ("Library", "/library")):
+            link = re.search(f'<a href="([^"]*)">{text}</a>', answer.text)
+            assert link is not None and urljoin(f"http://host{prefix}{path}", link[1]) == f"http://host{prefix}{target}"
+        for accepted in ("*/*", "application/json"):
+            other = client.get(path, headers={"Accept": accepted})
+            assert other.status_code == 404 and other.json()["detail"].lower() == "not found"
+        assert client.post(path, headers={"Accept": "text/html"}).headers["content-type"] == "application/json"

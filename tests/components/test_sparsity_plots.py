@@ -50,8 +50,12 @@ def test_one_share_everywhere_is_said_and_has_no_scale(share: float) -> None:
     assert several.data[0].showscale is not False and not several.layout.annotations
 
 
-def test_roles_are_bars_with_the_range_of_their_tensors() -> None:
-    (bars,) = plots.roles(sparsity_report()).data
+def test_roles_are_points_with_the_range_of_their_tensors_which_fills_the_axis() -> None:
+    figure = plots.roles(sparsity_report())
+    (bars,) = figure.data
+    low, high = figure.layout.xaxis.range
+    ends = [end for row in sparsity_report().roles.values() for end in (row.min, row.max) if end is not None]
+    assert 100 * min(ends) - 10 < low < 100 * min(ends) and 100 * max(ends) < high < 100 * max(ends) + 10
     assert list(bars.y) == ["norm", "mlp", "attention", "embedding"]
     attention = list(bars.y).index("attention")
     assert bars.x[attention] == pytest.approx(70)
@@ -82,6 +86,17 @@ def test_steps_of_bf16_are_named_and_empty_ones_left_out() -> None:
     assert figure.layout.yaxis.type == "log"
 
 
+def test_sign_flips_are_named_and_the_last_bar_always_has_a_tick() -> None:
+    ends = [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 63), (64, 127), (128, 255), (16_384, 32_767)]
+    bins = [{"low": low, "high": high, "count": 5} for low, high in ends]
+    for count in range(1, len(bins) + 1):
+        figure = plots.ulps(sparsity_report(ulp_histogram=bins[-count:]))
+        assert figure.layout.xaxis.tickvals[-1] == count - 1 and len(figure.layout.xaxis.tickvals) <= 7
+        assert figure.layout.xaxis.ticktext[-1] == "sign flips"
+        assert figure.data[0].customdata[-1][0] == "16,384 to 32,767 ULPs (the sign flipped)"
+    assert "sign" not in "".join(plots.ulps(sparsity_report()).layout.xaxis.ticktext)
+
+
 def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_request() -> None:
     figure = plots.steps(sparsity_report(**trajectory(3)))
     assert [(trace.name, trace.visible) for trace in figure.data] == [
@@ -95,11 +110,15 @@ def test_a_trajectory_is_drawn_against_the_base_and_step_by_step_with_roles_on_r
     assert list(plots.steps(sparsity_report(**trajectory(50))).layout.xaxis.tickvals) == list(range(1, 51, 5))
 
 
-def test_overlap_has_what_was_found_below_the_diagonal_and_independence_above() -> None:
-    (cells,) = plots.overlap(sparsity_report(**trajectory(3))).data
-    z = [list(line) for line in cells.z]
-    assert z == [[None, 5.0, 5.0], [25.0, None, 5.0], [12.5, 25.0, None]]
-    assert cells.customdata[2][0][0] == "12.5%" and cells.customdata[0][2][1] == "5%"
+def test_overlap_has_a_panel_for_what_was_measured_and_one_for_independence() -> None:
+    figure = plots.overlap(sparsity_report(**trajectory(3)))
+    measured, independent = figure.data
+    assert [list(row) for row in measured.z] == [[None, None, None], [25.0, None, None], [12.5, 25.0, None]]
+    assert [list(row) for row in independent.z] == [[None, None, None], [5.0, None, None], [5.0, 5.0, None]]
+    assert [note.text for note in figure.layout.annotations] == ["measured", "if independent"]
+    assert measured.customdata[2][0] == "12.5%" and independent.customdata[2][0] == "5%"
+    assert measured.coloraxis == independent.coloraxis == "coloraxis"
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, 100)
 
 
 def test_published_points_and_this_pair() -> None:

@@ -249,7 +249,12 @@ def test_costs_stand_beside_the_exact_gradient() -> None:
     rows = {(row.method, row.form): row for row in found.cost.rows}
     assert set(rows) == {(name, form) for name in ("exact", *METHODS) for form in ("whole", "chunked")}
     exact = rows["exact", "whole"]
-    assert exact.time_ratio == exact.memory_ratio == 1
+    fastest = min(rows["exact", "whole"], rows["exact", "chunked"], key=lambda row: row.seconds)
+    assert found.cost.exact_form == fastest.form and fastest.time_ratio == fastest.memory_ratio == 1
+    assert all(row.time_ratio == row.seconds / fastest.seconds for row in rows.values())
+    practical = min(row.seconds for row in rows.values() if row.method not in ("exact", *CEILINGS))
+    assert (found.cost.statement == "No practical signal is faster here.") == (practical >= fastest.seconds)
+    assert found.cost.statement in text.one(found)
     logits = 4 * found.cost.tokens * found.head.vocabulary
     assert exact.peak_bytes >= 2 * logits and rows["exact", "chunked"].peak_bytes < exact.peak_bytes
     for name, method in found.methods.items():
@@ -274,9 +279,11 @@ def test_what_the_report_says_of_training() -> None:
     found = standard()
     assert [row.method for row in found.training] == ["exact", "frozen", *found.methods, NULL]
     assert found.trunk is not None and (found.trunk.width, found.trunk.length, found.trunk.batch) == (WIDTH, LENGTH, BATCH)
-    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps - 1 == 11
+    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps == 12
     assert all(len(row.losses) == len(row.cosines) == len(found.training_steps) for row in found.training)
     assert len({row.first_loss for row in found.training}) == 1
+    assert all((row.first_loss, row.final_loss) == (row.losses[0], row.losses[-1]) for row in found.training)
+    assert all([run.seed for run in row.runs] == [0, 1, 2] for row in found.training)
     assert found.training[0].recovered == 1 and found.training[1].recovered == 0
     wide = report(methods=("hybrid", "true_rows"), k=500, rank=64, training_steps=1)
     assert wide.trunk is not None and wide.trunk.vocabulary < 500

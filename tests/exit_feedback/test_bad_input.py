@@ -24,10 +24,10 @@ from analyzers.errors import (
     UnknownArchitecture,
 )
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.analysis import _Work
 from analyzers.exit_feedback.cost import needed_bytes
 from analyzers.exit_feedback.meter import metered
 from analyzers.exit_feedback.model_head import ModelHead
+from analyzers.exit_feedback.work import Work
 from analyzers.language_models.data import instruction_pairs
 from analyzers.language_models.load import open_model
 from tests.exit_feedback.runs import MODEL, SMALL, report
@@ -236,7 +236,7 @@ def test_what_is_needed_is_estimated_from_the_outline() -> None:
     """Everything that measuring allocates beside the model and its run, against what was said before."""
     request = ExitRequest(model=MODEL, **{**SMALL, "tokens": 256, "samples": 12, "sweep": True, "layers": "all"})
     with open_model(MODEL, Access(), dtype="float32") as opened:
-        work = _Work.of(request, opened, instruction_pairs("builtin", Access(), 12))
+        work = Work.of(request, opened, instruction_pairs("builtin", Access(), 12))
         said = needed_bytes(work.head, work.points, work.swept, len(work.positions), 4, narrow=False)
         for _ in opened.fetch():
             pass

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
-from analyzers.exit_feedback.heads.codes import expander, hashes, normal_codes, stream, unit_codes
-from analyzers.exit_feedback.heads.rows import largest
+from analyzers.exit_feedback.heads.random_codes import expander, hashes, normal_codes, stream, unit_codes
 from analyzers.exit_feedback.signals import RANDOM, TopkBy
 from tests.exit_feedback import published
 from tests.exit_feedback.plain_head import CASES, IGNORED, LOSSES, SETTINGS, Case, D, N, V, along, distance, through
@@ -318,17 +317,3 @@ def test_random_codes_agree_with_nothing_on_a_frozen_model(method: str) -> None:
         means.append(float(cosine_similarity(found.double(), exact, dim=-1)[kept].mean()))
     over_seeds = torch.tensor(means, dtype=torch.float64)
     assert abs(float(over_seeds.mean())) < 4 * float(over_seeds.std()) / len(means) ** 0.5
-
-
-@pytest.mark.parametrize(("vocabulary", "k"), [(64, 3), (1_000, 1), (4_133, 5), (4_160, 16), (4_160, 17), (9_999, 2)])
-def test_the_largest_of_blocks_are_the_largest_of_all(vocabulary: int, k: int) -> None:
-    """Also where they stand next to one another, at the ends, or are infinite; of equal ones any."""
-    values = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(k)).abs()
-    values[1, : k + 3] += 10
-    values[2, -k - 3 :] += 10
-    values[3, 5] = torch.inf
-    values[4] = 1
-    values[5].mul_(8).round_()
-    found = largest(values, k)
-    assert torch.equal(values.gather(1, found), values.topk(k, -1).values)
-    assert all(len(set(row)) == k for row in found.tolist())

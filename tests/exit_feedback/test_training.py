@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy
 from analyzers.errors import InvalidCheckpoint
 from analyzers.exit_feedback.heads import HEADS, HeadSettings
 from analyzers.exit_feedback.points import Point
-from analyzers.exit_feedback.report import TrainingRow
+from analyzers.exit_feedback.results import TrainingRow, TrainingRun
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
-from analyzers.exit_feedback.training import RATE, Course, with_recovered
+from analyzers.exit_feedback.text import recovered
+from analyzers.exit_feedback.training import RATE, Course, training_rows
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text, Trunk
 
 STEPS = 6
@@ -26,39 +27,34 @@ def course() -> Course:
     return Course(Text(rows, 23), STEPS, 5, "cpu")
 
 
-def trained(course: Course, method: str, settings: HeadSettings = SETTINGS) -> tuple[TrainingRow, list[float | None]]:
-    running, said = course.train(Point(method, settings)), []
-    while True:
-        try:
-            said.append(next(running))
-        except StopIteration as end:
-            return end.value, said
+def trained(course: Course, method: str, settings: HeadSettings = SETTINGS) -> tuple[TrainingRun, list[float | None]]:
+    *said, run = course.train(Point(method, settings))
+    assert isinstance(run, TrainingRun)
+    return run, [loss for loss in said if not isinstance(loss, TrainingRun)]
 
 
 def test_the_exact_signal_is_backpropagation(course: Course) -> None:
     """The same trunk with a plain linear head, trained by autograd, step by step."""
-    row, said = trained(course, EXACT)
+    run, _ = trained(course, EXACT)
     trunk, weight = course._start()
     head = nn.Linear(WIDTH, 23, bias=False)
     head.weight = nn.Parameter(weight)
     optimizer = torch.optim.AdamW([*trunk.parameters(), head.weight], lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
-    for step, chosen in zip(range(STEPS), course._batches(), strict=False):
+    for step, chosen in zip(range(STEPS + 1), course._batches(), strict=False):
+        with torch.no_grad():
+            logits = head(trunk(course.text.rows[:, :-1])).flatten(0, 1)
+            losses.append(float(cross_entropy(logits, course.text.rows[:, 1:].flatten())))
         rows = course.text.rows[chosen]
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / max(1.0, 0.1 * STEPS))
         loss = cross_entropy(head(trunk(rows[:, :-1])).flatten(0, 1), rows[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(float(loss.detach()))
-    assert course.recorded == tuple(range(STEPS))
-    assert row.losses == pytest.approx(losses, abs=1e-4)
-    assert row.cosines == pytest.approx([1.0] * STEPS, abs=1e-5)
-    with torch.no_grad():
-        final = cross_entropy(head(trunk(course.text.rows[:, :-1])).flatten(0, 1), course.text.rows[:, 1:].flatten())
-    assert row.final_loss == pytest.approx(float(final), abs=1e-4) and said[-1] == row.final_loss
-    assert row.first_loss is not None and abs(row.first_loss - math.log(23)) < 0.1
-    assert row.final_loss is not None and row.final_loss < row.first_loss
+    assert course.recorded == tuple(range(STEPS + 1))
+    assert run.losses == pytest.approx(losses, abs=1e-4)
+    assert run.cosines == pytest.approx([1.0] * (STEPS + 1), abs=1e-5)
+    assert abs(losses[0] - math.log(23)) < 0.1 and losses[-1] < losses[0]
 
 
 def test_a_frozen_trunk_learns_nothing_and_its_head_does(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,36 +67,46 @@ def test_a_frozen_trunk_learns_nothing_and_its_head_does(course: Course, monkeyp
         return trunk, weight
 
     monkeypatch.setattr(Course, "_start", remembered)
-    row, _ = trained(course, FROZEN)
+    run, _ = trained(course, FROZEN)
     before = start(course)[0].state_dict()
     assert all(torch.equal(value, before[name]) for name, value in made[0].state_dict().items())
-    assert row.final_loss is not None and row.first_loss is not None and row.final_loss < row.first_loss
-    assert row.settings == {} and set(row.cosines) == {None}
+    assert run.losses[0] is not None and run.losses[-1] is not None and run.losses[-1] < run.losses[0]
+    assert set(run.cosines) == {None}
 
 
 @pytest.mark.parametrize("method", [*HEADS, NULL])
 def test_all_start_alike_and_twice_is_the_same(course: Course, method: str) -> None:
-    row, said = trained(course, method)
+    run, said = trained(course, method)
     again, _ = trained(course, method)
-    assert row == again and row.first_loss == course.first_loss and row.losses[0] == trained(course, FROZEN)[0].losses[0]
-    assert len(said) <= course.progress()
-    assert None not in row.losses and None not in row.cosines
+    assert run == again and run.losses[0] == trained(course, FROZEN)[0].losses[0]
+    assert len(said) < course.progress()
+    assert None not in run.losses and None not in run.cosines
 
 
 def test_a_loss_that_is_no_number_ends_a_curve(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analyzers.exit_feedback.training.RATE", 1e30)
-    row, said = trained(course, EXACT)
-    assert row.final_loss is None and said[-1] is None and row.losses[0] is not None and row.losses[-1] is None
+    run, _ = trained(course, EXACT)
+    assert run.losses[0] is not None and run.losses[-1] is None
 
 
 def test_what_is_recovered_is_between_frozen_and_exact() -> None:
-    def row(method: str, final: float | None) -> TrainingRow:
-        return TrainingRow(method=method, settings={}, losses=(), cosines=(), first_loss=4.0, final_loss=final, recovered=None)
+    def rows(finals: dict[str, tuple[float | None, ...]]) -> dict[str, TrainingRow]:
+        """Trained with a seed for each final loss."""
+        runs = {
+            Point(method, HeadSettings()): [
+                TrainingRun(seed=seed, losses=(4.0, final), cosines=(None, 1.0), recovered=None) for seed, final in enumerate(of_seeds)
+            ]
+            for method, of_seeds in finals.items()
+        }
+        return {row.method: row for row in training_rows(runs)}
 
-    rows = [row(EXACT, 1.0), row(FROZEN, 3.0), row("a", 2.5), row("b", 3.5), row("c", None)]
-    assert [each.recovered for each in with_recovered(rows)] == [1.0, 0.0, 0.25, -0.25, None]
-    rows[0] = row(EXACT, 3.0)
-    assert {each.recovered for each in with_recovered(rows)} == {None}
+    given = {FROZEN: (3.0, 3.0), "dense": (2.5, 2.0), "span": (3.5, 3.5), "svd": (2.0, None)}
+    found = rows({EXACT: (1.0, 2.0), **given})
+    assert [row.recovered for row in found.values()] == [1.0, 0.0, 0.625, -0.375, None]
+    assert [run.recovered for run in found["dense"].runs] == [0.25, 1.0] and found["dense"].losses == (4.0, 2.25)
+    assert found["svd"].final_loss is None and found["svd"].runs[0].recovered == 0.5
+    assert list(map(recovered, found.values())) == ["100%", "0%", "62% (25% to 100%)", "worse than frozen", "-"]
+    assert {row.recovered for row in rows({EXACT: (3.0, 3.0), **given}).values()} == {None}
 
 
 def test_the_text_is_the_built_in_one_whatever_the_vocabulary() -> None:

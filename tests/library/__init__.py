@@ -1,0 +1,17 @@
+"""Tests of the library."""
+
+
+class Bytes:
+    """A file in memory as a `RangeFile`."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        self.path = path
+        self.size = len(content)
+        self._content = memoryview(content)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Copy out of memory."""
+        buffer[:] = self._content[offset : offset + len(buffer)]
+
+    def close(self) -> None:
+        """Nothing to free."""

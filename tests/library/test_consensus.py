@@ -5,15 +5,29 @@ from itertools import product
 import pytest
 
 from analyzers import limits
-from components.library.consensus import Opinion, kind_of, verdict
+from components.library import Identity, Label, LabelRow
+from components.library.checks import now
+from components.library.consensus import Consensus, consensus, kind_of
+from components.library.seed import SEED
+
+WHO = {"login": Identity.login("ann"), "local": Identity.local("secret"), "seed": SEED}
 
 
-def opinion(precision: str, provenance: str = "login", author: bool = False, flags: int = 0) -> Opinion:
-    return Opinion(precision, provenance, author, flags)
+def opinion(precision: str, provenance: str = "login", author: bool = False, flags: int = 0) -> LabelRow:
+    model = "ann/name" if author else "org/name"
+    label = Label.of(WHO[provenance], model, precision, "", "section 3", created=now())
+    assert label.author == author
+    return LabelRow(label=label, current=True, flags=flags, state="saved here", commit="")
+
+
+def verdict(opinions: list[LabelRow]) -> Consensus:
+    return consensus("org/name", opinions)
 
 
 def test_nothing_is_known_without_labels() -> None:
-    assert verdict([]) == (None, False, 0, ())
+    found = verdict([])
+    assert (found.precision, found.disputed, found.contributors, found.votes) == (None, False, 0, ())
+    assert found.sentence == found.evidence == ""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +46,7 @@ def test_nothing_is_known_without_labels() -> None:
         ([opinion("fp16", "local"), opinion("fp16", "local")], "fp16", False, 2),
     ],
 )
-def test_what_most_contributors_say(opinions: list[Opinion], precision: str | None, disputed: bool, contributors: int) -> None:
+def test_what_most_contributors_say(opinions: list[LabelRow], precision: str | None, disputed: bool, contributors: int) -> None:
     for turned in (opinions, opinions[::-1]):
         found = verdict(turned)
         assert (found.precision, found.disputed, found.contributors) == (precision, disputed, contributors)

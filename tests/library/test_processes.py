@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from components.library import Library, Query
-from components.library.rows import Bytes, take
+from components.library.rows import take
 from tests.hub import LocalHub
+from tests.library import Bytes
 from tests.library.forked import TOKEN
 
 ROOT = Path(__file__).parents[2]

@@ -18,10 +18,11 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.errors import AccessDenied, CheckpointNotFound, InvalidRequest, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, contribute
-from components.library.rows import FIELDS, Bytes, schema_of, take, to_parquet
+from components.library.rows import FIELDS, schema_of, take, to_parquet
 from components.library.schema import Flag
 from tests.components.reports import report
 from tests.hub import Fault, LocalHub
+from tests.library import Bytes
 
 ROOT = Path(__file__).parents[2]
 DATASET = "org/library"
@@ -298,7 +299,7 @@ def test_hostile_rows_are_put_aside_and_counted(hub: LocalHub, opened: Callable[
     assert library.result(good.id) == good.model_dump_json().encode()
     assert counts.quarantined >= len(_hostile_labels()) + len(bad_results) + 2 + 5
     assert counts.quarantined == library.state().quarantined
-    assert library.labels(Query(text="org/")).total == 1
+    assert library.labels(Query(text="org/good")).total == 1
     before = hub.totals()["requests"]
     library.publish()
     assert hub.totals()["requests"] - before <= 1  # nothing is read twice
@@ -322,7 +323,8 @@ def test_one_long_text_in_many_rows_is_not_held_many_times() -> None:
 import io, resource
 import pyarrow
 from pyarrow import parquet
-from components.library.rows import Bytes, take
+from components.library.rows import take
+from tests.library import Bytes
 reports = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 128, pyarrow.int32()), pyarrow.array(["x" * 20_000_000]))
 packed = io.BytesIO()
 parquet.write_table(pyarrow.table({"report": reports}), packed, compression="zstd")
@@ -438,6 +440,20 @@ def test_the_token_is_in_no_file_and_no_reply(hub: LocalHub, tmp_path: Path, cap
     assert all(TOKEN not in request.target for request in hub.requests)
 
 
+def test_who_is_an_author_is_recomputed_and_never_believed() -> None:
+    created = "2026-11-01T00:00:00.000000Z"
+    labels = [Label.of(Identity.login("ann", ("org",)), model, "bf16", LINK, "", created=created) for model in ("org/good", "Ann/mine")]
+    assert [label.author for label in labels] == [True, True]
+    rows = [label.model_dump() | {"author": author} for label in labels for author in (True, False)]
+    (part,) = take("labels", Bytes("labels/labels.parquet", to_parquet("labels", rows)))
+    assert [label.author for label in part.labels] == [False, False, True, True] and not part.refused
+
+
 def test_columns_of_the_dataset_are_those_of_the_items() -> None:
-    assert list(FIELDS["labels"]) == list(Label.model_fields) and list(FIELDS["flags"]) == list(Flag.model_fields)
+    said, who = {"id", "version", "created", "contributor", "provenance"}, {"evidence_link", "evidence_quote", "author", "replaces"}
+    assert FIELDS["labels"].keys() == said | who | {"model", "precision"}
+    assert FIELDS["flags"].keys() == said | {"label", "reason", "text"}
+    kinds = {name: FIELDS["results"][name] for name in ("report", "models", "commits", "size", "whole", "abs_max", "trained_in")}
+    assert list(kinds.values()) == [str, list, list, int, bool, float, str]
+    assert (FIELDS["labels"]["version"], FIELDS["labels"]["provenance"], FIELDS["labels"]["author"]) == (int, str, bool)
     assert schema_of(FIELDS["labels"]).names == list(FIELDS["labels"])

@@ -1,6 +1,7 @@
 """The classifier fitted on the library's labels, beside the one that ships."""
 
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from analyzers.dtype_detection.examples import examples
 from analyzers.dtype_detection.fit_classifier import candidates, choose, fit
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded
 from components.library import Identity, Library
-from components.library.lock import FolderLock
+from components.library.lock import folder_lock
 from tests.components.reports import report
 from tests.dtype_detection.fits import assert_same_fit
 
@@ -67,8 +68,8 @@ def test_a_label_more_is_fitted_as_the_command_fits_it_and_kept(tmp_path: Path, 
 
 def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Library.open(tmp_path) as library:
-        with FolderLock(tmp_path / "refit.lock") as other:  # as another process that fits
-            assert other.take()
+        with folder_lock(tmp_path / "refit.lock") as mine:  # as another process that fits
+            assert mine
             library.refit_soon()
             assert library.fitting().running and library.fitting().fit is None
             with pytest.raises(LibraryUnavailable, match="being fitted"):
@@ -85,6 +86,26 @@ def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path
         library.refit_soon()
         _settled(library)
         assert not library.fitting().outdated
+
+
+def test_a_look_at_the_state_keeps_no_fit_from_starting(tmp_path: Path) -> None:
+    with Library.open(tmp_path) as library, folder_lock(tmp_path / "refit.lock", shared=True) as looking:
+        assert looking and not library.fitting().running
+        with pytest.raises(LibraryUnavailable, match="being fitted"):
+            library.refit()
+    with Library.open(tmp_path) as library:
+        looked = threading.Event()
+
+        def look() -> None:
+            with folder_lock(tmp_path / "refit.lock", shared=True):
+                looked.set()
+                time.sleep(0.2)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        assert looked.wait(60)
+        assert library.refit() == fitted()
+        looker.join()
 
 
 def test_what_fails_is_a_sentence_and_the_last_fit_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from pyarrow import parquet
 
 from analyzers.errors import LimitExceeded
 from analyzers.language_models.rows import read_rows
-from components.library.rows import Bytes, take, to_parquet
+from components.library.rows import take, to_parquet
+from tests.library import Bytes
 from tests.library.test_publishing import _label
 
 MB = 1_000_000

@@ -14,10 +14,11 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.dtype_detection.examples import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from components.library import FLAG_REASONS, Identity, Library, Query, database
+from components.library import FLAG_REASONS, Identity, Label, Library, Query, database
 from components.library.checks import now
 from components.library.database import mount_kind
 from components.library.reports import kept
+from components.library.seed import SEED
 from tests.components.reports import report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob", ("org",))
@@ -47,9 +48,22 @@ def test_it_begins_with_the_documented_models(library: Library) -> None:
     assert library.counts().labels == library.counts().models == 53
     found = library.consensus("facebook/OPT-13b")
     assert (found.precision, found.sentence) == ("fp16-mixed", "labelled fp16-mixed by 1 contributor")
-    assert found.evidence == "arXiv 2205.01068 (OPT)" and found.labels[0].label.provenance == "seed"
+    assert found.evidence == "https://arxiv.org/abs/2205.01068" and found.labels[0].label.provenance == "seed"
     row = library.model("FACEBOOK/opt-13B")
     assert row is not None and (row.model, row.precision, row.labels, row.results) == ("facebook/opt-13b", "fp16-mixed", 1, 0)
+
+
+def test_the_initial_labels_of_an_older_program_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = Label.of(SEED, "facebook/opt-13b", "fp16", "", "arXiv", created="2026-11-20T00:00:00.000000Z")
+    with monkeypatch.context() as before:
+        before.setattr("components.library.library.seed_labels", lambda: [older])
+        before.setattr("components.library.library.GATHERED", older.created)
+        with Library.open(tmp_path) as library:
+            assert library.consensus("facebook/opt-13b").precision == "fp16"
+    for _ in range(2):
+        with Library.open(tmp_path) as library:
+            assert (library.counts().labels, library.counts().current) == (54, 53)
+            assert library.consensus("facebook/opt-13b").precision == "fp16-mixed"
 
 
 def test_the_same_label_again_is_the_one_that_is_there(library: Library) -> None:
@@ -191,6 +205,8 @@ def test_samples_are_kept(library: Library) -> None:
     assert library.add_result(dtype(1, "sample:tiny-bf16"), public=True) is not None
     assert library.result(f"{1:064x}") is not None
     assert library.counts().unpublished == 0  # there is no dataset
+    assert library.counts().models == 53 and library.models(Query(text="sample:")).total == 0  # it is no model of anybody
+    assert library.results(Query(text="sample:")).total == 1 and library.model("sample:tiny-bf16") is not None
 
 
 def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +218,10 @@ def test_the_oldest_results_go_and_labels_never(library: Library, monkeypatch: p
     monkeypatch.setattr(limits, "LIBRARY_BYTES", 1)
     library.add_result(dtype(9), public=True)
     assert library.counts().results == 1 and library.result(f"{9:064x}") is not None
+
+
+def _sought(label: Label) -> str:
+    return " ".join((label.model, label.contributor, label.evidence_link, label.evidence_quote)).lower()
 
 
 def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
@@ -229,7 +249,7 @@ def test_lists_say_what_a_plain_loop_says(library: Library) -> None:
         wanted = [
             label
             for label in everything
-            if all(word in f"{label.model} {label.contributor} {label.evidence_quote}".lower() for word in query.text.lower().split())
+            if all(word in _sought(label) for word in query.text.lower().split())
             and (not query.model or label.model.lower() == query.model.lower())
             and query.precision in ("", label.precision)
             and query.contributor in ("", label.contributor)
@@ -256,7 +276,9 @@ def test_results_and_models_are_filtered_by_what_the_bits_say(library: Library) 
     assert library.results(Query(storage="F3")).total == 0
     assert [row.model for row in library.models(Query(text="org/", sort="model", descending=False)).rows] == ["org/a", "org/b", "org/c"]
     assert library.models(Query(fp16_risk="fits")).total == 1
-    assert library.choices()["fp16_risk"] == ("fits", "overflow")
+    assert library.facets("results")["fp16_risk"] == {"fits": 1, "overflow": 1}
+    assert library.facets("models")["precision"]["fp32"] == library.models(Query(precision="fp32")).total
+    assert library.facets("labels")["precision"]["fp32"] == library.labels(Query(precision="fp32")).total
 
 
 def test_the_version_changes_with_what_is_added(library: Library) -> None:

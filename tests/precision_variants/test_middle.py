@@ -12,7 +12,7 @@ from torch import Tensor
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.report import TensorError, Variant
+from analyzers.precision_variants.results import TensorError, Variant
 from analyzers.precision_variants.variants import PRESETS
 from analyzers.precision_variants.weights import STORED
 from tests.language_models.architectures import ARCHITECTURES, build

@@ -1,4 +1,4 @@
-"""Pickled checkpoints: what files of `torch.save` hold, found out without unpickling them."""
+"""Reads files of `torch.save` without unpickling them."""
 
 from analyzers.checkpoints.pickles.read import read_pickled
 

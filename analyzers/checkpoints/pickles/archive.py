@@ -1,10 +1,10 @@
-"""The zip archive of a PyTorch file: where each entry's bytes are, with everything that is said twice compared.
+"""The zip archive of a PyTorch file: the byte range of each entry; redundant fields must agree.
 
     local header, name, padding, data, descriptor | ... one for each entry ... | directory | end of the directory, in 64 and 32 bits
 
-Only what `torch.save` writes is accepted: entries stored as they are, one behind the other, the first at the file's first byte,
-the directory behind the last. Data begin behind a padding that only the local header tells; since nothing but a descriptor of known
-length stands between data and the next entry, their place follows from that. Local headers are compared with it.
+Only what `torch.save` writes is accepted: uncompressed entries without gaps, the first at byte 0, the directory after the last.
+Data begin after padding whose length only the local header gives; but only a descriptor of known length separates data from the
+next entry, so their offset follows from that. Local headers are checked against it.
 """
 
 import struct
@@ -32,7 +32,7 @@ _NAME_LENGTH = 1_000
 
 
 class Entry(NamedTuple):
-    """One entry of the archive: where its local header begins, where its data, and their length in bytes."""
+    """One entry of the archive: offsets of its local header and of its data, and the size of the data in bytes."""
 
     name: str
     header: int
@@ -70,7 +70,7 @@ def check_places(pieces: Pieces, entries: Iterable[Entry], threads: int) -> None
 
 
 def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
-    """Where the directory begins, its bytes, and its entries."""
+    """Offset, bytes and number of entries of the directory."""
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\5\6" or comment or disk or first_disk or here != count:
         raise Damaged("its zip directory has no end: it is cut off, or something was appended")
@@ -154,7 +154,7 @@ def _wide(extra: bytes) -> tuple[int, ...]:
 
 
 def _place(found: list[Entry], end: int) -> dict[str, Entry]:
-    """Where the data of each entry are, given that entries fill the file up to ``end`` without overlap."""
+    """The entries with the offset of their data; checks that entries fill the file up to ``end`` without overlap."""
     found.sort(key=lambda entry: entry.header)
     if not found or found[0].header != 0:
         raise Damaged("its zip entries do not begin at its first byte")

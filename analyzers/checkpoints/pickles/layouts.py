@@ -1,4 +1,4 @@
-"""The two layouts of `torch.save`: what a file pickles, and where its storages are."""
+"""The two layouts of `torch.save`: the pickled object and the offsets of its storages."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from analyzers import limits
 from analyzers.checkpoints.pickles.archive import Entry, check_places, read_directory
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
-from analyzers.checkpoints.pickles.machine import Machine
+from analyzers.checkpoints.pickles.machine import Machine, Stream
 from analyzers.checkpoints.pickles.objects import Entries
 from analyzers.checkpoints.pickles.pieces import Pieces
 from analyzers.checkpoints.reference import quoted
@@ -53,7 +53,7 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     version = told.get("version", b"")
     if not version.isdigit() or int(version) not in _VERSIONS:
         raise Refused(f"is of version {quoted(version.decode('latin-1'))} of torch's format, and 1 to {_VERSIONS[-1]} are known.")
-    machine = Machine(pieces.read(pickled.start, pickled.size))
+    machine = Machine(Stream(pieces.read(pickled.start, pickled.size)))
     root = machine.run()
     data = {name.removeprefix(folder + "data/"): entry for name, entry in entries.items() if name.startswith(folder + "data/")}
     for storage in machine.storages.values():
@@ -72,9 +72,10 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
 
     def unpickled(opcodes: int = limits.PICKLE_OPCODES) -> tuple[Any, Machine]:
         nonlocal at
-        machine = Machine(reader.data, at, reader.more, opcodes)
+        stream = Stream(reader.data, at, reader.more)
+        machine = Machine(stream, opcodes)
         value = machine.run()
-        at = machine.at
+        at = stream.at
         return value, machine
 
     try:

@@ -1,295 +1,146 @@
-"""A decoder of pickles that runs nothing: opcodes onto a stack, and known names into plain descriptions (`objects`).
+"""Executes pickles without running anything: opcodes onto a stack, and known names into plain descriptions (`objects`).
 
-Protocols 0 to 5, as far as `torch.save` uses or used them. What opcodes make here: numbers, texts, tuples, lists, mappings
-as `Entries`, and what `GLOBALS` says; everything else that a pickle can hold in a state dict becomes `OPAQUE`. An opcode makes at
-most one object, and the length of every text and number is known before it is made.
+The standard library decodes the opcodes of protocols 0 to 5. They make numbers, texts, tuples, lists, mappings as `Entries`, and what
+`GLOBALS` says; everything else that a state dict can hold becomes `OPAQUE`. An opcode makes at most one object, and the length of
+every text and number is known before it is made.
 """
 
-import struct
 from collections.abc import Callable
-from typing import Any
+from pickletools import genops
+from typing import IO, Any, cast
 
 from analyzers import limits
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused, refuse_global
 from analyzers.checkpoints.pickles.objects import GLOBALS, OPAQUE, Constructor, Entries, Storage, StorageType, Stored
 from analyzers.checkpoints.reference import quoted
 
-_STOP, _INT1, _PUT1, _PUT4, _GET1, _MARK, _TUPLE, _TUPLE2 = b".Kqrh(t\x86"
-_AHEAD = 8  # bytes to have beyond an opcode, more than those numbers take
 _PICKLE_PROTOCOLS = 5
-# Longer whole numbers are no lengths, and longer texts no names: they are passed over unread.
-_WHOLE_BYTES, _TEXT_BYTES = 16, 4 * limits.TENSOR_NAME_LENGTH
+_LONGEST = 4 * limits.TENSOR_NAME_LENGTH  # longer arguments are neither names nor lengths: they are skipped
 
-_INT16, _INT32, _UINT32, _UINT64, _DOUBLE = (struct.Struct(code).unpack_from for code in ("<H", "<i", "<I", "<Q", ">d"))
+
+class _Skipped(Exception):
+    """The argument of an opcode is too long and was skipped."""
+
+
+class Stream:
+    """A pickle as `pickletools.genops` reads it, from byte ``at`` of ``data``.
+
+    more: given how many bytes are needed, returns ``data`` with at least so many if the file has them; None if it is complete.
+    """
+
+    def __init__(self, data: bytes, at: int = 0, more: Callable[[int], bytes] | None = None) -> None:
+        self.at = at
+        self._data = data
+        self._more = more
+
+    def read(self, count: int) -> bytes:
+        """The next ``count`` bytes. Raises Damaged if there are fewer."""
+        self._fetch(count)
+        start, self.at = self.at, self.at + count
+        if count > _LONGEST:
+            raise _Skipped
+        return self._data[start : self.at]
+
+    def readline(self) -> bytes:
+        """The bytes up to the next line feed, included."""
+        while (end := self._data.find(b"\n", self.at, self.at + _LONGEST)) < 0:
+            if len(self._data) - self.at >= _LONGEST:
+                raise Damaged("its pickle has a line that does not end")
+            self._fetch(len(self._data) - self.at + 1)
+        line = self.read(end + 1 - self.at)
+        if b"\\" in line:  # `pickletools` warns of unknown escapes; no name of a tensor or a class has any
+            raise _Skipped
+        return line
+
+    def _fetch(self, count: int) -> None:
+        if self.at + count > len(self._data) and self._more is not None:
+            self._data = self._more(self.at + count)
+        if self.at + count > len(self._data):
+            raise Damaged("its pickle is cut off")
 
 
 class Machine:
-    """Decodes the pickle at ``at`` in ``data``; afterwards ``at`` is the byte behind it, and ``storages`` are those it named.
+    """Executes the pickle in ``stream``, at most ``opcodes`` of it. storages: those that it names, by key."""
 
-    more: given how many bytes are needed, returns ``data`` with at least so many where there are; None where it is complete.
-    opcodes: the most to be executed.
-    """
-
-    def __init__(self, data: bytes, at: int = 0, more: Callable[[int], bytes] | None = None, opcodes: int = limits.PICKLE_OPCODES) -> None:
-        self.data = data
-        self.at = at
-        self._more = more
+    def __init__(self, stream: Stream, opcodes: int = limits.PICKLE_OPCODES) -> None:
+        self.storages: dict[str, Storage] = {}
+        self._stream = stream
         self._opcodes = opcodes
         self._made = 0
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
-        self.storages: dict[str, Storage] = {}
 
     def run(self) -> Any:
         """What the pickle describes. Raises Damaged, Refused, Excess."""
-        steps = [getattr(self, f"_{name}") if name else self._unknown for name in _STEPS]
-        memo, growing = self._memo, self._more
-        data, at, stack = self.data, self.at, self._stack
-        try:
-            for _ in range(self._opcodes):
-                if growing and at + _AHEAD > len(data):
-                    data = self.data = growing(at + _AHEAD)
-                code = data[at]
-                at += 1
-                # Five of six opcodes of a state dict are these; each of the others is a method.
-                if code == _INT1:
-                    stack.append(data[at])
-                    at += 1
-                elif code == _PUT4:
-                    memo[_UINT32(data, at)[0]] = stack[-1]
-                    at += 4
-                elif code == _GET1:
-                    stack.append(memo[data[at]])
-                    at += 1
-                elif code == _MARK:
-                    stack = self._mark()
-                elif code == _TUPLE:
-                    items, stack = tuple(stack), self._unmark()
-                    stack.append(items)
-                elif code == _TUPLE2:
-                    last = stack.pop()
-                    stack[-1] = (stack[-1], last)
-                elif code == _PUT1:
-                    memo[data[at]] = stack[-1]
-                    at += 1
-                elif code == _STOP:
-                    self.at = at
-                    return stack.pop()
-                else:
-                    self.at = at
-                    steps[code]()
-                    data, at, stack = self.data, self.at, self._stack
-        except (IndexError, struct.error):
-            raise Damaged("its pickle is cut off, or takes more from its stack than there is") from None
-        except KeyError:
-            raise Damaged("its pickle remembers what it never saw") from None
-        raise Excess(f"has a pickle of more than {self._opcodes:,} opcodes (MANTISSA_PICKLE_OPCODES).")
+        executed = 0
+        while True:
+            try:
+                for opcode, argument, _ in genops(cast("IO[bytes]", self._stream)):  # calls read and readline only
+                    executed += 1
+                    if executed > self._opcodes:
+                        raise Excess(f"has a pickle of more than {self._opcodes:,} opcodes (MANTISSA_PICKLE_OPCODES).")
+                    step = _STEPS.get(opcode.name)
+                    if step is None:
+                        raise Damaged(f"its pickle has an opcode that no state dict needs, {opcode.name}")
+                    step(self, argument)
+                return self._stack.pop()
+            except _Skipped:
+                executed += 1
+                self.push(OPAQUE)
+            except IndexError:
+                raise Damaged("its pickle takes more from its stack than there is") from None
+            except KeyError:
+                raise Damaged("its pickle refers to an object that it never stored") from None
+            except ValueError:  # of genops
+                raise Damaged("its pickle has an unknown opcode, or an argument that is none") from None
 
-    def _fetch(self, count: int) -> None:
-        """Have ``count`` more bytes at ``at``."""
-        if self.at + count > len(self.data):
-            if self._more is not None:
-                self.data = self._more(self.at + count)
-            if self.at + count > len(self.data):
-                raise Damaged("its pickle is cut off")
+    def push(self, value: Any) -> None:
+        """Push ``value``."""
+        self._stack.append(value)
 
-    def _take(self, count: int) -> bytes:
-        self._fetch(count)
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def _line(self) -> str:
-        """The text up to the next line feed."""
-        while (end := self.data.find(b"\n", self.at, self.at + _TEXT_BYTES)) < 0:
-            if len(self.data) - self.at >= _TEXT_BYTES:
-                raise Damaged("its pickle has a line that does not end")
-            self._fetch(len(self.data) - self.at + 1)
-        raw, self.at = self.data[self.at : end], end + 1
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise Damaged("its pickle has a line that is no text") from None
-
-    def _mark(self) -> list[Any]:
-        """A new stack, above a mark."""
+    def _mark(self, _: None) -> None:
         if len(self._below) >= limits.PICKLE_DEPTH:
             raise Excess(f"has a pickle nested deeper than {limits.PICKLE_DEPTH:,} levels (MANTISSA_PICKLE_DEPTH).")
         self._below.append(self._stack)
         self._stack = []
-        return self._stack
 
-    def _unmark(self) -> list[Any]:
-        """The stack below the last mark, which becomes the stack again."""
-        self._stack = self._below.pop()
-        return self._stack
-
-    def _pop_mark(self) -> list[Any]:
+    def _pop_mark(self, _: None = None) -> list[Any]:
         """Everything above the last mark."""
-        items = self._stack
-        self._unmark()
+        items, self._stack = self._stack, self._below.pop()
         return items
 
-    def _push(self, value: Any) -> None:
-        self._stack.append(value)
-
-    def _unknown(self) -> None:
-        raise Damaged(f"its pickle has an opcode that no state dict needs, {self.data[self.at - 1]}")
-
-    # Around the values.
-
-    def _protocol(self) -> None:
-        if self._take(1)[0] > _PICKLE_PROTOCOLS:
-            raise Damaged("its pickle is of an unknown protocol")
-
-    def _frame(self) -> None:
-        self._take(8)  # how much to read ahead, which everything read is checked without
-
-    def _pop(self) -> None:
+    def _pop(self, _: None) -> None:
         if self._stack:
             self._stack.pop()
         else:
-            self._unmark()
+            self._pop_mark()
 
-    def _dup(self) -> None:
-        self._push(self._stack[-1])
+    def _protocol(self, version: int) -> None:
+        if version > _PICKLE_PROTOCOLS:
+            raise Damaged("its pickle is of an unknown protocol")
 
-    # The memo.
+    def _put(self, index: int | None) -> None:
+        self._memo[len(self._memo) if index is None else index] = self._stack[-1]
 
-    def _put_line(self) -> None:
-        self._remember(self._index())
+    def _get(self, index: int) -> None:
+        self.push(self._memo[index])
 
-    def _memoize(self) -> None:
-        self._remember(len(self._memo))
+    def _text(self, text: str) -> None:
+        self.push(text if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) else OPAQUE)
 
-    def _remember(self, index: int) -> None:
-        self._memo[index] = self._stack[-1]
-
-    def _get_line(self) -> None:
-        self._push(self._memo[self._index()])
-
-    def _get4(self) -> None:
-        self._push(self._memo[_UINT32(self._take(4))[0]])
-
-    def _index(self) -> int:
-        line = self._line()
-        if not line.isascii() or not line.isdigit() or len(line) > 10:
-            raise Damaged("its pickle has a place in its memory that is no number")
-        return int(line)
-
-    # Plain values.
-
-    def _none(self) -> None:
-        self._push(None)
-
-    def _true(self) -> None:
-        self._push(True)
-
-    def _false(self) -> None:
-        self._push(False)
-
-    def _int_line(self) -> None:
-        line = self._line().removesuffix("L")
-        if line in ("00", "01"):  # how protocols 0 and 1 write truth values
-            self._push(line == "01")
-            return
-        digits = line.removeprefix("-")
-        if not digits.isascii() or not digits.isdigit():
-            raise Damaged("its pickle has a whole number that is none")
-        self._push(int(line) if len(line) <= 2 * _WHOLE_BYTES else OPAQUE)
-
-    def _int2(self) -> None:
-        self._push(_INT16(self._take(2))[0])
-
-    def _int4(self) -> None:
-        self._push(_INT32(self._take(4))[0])
-
-    def _long1(self) -> None:
-        self._long(self._take(1)[0])
-
-    def _long4(self) -> None:
-        self._long(_UINT32(self._take(4))[0])
-
-    def _long(self, count: int) -> None:
-        if count > _WHOLE_BYTES:
-            self._pass_over(count)
-        else:
-            self._push(int.from_bytes(self._take(count), "little", signed=True))
-
-    def _float_line(self) -> None:
-        self._line()
-        self._push(OPAQUE)
-
-    def _float(self) -> None:
-        self._take(8)
-        self._push(OPAQUE)  # no tensor depends on one
-
-    def _pass_over(self, count: int) -> None:
-        self._fetch(count)
-        self.at += count
-        self._push(OPAQUE)
-
-    def _text1(self) -> None:
-        self._text(self._take(1)[0])
-
-    def _text4(self) -> None:
-        self._text(_UINT32(self._take(4))[0])
-
-    def _text8(self) -> None:
-        self._text(_UINT64(self._take(8))[0])
-
-    def _text(self, count: int) -> None:
-        if count > _TEXT_BYTES:
-            self._pass_over(count)
-            return
-        raw = self._take(count)
+    def _bytes_text(self, text: str) -> None:
+        """A text of Python 2, which `pickletools` decodes as Latin-1."""
         try:
-            self._push(raw.decode())
+            self.push(text.encode("latin-1").decode())
         except UnicodeDecodeError:
-            self._push(OPAQUE)
+            self.push(OPAQUE)
 
-    def _bytes1(self) -> None:
-        self._pass_over(self._take(1)[0])
-
-    def _bytes4(self) -> None:
-        self._pass_over(_UINT32(self._take(4))[0])
-
-    def _bytes8(self) -> None:
-        self._pass_over(_UINT64(self._take(8))[0])
-
-    def _text_line(self) -> None:
-        line = self._line()
-        self._push(line if line.isascii() and "\\" not in line else OPAQUE)
-
-    def _quoted_line(self) -> None:
-        line = self._line()
-        if len(line) < 2 or line[0] != line[-1] or line[0] not in "'\"":
-            raise Damaged("its pickle has a text without quotes")
-        self._push(line[1:-1] if "\\" not in line else OPAQUE)
-
-    # Containers.
-
-    def _tuple0(self) -> None:
-        self._push(())
-
-    def _tuple1(self) -> None:
-        self._stack[-1] = (self._stack[-1],)
-
-    def _tuple3(self) -> None:
-        self._stack[-3:] = [(self._stack[-3], self._stack[-2], self._stack[-1])]
-
-    def _list0(self) -> None:
-        self._push([])
-
-    def _list(self) -> None:
-        self._push(self._pop_mark())
-
-    def _append(self) -> None:
-        value = self._stack.pop()
-        self._extend([value])
-
-    def _appends(self) -> None:
-        self._extend(self._pop_mark())
+    def _tuple(self, length: int) -> None:
+        items = self._stack[len(self._stack) - length :]
+        if len(items) < length:
+            raise IndexError
+        self._stack[len(self._stack) - length :] = [tuple(items)]
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
@@ -297,66 +148,49 @@ class Machine:
             raise Damaged("its pickle appends to what is no list")
         target.extend(values)
 
-    def _dict0(self) -> None:
-        self._push(Entries())
-
-    def _dict(self) -> None:
-        self._push(Entries(_pairs(self._pop_mark())))
-
-    def _set_item(self) -> None:
-        value = self._stack.pop()
-        self._set([self._stack.pop(), value])
-
-    def _set_items(self) -> None:
-        self._set(_pairs(self._pop_mark()))
-
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is not Entries:
             raise Damaged("its pickle sets an item of what is no mapping")
-        target.extend(items)
+        target.extend(_pairs(items))
 
-    def _set0(self) -> None:
-        self._push(OPAQUE)
+    def _set_item(self, _: None) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._set([key, value])
 
-    def _add_items(self) -> None:
+    def _add_items(self, _: None) -> None:
         self._pop_mark()
         if self._stack[-1] is not OPAQUE:
             raise Damaged("its pickle adds to what is no set")
 
-    def _frozen_set(self) -> None:
+    def _frozen_set(self, _: None) -> None:
         self._pop_mark()
-        self._push(OPAQUE)
+        self.push(OPAQUE)
 
-    # What names something outside of the pickle.
+    def _global(self, argument: str) -> None:
+        self._known(*argument.split(" ", 1))
 
-    def _global(self) -> None:
-        module = self._line()
-        self._known(module, self._line())
-
-    def _stack_global(self) -> None:
+    def _stack_global(self, _: None) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if type(name) is not str or type(module) is not str:
             raise Damaged("its pickle names something by what is no text")
         self._known(module, name)
 
     def _known(self, module: str, name: str) -> None:
-        found = GLOBALS.get((module, name))
-        if found is None:
+        if (module, name) not in GLOBALS:
             refuse_global(module, name)
-        self._push(found)
+        self.push(GLOBALS[module, name])
 
-    def _instance(self) -> None:
-        module = self._line()
-        refuse_global(module, self._line())
+    def _instance(self, argument: str) -> None:
+        refuse_global(*argument.split(" ", 1))
 
-    def _extension(self) -> None:
+    def _extension(self, _: int) -> None:
         raise Refused("asks for an object by its number in Python's extension registry, and was not loaded: no state dict does.")
 
-    def _object(self) -> None:
+    def _object(self, _: None) -> None:
         raise Refused("builds objects in a way no state dict does, and was not loaded: save the state_dict of the model alone.")
 
-    def _reduce(self) -> None:
+    def _reduce(self, _: None) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if type(function) is not Constructor:
             raise Damaged("its pickle calls what cannot be called")
@@ -367,23 +201,23 @@ class Machine:
         self._made += len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries) else 1
         if self._made > self._opcodes:
             raise Excess(f"has a pickle that makes more than {self._opcodes:,} values of others (MANTISSA_PICKLE_OPCODES).")
-        self._push(made)
+        self.push(made)
 
-    def _build(self) -> None:
+    def _build(self, _: None) -> None:
         self._stack.pop()  # attributes, such as the versions of modules that a state dict carries
         target = self._stack[-1]
         if type(target) is not Entries and target is not OPAQUE:
             raise Damaged("its pickle sets attributes of what has none")
 
-    def _persistent_line(self) -> None:
+    def _persistent_text(self, _: str) -> None:
         raise Damaged("its pickle names a storage by a text (protocol 0), which torch does not read either")
 
-    def _persistent(self) -> None:
+    def _persistent(self, _: None) -> None:
         storage = _storage(self._stack.pop())
         known = self.storages.setdefault(storage.key, storage)
         if known.whole * known.dtype.itemsize != storage.whole * storage.dtype.itemsize:
             raise Damaged(f"the storage {quoted(storage.key)} has two lengths")
-        self._push(storage)
+        self.push(storage)
 
 
 def _pairs(items: list[Any]) -> list[Any]:
@@ -415,21 +249,27 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
 
 
-# The opcodes, by their byte. All others, out-of-band buffers among them, are in no file of torch.save.
-_CODES = {
-    b"\x80": "protocol", b"\x95": "frame", b"0": "pop", b"1": "pop_mark", b"2": "dup",
-    b"p": "put_line", b"\x94": "memoize", b"g": "get_line", b"j": "get4",
-    b"N": "none", b"\x88": "true", b"\x89": "false",
-    b"I": "int_line", b"L": "int_line", b"M": "int2", b"J": "int4", b"\x8a": "long1", b"\x8b": "long4",
-    b"F": "float_line", b"G": "float",
-    b"U": "text1", b"T": "text4", b"\x8c": "text1", b"X": "text4", b"\x8d": "text8", b"V": "text_line", b"S": "quoted_line",
-    b"C": "bytes1", b"B": "bytes4", b"\x8e": "bytes8", b"\x96": "bytes8",
-    b")": "tuple0", b"\x85": "tuple1", b"\x87": "tuple3",
-    b"]": "list0", b"l": "list", b"a": "append", b"e": "appends",
-    b"}": "dict0", b"d": "dict", b"s": "set_item", b"u": "set_items",
-    b"\x8f": "set0", b"\x90": "add_items", b"\x91": "frozen_set",
-    b"c": "global", b"\x93": "stack_global", b"i": "instance", b"o": "object", b"\x81": "reduce", b"\x92": "object",
-    b"\x82": "extension", b"\x83": "extension", b"\x84": "extension",
-    b"R": "reduce", b"b": "build", b"P": "persistent_line", b"Q": "persistent",
+# What each opcode does, by its name in `pickletools`. All others, out-of-band buffers among them, are in no file of torch.save.
+_STEPS: dict[str, Callable[[Machine, Any], object]] = {
+    "PROTO": Machine._protocol, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
+    "MARK": Machine._mark, "POP": Machine._pop, "POP_MARK": Machine._pop_mark, "DUP": lambda m, _: m.push(m._stack[-1]),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Machine._put),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine._get),
+    "NONE": Machine.push, "NEWTRUE": lambda m, _: m.push(True), "NEWFALSE": lambda m, _: m.push(False),
+    **dict.fromkeys(("INT", "LONG", "BININT", "BININT1", "BININT2", "LONG1", "LONG4"), Machine.push),
+    **dict.fromkeys(("FLOAT", "BINFLOAT", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "EMPTY_SET"),
+                    lambda m, _: m.push(OPAQUE)),
+    **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING"), Machine._text),
+    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._bytes_text),
+    "EMPTY_TUPLE": lambda m, _: m.push(()), "TUPLE": lambda m, _: m.push(tuple(m._pop_mark())),
+    "TUPLE1": lambda m, _: m._tuple(1), "TUPLE2": lambda m, _: m._tuple(2), "TUPLE3": lambda m, _: m._tuple(3),
+    "EMPTY_LIST": lambda m, _: m.push([]), "LIST": lambda m, _: m.push(m._pop_mark()),
+    "APPEND": lambda m, _: m._extend([m._stack.pop()]), "APPENDS": lambda m, _: m._extend(m._pop_mark()),
+    "EMPTY_DICT": lambda m, _: m.push(Entries()), "DICT": lambda m, _: m.push(Entries(_pairs(m._pop_mark()))),
+    "SETITEM": Machine._set_item, "SETITEMS": lambda m, _: m._set(m._pop_mark()),
+    "ADDITEMS": Machine._add_items, "FROZENSET": Machine._frozen_set,
+    "GLOBAL": Machine._global, "STACK_GLOBAL": Machine._stack_global, "INST": Machine._instance,
+    "OBJ": Machine._object, "NEWOBJ": Machine._reduce, "NEWOBJ_EX": Machine._object,
+    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), Machine._extension), "REDUCE": Machine._reduce, "BUILD": Machine._build,
+    "PERSID": Machine._persistent_text, "BINPERSID": Machine._persistent,
 }  # fmt: skip
-_STEPS = [_CODES.get(bytes([code]), "") for code in range(256)]

@@ -1,4 +1,4 @@
-"""What a state dict consists of, as plain descriptions: nothing here imports, calls or allocates what a file names.
+"""Plain descriptions of the parts of a state dict: nothing here imports, calls or allocates what a file names.
 
 A pickle names classes and functions and says with which arguments to call them. The few that `torch.save` uses for state
 dicts are in `GLOBALS`, each with what it means here: a dtype, a kind of storage, or a function of this module from
@@ -18,14 +18,14 @@ _OVERFLOW = 1 << 63
 
 
 class Opaque:
-    """A value that no tensor depends on: its contents are not kept."""
+    """A value that no tensor depends on; its contents are discarded."""
 
 
 OPAQUE = Opaque()
 
 
 class Entries(list[Any]):
-    """A mapping as keys and values in turn: a dict would hash keys that the file chose. Of equal keys the last counts."""
+    """A mapping as alternating keys and values: a dict would hash keys that the file chose. The last of equal keys counts."""
 
     __slots__ = ()
 

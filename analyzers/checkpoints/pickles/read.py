@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import prod
 
 from analyzers import limits
-from analyzers.checkpoints.header import Header, HeaderTensor, collector_at_rest
+from analyzers.checkpoints.header import Header, HeaderTensor
 from analyzers.checkpoints.pickles.archive import LOCAL
 from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.layouts import read_legacy, read_zip
@@ -52,8 +52,7 @@ def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     if file.size == 0:
         raise InvalidCheckpoint(f"{path} is empty: upload or download it again.")
     try:
-        with collector_at_rest():
-            return _read(file, checked)
+        return _read(file, checked)
     except Damaged as error:
         raise InvalidCheckpoint(f"{path} is damaged: {error}.") from None
     except Refused as error:

@@ -1,4 +1,4 @@
-"""Which of the tensors a pickled file describes are the weights, and under which names."""
+"""Selects the weights among the tensors of a pickled file, and their names."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,9 @@ from analyzers.checkpoints.pickles.faults import Damaged, Excess, Refused
 from analyzers.checkpoints.pickles.objects import Entries, Stored
 from analyzers.checkpoints.reference import quoted
 
-# Under which names trainers save the weights beside what else they save, the likeliest first.
+# Keys under which trainers save the weights in a larger dict, the most likely first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
-# What else they save: tensors in it are no weights, or the same weights again.
+# Their other keys: tensors there are no weights, or copies of them.
 _BESIDE = frozenset({
     "optimizer", "optimizers", "optimizer_state", "optimizer_states", "optimizer_state_dict", "optim", "optim_state_dict",
     "last_optimizer_state", "optimizer_history", "scheduler", "schedulers", "scheduler_state_dict", "lr_scheduler", "lr_schedulers",
@@ -107,7 +107,7 @@ def _unwrapped(root: Entries, below: _Below, notes: list[str]) -> list[tuple[Any
 
 
 def _is_single(value: Any) -> bool:
-    """Whether it is a tensor of one number, as counters of steps are."""
+    """Whether ``value`` is a tensor with one element, such as a step counter."""
     return type(value) is Stored and all(length == 1 for length in value.shape)
 
 

@@ -1,4 +1,4 @@
-"""Heads of language models with an exact gradient for their weight and a signal without backpropagation for the hidden states."""
+"""LM heads whose weight gets its exact gradient and whose hidden states get a signal without backpropagation."""
 
 from torch import Tensor
 

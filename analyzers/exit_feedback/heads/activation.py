@@ -1,4 +1,4 @@
-"""From the output of a head's linear map to logits, and the gradient back through it."""
+"""From the output of a head's linear map to logits, and the gradient through it."""
 
 from dataclasses import dataclass
 
@@ -33,16 +33,12 @@ class Activation:
         return self.scale == 1 and self.cap is None
 
     def __call__(self, y: Tensor) -> Tensor:
-        """Logits, by the operations of a model without this head, so that they are equal bit for bit."""
+        """Logits, by the same operations as the plain model's, so that they are bit-identical."""
         scaled = y if self.scale == 1 else y * self.scale
         return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
-    def inverse(self, logits: Tensor) -> Tensor:
-        """y of logits without a cap."""
-        return logits if self.scale == 1 else logits / self.scale
-
     def backward_(self, gradient: Tensor, y: Tensor | None) -> Tensor:
-        """dL/dy = dL/dz scale (1 - (z / cap)^2), in place of dL/dz. y is read under a cap. 0 stays 0, also where y is not finite."""
+        """dL/dy = dL/dz scale (1 - (z / cap)^2), in place of dL/dz. y is needed under a cap. 0 stays 0, also where y is not finite."""
         if self.cap is not None:
             assert y is not None
             slope = (y.to(gradient.dtype) * (self.scale / self.cap)).tanh_()

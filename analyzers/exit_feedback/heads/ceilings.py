@@ -8,7 +8,7 @@ from torch import Tensor
 
 from analyzers.exit_feedback.heads.activation import wide
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, largest, weighted_rows
+from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
 from analyzers.exit_feedback.signals import EXACT
 
 # Rows of W converted to a wider type at once.
@@ -21,7 +21,6 @@ class ExactHead(FeedbackHead):
     method: ClassVar[str] = EXACT
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         return lambda rows: rows.grad_y @ weight
 
 
@@ -32,28 +31,25 @@ class TrueRowsHead(FeedbackHead):
     reads_logits: ClassVar[bool] = True
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         k = cast(int, self.settings.k)
 
         def signal(rows: Rows) -> Tensor:
             assert rows.grad_z is not None
-            return weighted_rows(weight, *rows.with_gold(largest(rows.grad_z.abs(), k)))
+            return weighted_rows(weight, *rows.with_gold(rows.grad_z.abs().topk(k, -1).indices))
 
         return signal
 
 
 class SvdHead(FeedbackHead):
-    """(dL/dy) W_r, with W_r = (W R) R^T the truncated singular value decomposition of W, R (d, r) its leading right singular vectors.
+    """(dL/dy) W_r, with W_r = W R R^T the truncated singular value decomposition of W, R (d, r) its leading right singular vectors.
 
-    It follows W: after an in-place change of W (as torch counts them) it is decomposed again.
+    After an in-place change of W (as torch counts them) it is decomposed again.
     """
 
     method: ClassVar[str] = "svd"
 
     _basis: Tensor | None = None
     _basis_version: tuple[object, ...] = ()
-    _left: Tensor | None = None
-    _left_version: tuple[object, ...] = ()
 
     def at_rank(self, rank: int) -> "SvdHead":
         """The same head with another rank, without another decomposition of W."""
@@ -71,12 +67,8 @@ class SvdHead(FeedbackHead):
         return self._basis
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         right = self.basis()[:, : self.settings.rank].to(weight.dtype)
-        if self._left is None or self._left_version != (*self._basis_version, weight.dtype):
-            self._left, self._left_version = weight.detach() @ right, (*self._basis_version, weight.dtype)
-        left = self._left
-        return lambda rows: (rows.grad_y @ left) @ right.mT
+        return lambda rows: ((rows.grad_y @ weight) @ right) @ right.mT
 
 
 def right_singular_vectors(weight: Tensor) -> Tensor:

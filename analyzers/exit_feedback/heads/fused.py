@@ -1,7 +1,7 @@
 """``head.loss``: cross-entropy of many tokens, a chunk of logits at a time, each overwritten by its own gradient.
 
 Gradients are summed in the forward pass, undivided, so that a mean over many tokens loses nothing in float16, and scaled in the backward
-pass. Where the graph is traversed a second time, that pass computes the logits again. Axes: N tokens, K of them not ignored, n in a chunk,
+pass. A second backward pass through the same graph computes the logits again. Axes: N tokens, K of them not ignored, n in a chunk,
 d width, V vocabulary.
 """
 
@@ -37,7 +37,7 @@ def fused_cross_entropy(
     index = live.nonzero().squeeze(1)
     gold = flat[index]
     if len(gold):
-        least, most = (int(bound) for bound in torch.stack(torch.aminmax(gold)).tolist())
+        least, most = int(gold.min()), int(gold.max())
         if least < 0 or most >= len(weight):
             outside = least if least < 0 else most
             raise InvalidRequest(f"Target {outside} is outside the vocabulary of {len(weight):,}: use {ignore_index} to ignore a token.")
@@ -70,15 +70,15 @@ class _Call:
             signal = self.source.begin(matrix, states, self.live, max(1, own))
         for first in range(0, len(self.gold), step):
             part = slice(first, first + step)
-            rows = states[self.index[part]].to(self.kind)
+            rows, gold = states[self.index[part]].to(self.kind), self.gold[part]
             y = linear(rows, matrix, offset)
-            feedback = torch.empty_like(rows) if signal is not None else None
+            feedback = None
+            if signal is not None and self.source.reads_logits:
+                feedback = torch.empty_like(rows)
             for piece in pieces(y, step):
-                gold = self.gold[part][piece]
-                losses[part][piece] = self._loss_and_gradient_(
-                    y[piece], rows[piece], gold, offset, signal, feedback[piece] if feedback is not None else None, sums is not None
-                )
-            if signal is not None and feedback is not None and not self.source.reads_logits:
+                given = None if feedback is None or signal is None else (signal, rows[piece], offset, feedback[piece])
+                losses[part][piece] = self._loss_and_gradient_(y[piece], gold[piece], sums is not None, given)
+            if signal is not None and not self.source.reads_logits:
                 feedback = signal(Rows(rows, y))
             if sums is not None:
                 sums.add(self.index[part], rows, y, feedback)
@@ -86,16 +86,9 @@ class _Call:
         return losses.sum()
 
     def _loss_and_gradient_(
-        self,
-        y: Tensor,
-        h: Tensor,
-        gold: Tensor,
-        bias: Tensor | None,
-        signal: Signal | None,
-        feedback: Tensor | None,
-        backward: bool,
+        self, y: Tensor, gold: Tensor, backward: bool, given: tuple[Signal, Tensor, Tensor | None, Tensor] | None
     ) -> Tensor:
-        """Losses (n,) of a few rows y, which are overwritten by dL/dy; fills in ``feedback`` where the signal reads logits."""
+        """Losses (n,) of a few rows y, which are overwritten by dL/dy. given: a signal that reads logits, h, the bias, and its output."""
         activation, places = self.source.activation, gold[:, None]
         precise = y.to(wide(self.kind))
         logits = activation(precise)
@@ -105,9 +98,9 @@ class _Call:
         losses = (largest - of_gold + total.log()).squeeze(1)
         if backward:
             grad_z = p.div_(total).scatter_add_(1, places, -torch.ones_like(total))
-            reads = signal is not None and feedback is not None and self.source.reads_logits
-            grad_y = grad_z if activation.is_identity else activation.backward_(grad_z.clone() if reads else grad_z, precise)
-            if signal is not None and feedback is not None and reads:
+            grad_y = activation.backward_(grad_z if given is None or activation.is_identity else grad_z.clone(), precise)
+            if given is not None:
+                signal, h, bias, feedback = given
                 feedback.copy_(signal(Rows(h, grad_y, grad_z, precise, bias, gold)))
             y.copy_(grad_y)
         return losses
@@ -123,20 +116,19 @@ class _Gradients:
         self.bias = torch.zeros_like(bias, dtype=wide(bias.dtype)) if bias is not None and needed[2] else None
 
     def add(self, index: Tensor, rows: Tensor, grad_y: Tensor, feedback: Tensor | None) -> None:
-        """A chunk: which tokens, their h (n, d), dL/dy (n, V) and the signal (n, d)."""
+        """Add a chunk: which tokens, their h (n, d), dL/dy (n, V) and the signal (n, d)."""
         if self.h is not None and feedback is not None:
             self.h[index] = feedback.to(self.h.dtype)
         if self.weight is not None and grad_y.dtype == self.weight.dtype:
             self.weight.addmm_(grad_y.mT, rows)
         elif self.weight is not None:
             for first in range(0, len(self.weight), _BLOCK):
-                block = slice(first, first + _BLOCK)
-                self.weight[block] += grad_y[:, block].mT @ rows
+                self.weight[first : first + _BLOCK] += grad_y[:, first : first + _BLOCK].mT @ rows
         if self.bias is not None:
             self.bias += grad_y.sum(0, dtype=self.bias.dtype)
 
     def scaled(self, scale: Tensor, live: Tensor) -> tuple[Tensor | None, ...]:
-        """All of them times a number, in the types and shapes of their tensors. The sums are overwritten.
+        """All of them times ``scale``, in the types and shapes of their tensors. The sums are overwritten.
 
         live: (N,) bool; a scale that has overflowed must not reach the h of ignored tokens.
         """
@@ -153,10 +145,9 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, call: _Call, graph: bool) -> Tensor:
         """Computes the gradients too, where there will be a backward pass."""
-        needed = ctx.needs_input_grad[:3]
         ctx.call = call
-        ctx.sums = _Gradients(h, weight, bias, needed) if graph and any(needed) else None
         ctx.save_for_backward(h, weight, bias)
+        ctx.sums = _Gradients(h, weight, bias, ctx.needs_input_grad[:3]) if graph and any(ctx.needs_input_grad[:3]) else None
         with torch.autocast(h.device.type, enabled=False):
             total = call.run(h, weight, bias, ctx.sums)
         return total / len(call.gold) if call.mean else total

@@ -1,4 +1,4 @@
-"""A drop-in for the linear head of a language model, common to all methods.
+"""A drop-in replacement for the linear head of a language model, common to all methods.
 
 z = cap tanh(scale (h W^T + b) / cap). The backward pass gives W and b their exact gradient, and h the signal of the method in place of
 (dL/dy) W. Axes: N tokens, d width, V vocabulary.
@@ -13,20 +13,18 @@ from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.heads.activation import Activation
+from analyzers.exit_feedback.heads.autograd import SignalLogits, live_rows, signal_of_rows
 from analyzers.exit_feedback.heads.fused import fused_cross_entropy
 from analyzers.exit_feedback.heads.rows import Signal
-from analyzers.exit_feedback.heads.through import SignalLogits, live_rows, signal_of_rows
 from analyzers.exit_feedback.signals import HeadSettings, facts_of
 
-# Logits that `signal` computes at once, where a method needs them.
-_NUMBERS = 1 << 23
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 Reduction = Literal["mean", "sum"]
 
 
 class FeedbackHead(nn.Module, ABC):
-    """A head whose hidden states get the signal of a ``method``; a `SignalSource`. Its state is that of the plain head: weight, bias."""
+    """A head whose hidden states get the signal of a ``method``; a `SignalSource`. Its state dict is the plain head's: weight, bias."""
 
     method: ClassVar[str]
     reads_logits: ClassVar[bool] = False
@@ -56,17 +54,17 @@ class FeedbackHead(nn.Module, ABC):
 
     @abstractmethod
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
+        """See `SignalSource`."""
 
     def own_rows(self, chunk: int) -> int:
-        """See SignalSource."""
+        """0 unless a method needs some; see `SignalSource`."""
         return 0
 
     def forward(self, h: Tensor) -> Tensor:
         """Logits (..., V) of h (..., d), bit for bit those of the plain head, under autocast too; differentiable once.
 
-        Without targets the gold token is taken to be the one with the largest |dL/dz|. Autograd refuses an in-place change of the logits
-        where the backward pass reads them (a softcap, hybrid, true_rows, the parallel methods).
+        Without targets, the token with the largest |dL/dz| counts as the gold one. Where the backward pass reads the logits (a softcap,
+        hybrid, true_rows, the parallel methods), autograd refuses in-place changes of them.
         """
         h, weight, bias = self._cast(h)
         logits: Tensor = SignalLogits.apply(h, weight, bias, self)  # type: ignore[no-untyped-call]
@@ -75,9 +73,9 @@ class FeedbackHead(nn.Module, ABC):
     def loss(self, h: Tensor, targets: Tensor, *, chunk: int = 512, reduction: Reduction = "mean", ignore_index: int = -100) -> Tensor:
         """Cross-entropy (nats) of h (..., d) with targets (...), as torch's, with at most ``chunk`` rows of logits at a time.
 
-        The loss is float32 at least. What ignored tokens hold reaches nothing. Where all are ignored the mean is NaN, as torch's, and all
-        gradients are 0. Beyond the chunk it allocates h, its gradient and that of W, float32 at least. Raises InvalidRequest for targets
-        outside the vocabulary.
+        The loss is float32 at least. Ignored tokens have no effect, whatever their values. Where all are ignored the mean is NaN, as
+        torch's, and all gradients are 0. Memory: a chunk of logits, h, its gradient and that of W, float32 at least. Raises InvalidRequest
+        for targets outside the vocabulary.
         """
         self._check_states(h)
         if targets.dtype not in _INTEGERS or targets.shape != h.shape[:-1]:
@@ -95,7 +93,7 @@ class FeedbackHead(nn.Module, ABC):
     def signal(self, h: Tensor, g: Tensor, targets: Tensor | None = None) -> Tensor:
         """The signal for h (..., d), in its type, of the gradient g (..., V) of a loss with respect to the logits of h.
 
-        targets: (...), the gold tokens; below 0 where unknown, then that with the largest |g|. Tokens for which g is 0 get exactly 0.
+        targets: (...), the gold tokens; where below 0, the token with the largest |g|. Tokens for which g is 0 get exactly 0.
         """
         h_type = h.dtype
         self._check_states(h)
@@ -111,16 +109,11 @@ class FeedbackHead(nn.Module, ABC):
         gradient = g.reshape(len(states), len(weight))
         gold = None if targets is None else targets.reshape(-1).long()
         live = live_rows(gradient)
-        rows = max(16, _NUMBERS // len(weight))
         with torch.autocast(h.device.type, enabled=False):
-            signal = self.begin(weight, states, live, rows)
-            feedback = torch.zeros_like(states)
-            for first in range(0, len(states), rows):
-                part = slice(first, first + rows)
-                y = linear(states[part], weight, bias) if self.reads_logits or self.activation.cap is not None else None
-                of_part = None if gold is None else gold[part]
-                feedback[part] = signal_of_rows(self, signal, states[part], gradient[part], y, bias, of_part)[0]
-        return feedback.masked_fill_(~live[:, None], 0).to(h_type).view(h.shape)
+            signal = self.begin(weight, states, live, max(16, len(states)))
+            y = linear(states, weight, bias) if self.reads_logits or self.activation.cap is not None else None
+            feedback, _ = signal_of_rows(self, signal, states, gradient, y, bias, gold)
+        return feedback.masked_fill(~live[:, None], 0).to(h_type).view(h.shape)
 
     def extra_repr(self) -> str:
         """Shape, and the settings that the method reads."""
@@ -133,7 +126,7 @@ class FeedbackHead(nn.Module, ABC):
         if torch.is_autocast_enabled(kind) and torch.float64 not in (h.dtype, self.weight.dtype):
             return torch.get_autocast_dtype(kind)
         if h.dtype != self.weight.dtype:
-            raise InvalidRequest(f"The hidden states are {h.dtype} and the head {self.weight.dtype}: make them one type, or use autocast.")
+            raise InvalidRequest(f"The hidden states are {h.dtype} and the head {self.weight.dtype}: use one type, or autocast.")
         return h.dtype
 
     def _check_states(self, h: Tensor) -> None:

@@ -8,24 +8,21 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from analyzers.exit_feedback.heads.codes import unit_codes
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, largest, weighted_rows
+from analyzers.exit_feedback.heads.random_codes import RandomCodesHead, unit_codes
+from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
 from analyzers.exit_feedback.signals import TOPMASS_TOKENS
 
 
 def along(rows: Rows, direction: Tensor) -> Tensor:
     """((e . W h) / |h|) h / |h|: (n, d). direction: h / |h|.
 
-    W h is without bias, scale and cap, because e is the gradient before them. Tokens without a gradient add nothing, whatever their logit
-    is: a bias of -inf rules some out.
+    W h is without bias, scale and cap, because e is the gradient before them. Tokens without a gradient add nothing, whatever their
+    logit: a bias of -inf excludes some.
     """
     assert rows.y is not None
     linear = rows.y if rows.bias is None else rows.y - rows.bias.to(rows.y.dtype)
-    product = (rows.grad_y * linear).sum(-1, keepdim=True)
-    if not bool(product.isfinite().all()):
-        product = (rows.grad_y * linear).masked_fill_(rows.grad_y == 0, 0).sum(-1, keepdim=True)
+    product = (rows.grad_y * linear).masked_fill_(rows.grad_y == 0, 0).sum(-1, keepdim=True)
     length = (rows.h.to(direction.dtype) * direction).sum(-1, keepdim=True)
     return torch.where(length == 0, 0, product / length) * direction
 
@@ -37,21 +34,19 @@ class ParallelHead(FeedbackHead):
     reads_logits: ClassVar[bool] = True
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         return lambda rows: along(rows, rows.direction())
 
 
 class ParallelGoldHead(RandomCodesHead):
     """The parallel component plus lambda R(h) c, c = e_y q_y with unit-norm codes q (V, r) and the gold token y.
 
-    R(h): the columns of the orthonormal Q (d, r), projected onto the complement of h and renormalised to length 1.
+    R(h): the columns of the orthonormal Q (d, r), projected onto the complement of h and renormalized to length 1.
     """
 
     method: ClassVar[str] = "parallel_gold"
     reads_logits: ClassVar[bool] = True
 
     def draw_codes(self, generator: torch.Generator) -> Tensor:
-        """See RandomCodesHead."""
         return unit_codes(len(self.weight), cast(int, self.settings.rank), generator)
 
     def code_of(self, rows: Rows) -> Tensor:
@@ -60,11 +55,10 @@ class ParallelGoldHead(RandomCodesHead):
         return rows.grad_y.gather(1, gold) * self.codes[gold[:, 0]].to(rows.grad_y.dtype)
 
     def coded(self, rows: Rows) -> Tensor:
-        """See RandomCodesHead."""
         direction, code = rows.direction(), self.code_of(rows)
         columns = self.expander.to(code.dtype)
         squared = 1 - (direction @ columns).square()  # length of each projected column, squared
-        # A column along h has nothing left but rounding, which has no direction.
+        # Of a column along h only rounding is left, which has no direction.
         inverse = torch.where(squared > 10 * torch.finfo(squared.dtype).eps, squared.rsqrt(), 0)
         residual = (code * inverse) @ columns.mT
         residual = residual - (residual * direction).sum(-1, keepdim=True) * direction
@@ -81,11 +75,10 @@ class ParallelTopmassHead(ParallelGoldHead):
     method: ClassVar[str] = "parallel_topmass"
 
     def code_of(self, rows: Rows) -> Tensor:
-        """c (n, r)."""
         assert rows.y is not None
         logits = self.activation(rows.y)
-        index = largest(logits, min(TOPMASS_TOKENS, logits.shape[1]))
-        p = (logits.gather(1, index) - logits.logsumexp(-1, keepdim=True)).exp()
-        included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # rounded, all of them may exceed 1
+        values, index = logits.topk(min(TOPMASS_TOKENS, logits.shape[1]), -1)
+        p = (values - logits.logsumexp(-1, keepdim=True)).exp()
+        included = p.double().cumsum(-1).clamp(max=1) <= self.settings.mass_threshold  # the rounded sum of all may exceed 1
         included[:, 0] = True
         return weighted_rows(self.codes, *rows.with_gold(index, included))

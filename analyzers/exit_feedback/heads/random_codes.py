@@ -1,21 +1,27 @@
-"""Signals that replace the rows of W by random codes. e = dL/dy (n, V), U: (d, r) expander with orthonormal columns."""
+"""Signals that replace the rows of W by random codes. e = dL/dy (n, V), U: (d, r) expander with orthonormal columns.
 
+Codes, expander and hashes are each drawn from a stream of its own, on the CPU in float32 and then moved, so that a seed means the same on
+every device and in every type; the global generators are neither read nor advanced. Axes: n tokens, V vocabulary, d width, r rank,
+B buckets.
+"""
+
+import hashlib
 from abc import abstractmethod
 from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from analyzers.exit_feedback.heads.codes import count_sketch, expander, hashes, normal_codes, stream, unit_codes
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, largest, weighted_rows
+from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
 from analyzers.exit_feedback.signals import HeadSettings
 
 
 class RandomCodesHead(FeedbackHead):
     """Draws codes and expander when it is built, or for every call where the settings say ``fresh``.
 
-    They are not part of its state: the seed gives them back.
+    They are not part of its state dict: the seed reproduces them.
     """
 
     codes: Tensor
@@ -51,11 +57,10 @@ class RandomCodesHead(FeedbackHead):
         self.replace_buffer("expander", columns.to(self.weight.dtype))
 
     def replace_buffer(self, name: str, value: Tensor) -> None:
-        """Keep a tensor outside of the state, on the device of the weight."""
+        """Register a tensor outside of the state dict, on the device of the weight."""
         self.register_buffer(name, value.to(self.weight.device), persistent=False)
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         if self.settings.fresh:
             self._calls += 1
             self.draw(self._calls)
@@ -68,11 +73,9 @@ class DenseHead(RandomCodesHead):
     method: ClassVar[str] = "dense"
 
     def draw_codes(self, generator: torch.Generator) -> Tensor:
-        """See RandomCodesHead."""
         return normal_codes(len(self.weight), cast(int, self.settings.rank), generator)
 
     def coded(self, rows: Rows) -> Tensor:
-        """See RandomCodesHead."""
         code = rows.grad_y @ self.codes.to(rows.grad_y.dtype)
         return self.settings.alpha * (code @ self.expander.to(code.dtype).mT)
 
@@ -91,11 +94,9 @@ class HybridHead(RandomCodesHead):
     sign: Tensor
 
     def draw_codes(self, generator: torch.Generator) -> Tensor:
-        """See RandomCodesHead."""
         return unit_codes(len(self.weight), cast(int, self.settings.rank_exact), generator)
 
     def draw(self, number: int) -> None:
-        """Codes, expander and hashes, each from a stream of its own."""
         super().draw(number)
         streams = (stream(self.settings.seed, name, number) for name in ("buckets", "signs"))
         bucket, sign = hashes(len(self.weight), cast(int, self.settings.rank_tail), *streams)
@@ -103,10 +104,40 @@ class HybridHead(RandomCodesHead):
         self.replace_buffer("sign", sign)
 
     def coded(self, rows: Rows) -> Tensor:
-        """See RandomCodesHead."""
         assert rows.grad_z is not None
-        compared = rows.grad_z if self.settings.topk_by == "value" else rows.grad_z.abs()
-        index, values = rows.with_gold(largest(compared, cast(int, self.settings.k)))
+        ranked = rows.grad_z if self.settings.topk_by == "value" else rows.grad_z.abs()
+        index, values = rows.with_gold(ranked.topk(cast(int, self.settings.k), -1).indices)
         exact = weighted_rows(self.codes, index, values)
-        tail = count_sketch(rows.grad_y.scatter(1, index, 0), self.bucket, self.sign, cast(int, self.settings.rank_tail))
+        # CountSketch: Charikar, Chen and Farach-Colton, "Finding frequent items in data streams", 2002.
+        signed = rows.grad_y.scatter(1, index, 0) * self.sign.to(exact.dtype)
+        tail = exact.new_zeros(len(signed), cast(int, self.settings.rank_tail)).scatter_add_(1, self.bucket.expand_as(signed), signed)
         return self.settings.alpha * (torch.cat([exact, tail], 1) @ self.expander.to(tail.dtype).mT)
+
+
+def stream(seed: int, name: str, draw: int = 0) -> torch.Generator:
+    """The generator for one purpose (``name``) of a seed; streams of other names, seeds and draws are independent of it."""
+    digest = hashlib.sha256(f"{seed} {name} {draw}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
+def normal_codes(vocabulary: int, rank: int, generator: torch.Generator) -> Tensor:
+    """C (V, r): independent N(0, 1/r), of squared length 1 on average."""
+    return torch.randn(vocabulary, rank, generator=generator).div_(rank**0.5)
+
+
+def unit_codes(vocabulary: int, rank: int, generator: torch.Generator) -> Tensor:
+    """(V, r): independent rows of length 1, uniformly distributed on the sphere."""
+    return normalize(torch.randn(vocabulary, rank, generator=generator), dim=1)
+
+
+def expander(width: int, rank: int, generator: torch.Generator) -> Tensor:
+    """U (d, r), float64: orthonormal columns that span a uniformly random subspace; r at most d."""
+    q, r = torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64))
+    columns: Tensor = q * torch.where(r.diagonal() < 0, -1.0, 1.0)
+    return columns
+
+
+def hashes(vocabulary: int, buckets: int, of_buckets: torch.Generator, of_signs: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Of each token a bucket, (V,) of 0 to B - 1, and a sign, (V,) of -1.0 and 1.0."""
+    bucket = torch.randint(buckets, (vocabulary,), generator=of_buckets)
+    return bucket, torch.randint(2, (vocabulary,), generator=of_signs).mul_(2).sub_(1).float()

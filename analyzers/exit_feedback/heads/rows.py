@@ -1,4 +1,4 @@
-"""The inputs of a signal, some tokens at a time, and the operations that methods share.
+"""What a signal is computed from, a few tokens at a time, and the operations that methods share.
 
 Axes: N tokens, n of them at a time, d width, V vocabulary, k chosen tokens of the vocabulary, r columns of a table.
 """
@@ -12,17 +12,12 @@ from torch import Tensor
 
 from analyzers.exit_feedback.heads.activation import Activation, wide
 
-# Elements of a table gathered at once.
-_GATHERED = 1 << 22
-# Neighbouring values of which only the largest is compared first.
-_BLOCK = 64
-
 
 @dataclass(slots=True)
 class Rows:
-    """h: (n, d); grad_y: dL/dy of y = h W^T + b, (n, V). Read only.
+    """h: (n, d); grad_y: dL/dy of y = h W^T + b, (n, V). Read-only.
 
-    Where the head ``reads_logits`` also, with both gradients in float32 at least: grad_z: dL/dz, (n, V); y: (n, V); bias: (V,) or None;
+    Where the head ``reads_logits``, with both gradients in float32 at least: grad_z: dL/dz, (n, V); y: (n, V); bias: (V,) or None;
     gold: target tokens, (n,), -1 where unknown, None where all are.
     """
 
@@ -34,9 +29,8 @@ class Rows:
     gold: Tensor | None = None
 
     def gold_tokens(self) -> Tensor:
-        """(n,). Where unknown, the token of the largest |dL/dz|; for cross-entropy it is the target: |p_y - 1| is the sum of all others.
-
-        It is equal to another one where that has all the probability; then the negative one is the target.
+        """(n,). Where unknown, the token with the largest |dL/dz|: for cross-entropy that is the target, as |p_y - 1| is the sum of all
+        others. Where another token has all the probability both are equal, and the negative one is the target.
         """
         if self.gold is not None and bool((self.gold >= 0).all()):
             return self.gold
@@ -66,13 +60,13 @@ Signal = Callable[[Rows], Tensor]
 
 
 class SignalSource(Protocol):
-    """What the backward passes ask of a head."""
+    """What the backward passes need of a head."""
 
     activation: Activation
 
     @property
     def reads_logits(self) -> bool:
-        """The signal needs the logits as well as their gradient, and so is asked for a few rows at a time, while both exist."""
+        """Whether the signal needs the logits as well as their gradient: it is then computed a few rows at a time."""
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
         """The signal for one call.
@@ -85,35 +79,15 @@ class SignalSource(Protocol):
         """Of ``chunk`` rows of logits that may exist at once, how many the signal needs for itself."""
 
 
-def largest(values: Tensor, k: int) -> Tensor:
-    """Indices of the k largest of each row in descending order: (n, V) to (n, k).
-
-    They are in the k blocks with the largest maxima, so that only those are sorted: several times faster than ``topk`` of all on a CPU.
-    """
-    blocks = values.shape[1] // _BLOCK
-    if blocks <= 4 * k:
-        return values.topk(k, -1).indices
-    tail = torch.arange(blocks * _BLOCK, values.shape[1], device=values.device).expand(len(values), -1)
-    chosen = values[:, : blocks * _BLOCK].view(len(values), blocks, _BLOCK).amax(-1).topk(k, -1).indices
-    within = chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)
-    index = torch.cat([within.flatten(1), tail], 1)
-    return index.gather(1, values.gather(1, index).topk(k, -1).indices)
-
-
 def weighted_rows(table: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     """sum_j weights_nj table[index_nj]: (V, r), (n, k), (n, k) to (n, r), in the type of the weights.
 
-    Without an (n, k, r) array; a product with the whole table where most of it is needed.
+    A product with the whole table where many rows of it are needed, which bounds the gathered (n, k, r) array.
     """
     if 16 * index.shape[1] >= len(table):
         spread = weights.new_zeros(len(index), len(table)).scatter_add_(1, index, weights)
         return spread @ table.to(weights.dtype)
-    total = weights.new_zeros(len(index), table.shape[1])
-    step = max(1, _GATHERED // max(1, total.numel()))
-    for first in range(0, index.shape[1], step):
-        part = slice(first, first + step)
-        total += (weights[:, None, part] @ table[index[:, part]].to(weights.dtype)).squeeze(1)
-    return total
+    return (weights[:, None] @ table[index].to(weights.dtype)).squeeze(1)
 
 
 def pieces(logits: Tensor, at_most: int) -> list[slice]:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from analyzers.exit_feedback.heads.codes import stream
 from analyzers.exit_feedback.heads.head import FeedbackHead
+from analyzers.exit_feedback.heads.random_codes import stream
 from analyzers.exit_feedback.heads.rows import Rows, Signal
 
 
@@ -29,7 +29,6 @@ class SpanHead(FeedbackHead):
         return min(anchors, chunk // 2)
 
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See SignalSource."""
         anchors = self._anchors(h, live).to(weight.dtype)
         inverse = pseudo_inverse(anchors).mT.contiguous()
         anchor_logits = linear(anchors, weight) if len(anchors) <= rows else None
@@ -56,19 +55,9 @@ class SpanHead(FeedbackHead):
 def pseudo_inverse(anchors: Tensor) -> Tensor:
     """A^+ (d, m) of A (m, d), in its type; NaN throughout where A is not finite.
 
-    By the eigenvectors of the smaller of A A^T and A^T A in float64. Directions in which A is shorter than 10 epsilon of its type, relative
-    to its longest, are rounding noise and left out.
+    Singular values below 10 epsilon of that type, relative to the largest, are rounding noise and count as 0.
     """
-    rows = anchors.double()
-    is_wide = len(rows) <= rows.shape[1]
-    gram = rows @ rows.mT if is_wide else rows.mT @ rows
-    if not gram.numel():
-        return anchors.mT
-    if not bool(gram.isfinite().all()):
+    if not bool(anchors.isfinite().all()):
         return torch.full_like(anchors.mT, torch.nan)
-    values, vectors = torch.linalg.eigh(gram)
-    floor = max((10 * torch.finfo(anchors.dtype).eps) ** 2, torch.finfo(torch.float64).eps * len(gram))
-    inverse = torch.where(values > floor * values[-1].clamp(min=0), 1 / values, 0)
-    inverted = (vectors * inverse) @ vectors.mT
-    result: Tensor = rows.mT @ inverted if is_wide else inverted @ rows.mT
-    return result.to(anchors.dtype)
+    inverse: Tensor = torch.linalg.pinv(anchors.double(), rtol=10 * torch.finfo(anchors.dtype).eps)
+    return inverse.to(anchors.dtype)

@@ -5,10 +5,9 @@ module imports neither torch nor transformers.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from analyzers.errors import CheckpointNotFound
+from analyzers.checkpoints.local import sample_folder as sample_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,3 @@ SAMPLES: dict[str, Sample] = {
         "bf16", "tiny-bf16 with 8 neurons rescaled by powers of two, the same function", "weights beyond 65504, which fp16 cannot hold"
     ),
 }
-
-
-def sample_folder(name: str) -> Path:
-    """The folder of a built-in sample, in the Hub's file layout.
-
-    Raises CheckpointNotFound, listing the available samples, if ``name`` is not one of them.
-    """
-    if name not in SAMPLES:
-        raise CheckpointNotFound(f"There is no built-in sample {name[:40]!r}; choose one of: {', '.join(SAMPLES)}.")
-    return Path(__file__).parent / name

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from components.exit.text import cosine, style
-from components.plots.marks import marked, shortened
-from components.plots.style import layout, text
+from components.plots.marks import line, marked, shortened
+from components.plots.style import LIMIT, layout, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +36,9 @@ def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
     figure = Figure(layout=layout(64 + _ROW * max(1, len(found))))
     for place, (name, alignment) in enumerate(found.items()):
         if alignment.cosine is not None:
-            figure.add_trace(_ridge(name, alignment, place))
-            figure.add_trace(_percentiles(name, alignment, place))
-    figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=0, x1=0, line={"color": "#b42318", "dash": "dash", "width": 1.2})
-    ticks = (-1, -0.5, 0, 0.5, 1)
-    figure.update_xaxes(title="cosine with the exact gradient", range=[-1.02, 1.02], tickvals=ticks, showgrid=False)
+            figure.add_traces([_ridge(name, alignment, place), _percentiles(name, alignment, place)])
+    figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=0, x1=0, line=LIMIT)
+    figure.update_xaxes(title="cosine with the exact gradient", range=[-1.02, 1.02], tickvals=(-1, -0.5, 0, 0.5, 1))
     figure.update_yaxes(
         tickvals=list(range(len(found))),
         ticktext=[text(shortened(name, _NAME)) for name in found],
@@ -53,43 +51,21 @@ def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
 
 def _ridge(name: str, alignment: "Alignment", place: int) -> "Scatter":
     """A histogram, scaled so that the highest bin of every signal has the same height."""
-    from plotly.graph_objects import Scatter
-
     counts = alignment.histogram
     edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
     heights = [place - _RIDGE * count / max(1, *counts) for count in counts]
-    drawn = marked(style(name))
-    return Scatter(
-        x=[edge for edge in edges for _ in (0, 1)],
-        y=[place, *(height for height in heights for _ in (0, 1)), place],
-        name=text(name),
-        mode="lines",
-        line={"color": drawn["color"], "width": 1},
-        fill="toself",
-        opacity=0.55,
-        hoverinfo="skip",
-    )
+    x, y = [edge for edge in edges for _ in (0, 1)], [place, *(height for height in heights for _ in (0, 1)), place]
+    outline = {"color": marked(style(name))["color"], "width": 1}
+    return line(name, x, y, style(name), "", mode="lines", line=outline, fill="toself", opacity=0.55, hoverinfo="skip", cliponaxis=True)
 
 
 def _percentiles(name: str, alignment: "Alignment", place: int) -> "Scatter":
-    from plotly.graph_objects import Scatter
-
     found = alignment.cosine
     assert found is not None
-    drawn = marked(style(name))
-    said = f"mean {cosine(found.mean)}<br>10%, 50%, 90%: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
-    return Scatter(
-        x=[found.p10, found.p50, found.mean, found.p90],
-        y=[place + _BELOW] * 4,
-        name=text(name),
-        mode="lines+markers",
-        line={"color": drawn["color"], "width": 2},
-        marker={
-            "symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"],
-            "size": [9, 8, 9, 9],
-            "color": drawn["color"],
-            "line": {"width": 2, "color": drawn["color"]},
-        },
-        cliponaxis=False,
-        hovertemplate=f"{text(name)}<br>{said}<br>{alignment.tokens:,} tokens<extra></extra>",
-    )
+    color = marked(style(name))["color"]
+    marker = {"symbol": ["line-ns-open", "circle", "diamond-open", "line-ns-open"], "size": [9, 8, 9, 9]}
+    marker |= {"color": color, "line": {"width": 2, "color": color}}
+    hover = f"mean {cosine(found.mean)}<br>10%, 50%, 90%: {cosine(found.p10)}, {cosine(found.p50)}, {cosine(found.p90)}"
+    hover += f"<br>{alignment.tokens:,} tokens"
+    x = [found.p10, found.p50, found.mean, found.p90]
+    return line(name, x, [place + _BELOW] * 4, style(name), hover, line={"color": color, "width": 2}, marker=marker)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.exit_feedback.signals import EXACT
-from components.plots.mark_rows import mark_rows
+from components.plots.marks import mark_rows
 from components.plots.style import exactly
 from components.text import numbers
 
@@ -25,7 +25,7 @@ def energy(report: "ExitReport") -> "Figure":
     before = {EXACT: exact.parallel_energy_before_norm}
     before |= {name: method.before_norm.parallel_energy for name, method in report.methods.items()}
     found = dict(zip(SIDES, map(_percent, (head, before)), strict=True))
-    return mark_rows(found, list(head), "energy along h, %", lambda value: exactly(value / 100))
+    return mark_rows(found, list(head), "energy along h, %", lambda value: exactly(value / 100), zero="0")
 
 
 def seconds(report: "ExitReport") -> "Figure":

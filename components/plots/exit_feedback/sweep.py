@@ -1,55 +1,30 @@
 """Mean cosine against rank, k and anchors, with the ceilings and the null."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import log10
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.signals import NULL, RANDOM
 from components.exit.text import cosine, settings, style
-from components.plots.exit_feedback.lines import line
-from components.plots.marks import marked
+from components.plots.exit_feedback.curves import signal_line
+from components.plots.marks import error_bars, marked
 from components.plots.style import layout, text
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Figure, Scatter
 
     from analyzers.exit_feedback.report import ExitReport
+
+# Method -> value of a parameter -> mean cosine of each seed.
+Swept = Mapping[str, Mapping[int, Sequence[float]]]
 
 PARAMETERS = {"rank": "rank r", "k": "k", "anchors": "anchors m"}
 # Pixels of a panel, and of the gap between two, which holds an axis title.
 _PANEL, _BETWEEN = 230, 78
-# Margin beyond the smallest and the largest value, as a factor; the smallest ratio of neighboring ticks.
-_ROOM, _NEAR = 1.25, 1.6
+# Margin beyond the smallest and the largest value, as a factor; the smallest ratio of neighbouring ticks.
+_MARGIN, _NEAR = 1.25, 1.6
 _BAND = "rgba(124,130,141,0.28)"
-
-
-@dataclass(slots=True)
-class _Panel:
-    """One parameter: method -> value -> mean cosine of each seed."""
-
-    parameter: str
-    found: dict[str, dict[int, list[float]]] = field(default_factory=dict)
-
-    @property
-    def values(self) -> list[int]:
-        """Every value that was tried."""
-        return sorted({value for rows in self.found.values() for value in rows})
-
-    @property
-    def edges(self) -> tuple[float, float]:
-        """Of the axis."""
-        return self.values[0] / _ROOM, self.values[-1] * _ROOM
-
-    @property
-    def ticks(self) -> list[int]:
-        """Values that fit as labels, always with the largest."""
-        kept: list[int] = []
-        for value in reversed(self.values):
-            if not kept or kept[-1] / value >= _NEAR:
-                kept.append(value)
-        return kept[::-1]
 
 
 def sweep(report: "ExitReport") -> "Figure":
@@ -58,109 +33,104 @@ def sweep(report: "ExitReport") -> "Figure":
     """
     from plotly.subplots import make_subplots
 
-    panels = _panels(report)
+    panels = {parameter: found for parameter in PARAMETERS if (found := _swept(report, parameter))}
     count = max(1, len(panels))
     base: dict[str, Any] = layout(66 + count * _PANEL + (count - 1) * _BETWEEN)
     within = base["height"] - base["margin"]["t"] - base["margin"]["b"]
     figure = make_subplots(rows=count, cols=1, vertical_spacing=_BETWEEN / within if count > 1 else None)
     figure.update_layout(base)
     figure.update_xaxes(**base["xaxis"])
-    figure.update_yaxes(**base["yaxis"], title="mean cosine", nticks=6, range=_range(report, panels))
-    for row, panel in enumerate(panels, 1):
-        for trace in (*_null(report, panel), *_level(report, panel), *_swept(panel)):
-            figure.add_trace(trace, row, 1)
+    known = [seed for found in panels.values() for rows in found.values() for seeds in rows.values() for seed in seeds]
+    known += [method.cosine.mean for method in report.methods.values() if method.cosine is not None]
+    span = [min(-0.05, *known) - 0.03, max(known) + 0.04] if known else [-0.08, 1.04]
+    figure.update_yaxes(**base["yaxis"], title="mean cosine", nticks=6, range=span)
+    for row, (parameter, found) in enumerate(panels.items(), 1):
+        values = sorted({value for rows in found.values() for value in rows})
+        x = [values[0] / _MARGIN, *values, values[-1] * _MARGIN]
+        figure.add_traces([*_null(report, found, values, x), *_level(report, found, x), *_lines(parameter, found)], row, 1)
+        ticks = _ticks(values)
         figure.update_xaxes(
-            title=PARAMETERS[panel.parameter],
+            title=PARAMETERS[parameter],
             type="log",
-            range=[log10(edge) for edge in panel.edges],
-            tickvals=panel.ticks,
-            ticktext=[f"{tick:,}" for tick in panel.ticks],
+            range=[log10(x[0]), log10(x[-1])],
+            tickvals=ticks,
+            ticktext=[f"{tick:,}" for tick in ticks],
             tickangle=0,
-            showgrid=False,
             row=row,
             col=1,
         )
     return figure
 
 
-def _panels(report: "ExitReport") -> list[_Panel]:
-    panels = {parameter: _Panel(parameter) for parameter in PARAMETERS}
+def _swept(report: "ExitReport", parameter: str) -> dict[str, dict[int, list[float]]]:
+    found: dict[str, dict[int, list[float]]] = {}
     for row in report.sweep:
-        if row.parameter in panels and row.cosine is not None:
-            panels[row.parameter].found.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
-    return [panel for panel in panels.values() if panel.found]
+        if row.parameter == parameter and row.cosine is not None:
+            found.setdefault(row.method, {}).setdefault(row.value, []).append(row.cosine.mean)
+    return found
 
 
-def _swept(panel: _Panel) -> list[Any]:
+def _ticks(values: Sequence[int]) -> list[int]:
+    """Values that fit as labels, always with the largest."""
+    kept: list[int] = []
+    for value in reversed(values):
+        if not kept or kept[-1] / value >= _NEAR:
+            kept.append(value)
+    return kept[::-1]
+
+
+def _lines(parameter: str, found: Swept) -> "list[Scatter]":
+    """Signals with the parameter; error bars from the smallest to the largest of several seeds."""
     drawn = []
-    for name, rows in panel.found.items():
+    for name, rows in found.items():
         if name == NULL:
             continue
         values = sorted(rows)
-        means = [fmean(rows[value]) for value in values]
-        said = [[cosine(mean), _seeds(rows[value])] for mean, value in zip(means, values, strict=True)]
-        hover = f"{text(panel.parameter)}%{{x:,}}<br>mean cosine %{{customdata[0]}}%{{customdata[1]}}"
-        drawn.append(line(name, values, means, hover, said, **_ranges(name, [rows[value] for value in values])))
+        lows, highs, means = ([of(rows[value]) for value in values] for of in (min, max, fmean))
+        details = [[cosine(mean), _seeds(rows[value])] for mean, value in zip(means, values, strict=True)]
+        bars = error_bars(means, lows, highs, marked(style(name))["color"])
+        several = {"error_y": bars} if any(len(rows[value]) > 1 for value in values) else {}
+        hover = f"{text(parameter)} %{{x:,}}<br>mean cosine %{{customdata[0]}}%{{customdata[1]}}"
+        drawn.append(signal_line(name, values, means, hover, details, **several))
     return drawn
 
 
-def _level(report: "ExitReport", panel: _Panel) -> list[Any]:
+def _level(report: "ExitReport", found: Swept, x: Sequence[float]) -> "list[Scatter]":
     """Signals without the parameter and without codes, as constant lines."""
     drawn = []
     for name, method in report.methods.items():
-        if name in panel.found or name in RANDOM or method.cosine is None:
+        if name in found or name in RANDOM or method.cosine is None:
             continue
-        x = [panel.edges[0], *panel.values, panel.edges[1]]
         hover = f"{text(settings(report, name))}<br>mean cosine {cosine(method.cosine.mean)}"
         thin = {"color": marked(style(name))["color"], "dash": marked(style(name))["dash"], "width": 1.3}
-        drawn.append(line(name, x, [method.cosine.mean] * len(x), hover, mode="lines", line=thin))
+        drawn.append(signal_line(name, x, [method.cosine.mean] * len(x), hover, mode="lines", line=thin))
     return drawn
 
 
-def _null(report: "ExitReport", panel: _Panel) -> list[Any]:
+def _null(report: "ExitReport", found: Swept, values: Sequence[int], x: Sequence[float]) -> "list[Scatter]":
     """The range over seeds and a line for the mean: at each value, or constant where the null does not have the parameter."""
-    from plotly.graph_objects import Scatter
-
-    rows = panel.found.get(NULL)
-    if rows is None and report.null is not None:
-        drawn = list(report.null.values)
-        rows = dict.fromkeys(panel.values, drawn)
+    rows = found.get(NULL) or (dict.fromkeys(values, report.null.values) if report.null is not None else {})
     if not rows:
         return []
-    values = sorted(rows)
-    lows, highs, means = ([take(rows[value]) for value in values] for take in (min, max, fmean))
-    x = [panel.edges[0], *values, panel.edges[1]]
-    low, high, mean = ([each[0], *each, each[-1]] for each in (lows, highs, means))
-    band = Scatter(
-        x=[*x, *reversed(x)],
-        y=[*high, *reversed(low)],
-        mode="lines",
-        line={"width": 0},
-        fill="toself",
-        fillcolor=_BAND,
-        hoverinfo="skip",
-        name=NULL,
-    )
-    said = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(mean, low, high, strict=True)]
+    held = sorted(rows)
+    x = [x[0], *held, x[-1]]
+    ends = [rows[held[0]], *(rows[value] for value in held), rows[held[-1]]]
+    lows, highs, means = ([of(each) for each in ends] for of in (min, max, fmean))
+    band: dict[str, Any] = {
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": _BAND,
+        "hoverinfo": "skip",
+        "cliponaxis": True,
+    }
+    details = [[cosine(mean), cosine(low), cosine(high)] for mean, low, high in zip(means, lows, highs, strict=True)]
     hover = "codes drawn anew for every batch<br>mean cosine %{customdata[0]}<br>from %{customdata[1]} to %{customdata[2]}"
-    return [band, line(NULL, x, mean, hover, said, mode="lines")]
-
-
-def _ranges(name: str, seeds: Sequence[Sequence[float]]) -> Mapping[str, Any]:
-    """Bars from the smallest to the largest, where there are several seeds."""
-    if all(len(each) < 2 for each in seeds):
-        return {}
-    above = [max(each) - fmean(each) for each in seeds]
-    below = [fmean(each) - min(each) for each in seeds]
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.2, "width": 3}
-    return {"error_y": bars | {"color": marked(style(name))["color"]}}
+    return [
+        signal_line(NULL, [*x, *reversed(x)], [*highs, *reversed(lows)], "", **band),
+        signal_line(NULL, x, means, hover, details, mode="lines"),
+    ]
 
 
 def _seeds(values: Sequence[float]) -> str:
     return f"<br>{len(values)} seeds: {cosine(min(values))} to {cosine(max(values))}" if len(values) > 1 else ""
-
-
-def _range(report: "ExitReport", panels: Sequence[_Panel]) -> list[float]:
-    known = [mean for panel in panels for rows in panel.found.values() for each in rows.values() for mean in each]
-    known += [method.cosine.mean for method in report.methods.values() if method.cosine is not None]
-    return [min(-0.05, *known) - 0.03, max(known, default=1.0) + 0.04]

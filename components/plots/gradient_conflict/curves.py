@@ -1,62 +1,162 @@
-"""Conflict by batch size, and by activation."""
+"""Curves of conflict and gradient-norm similarity: by layer, batch size and activation, and as published."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from components.conflict.text import sides
-from components.plots.gradient_conflict.lines import hover_interval, legend, line
-from components.plots.style import exactly, layout
+from components.plots.marks import error_bars, line, marked
+from components.plots.style import LIMIT, exactly, label, layout, legend
 from components.text import numbers
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Figure, Scatter
 
+    from analyzers.base import Interval
     from analyzers.gradient_conflict.report import ConflictReport
+
+CHANCE = "dashed: unrelated gradients, about 50%"
+
+
+def rates(report: "ConflictReport") -> "Figure":
+    """The conflict rate of each layer with its 95% interval, for top-k and the original."""
+
+    def details(row: Any) -> list[str]:
+        return [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.pairs:,}", exactly(row.conflict_rate_historic)]
+
+    hover = "layer %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}<br>%{customdata[2]} pairs"
+    hover += "<br>rate as published %{customdata[3]}"
+    return _of_layers(report, "conflict_rate", "interval", hover, details)
+
+
+def similarity(report: "ConflictReport") -> "Figure":
+    """The gradient-norm similarity by layer, for top-k and the original."""
+
+    def details(row: Any) -> list[str]:
+        within: Interval | None = row.magnitude_interval
+        return [
+            numbers.magnitude(row.magnitude_similarity),
+            "" if within is None else f"{numbers.magnitude(within.low)} to {numbers.magnitude(within.high)}",
+        ]
+
+    hover = "layer %{x}<br>similarity %{customdata[0]}<br>95%: %{customdata[1]}"
+    return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
 
 
 def batches(report: "ConflictReport") -> "Figure":
     """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure(layout=layout(340))
-    for index, (name, found) in enumerate(sides(report)):
+    curves = []
+    for name, found in sides(report):
         model, rows = found.model, found.batch_curve
-        sizes = [1, *(row.batch_size for row in rows)]
         unit = [(model.conflict_rate, model.mean_cosine), *((row.conflict_rate, row.mean_cosine) for row in rows)]
-        whole = [
-            (model.whole.conflict_rate, model.whole.mean_cosine),
-            *((row.whole_conflict_rate, row.whole_mean_cosine) for row in rows),
-        ]
-        for offset, (what, pairs) in enumerate(((name, unit), (f"whole gradient, {name}", whole))):
-            if report.original is None and offset:
-                what = "whole gradient"
-            details = [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs]
-            hover = f"batches of %{{x}}, {what}<br>%{{customdata[0]}} in conflict<br>mean cosine %{{customdata[1]}}"
-            figure.add_trace(line(what, 2 * index + offset, sizes, [rate for rate, _ in pairs], (), details, hover))
+        whole = [(model.whole.conflict_rate, model.whole.mean_cosine)]
+        whole += [(row.whole_conflict_rate, row.whole_mean_cosine) for row in rows]
+        curves += [(name, unit), ("whole gradient" if report.original is None else f"whole gradient, {name}", whole)]
     ticks = [1, *(row.batch_size for row in report.batch_curve)]
-    figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], showgrid=False)
-    figure.update_yaxes(title="pairs in conflict, %", nticks=6, rangemode="tozero")
-    legend(figure)
+    hover = "batches of %{x}<br>%{customdata[0]} in conflict<br>mean cosine %{customdata[1]}"
+    traces = [
+        line(
+            name,
+            ticks,
+            _percent([rate for rate, _ in pairs]),
+            index,
+            hover,
+            [[exactly(rate), numbers.magnitude(cosine)] for rate, cosine in pairs],
+        )
+        for index, (name, pairs) in enumerate(curves)
+    ]
+    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
+    figure.update_xaxes(title="samples in a batch", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks])
     return figure
 
 
 def deciles(report: "ConflictReport") -> "Figure":
     """The conflict rate of each decile of the neurons by activity, least active first."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure(layout=layout(320))
+    hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
+    hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
+    traces = []
     for index, (name, found) in enumerate(sides(report)):
         rows = found.deciles
         details = [
-            [exactly(row.conflict_rate), hover_interval(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
+            [exactly(row.conflict_rate), numbers.between(row.interval), f"{row.neurons:,}", numbers.magnitude(row.mean_activation)]
             for row in rows
         ]
-        hover = (
-            f"decile %{{x}}, {name}<br>%{{customdata[0]}} in conflict<br>95%: %{{customdata[1]}}<br>%{{customdata[2]}} neurons, "
-            "mean |activation| %{customdata[3]}"
-        )
-        shares = [row.conflict_rate for row in rows]
-        figure.add_trace(line(name, index, [row.decile for row in rows], shares, [row.interval for row in rows], details, hover))
-    figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4], showgrid=False)
-    figure.update_yaxes(title="pairs in conflict, %", nticks=6)
+        values, intervals = [row.conflict_rate for row in rows], [row.interval for row in rows]
+        traces.append(_with_intervals(name, [row.decile for row in rows], values, intervals, index, hover, details, 100))
+    figure = _figure(traces, "pairs in conflict, %", _has_chance(report))
+    figure.update_xaxes(title="decile of the neurons by activation", dtick=1, range=[0.6, 10.4])
+    return figure
+
+
+def published(report: "ConflictReport") -> "Figure":
+    """The published conflict rates, and those of this run if it has the published setting."""
+    from analyzers.gradient_conflict.published import comparable
+    from analyzers.gradient_conflict.published import published as rows_of
+
+    curves: list[tuple[str, list[tuple[int, float | None, float | None]]]] = []
+    curves.append(("published", [(row.layer, row.conflict_rate, row.magnitude_similarity) for row in rows_of()]))
+    if comparable(report):
+        ours = sorted(report.layers, key=lambda row: row.layer)
+        curves.append(("this run", [(row.layer, row.conflict_rate_historic, row.magnitude_similarity_historic) for row in ours]))
+    hover = "layer %{x}<br>%{customdata[0]}, similarity %{customdata[1]}"
+    traces = []
+    for index, (name, rows) in enumerate(curves):
+        details = [[exactly(rate), numbers.magnitude(alike)] for _, rate, alike in rows]
+        traces.append(line(name, [layer for layer, _, _ in rows], _percent([rate for _, rate, _ in rows]), index, hover, details))
+    figure = _figure(traces, "rate as published, %", chance=True)
+    figure.update_xaxes(title="layer", nticks=8)
+    return figure
+
+
+def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> "Figure":
+    """A field of each layer with its interval; rates in percent, with the line of chance."""
+    is_rate = field == "conflict_rate"
+    traces = []
+    for index, (name, found) in enumerate(sides(report)):
+        rows = sorted(found.layers, key=lambda row: row.layer)
+        values, intervals = ([getattr(row, each) for row in rows] for each in (field, interval))
+        layers = [row.layer for row in rows]
+        traces.append(_with_intervals(name, layers, values, intervals, index, hover, [details(row) for row in rows], 100 if is_rate else 1))
+    figure = _figure(traces, "pairs in conflict, %" if is_rate else "gradient-norm similarity", is_rate and _has_chance(report))
+    last = max((row.layer for row in report.layers), default=0)
+    figure.update_xaxes(title="layer", tick0=0, dtick=max(1, -(-last // 8)), range=[-0.4, last + 0.4])
+    return figure
+
+
+def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
+    """The figure of ``traces``. chance: with the line of unrelated gradients, which the axis includes."""
+    from plotly.graph_objects import Figure
+
+    figure = Figure(list(traces), layout(340))
+    figure.update_yaxes(title=title, nticks=6)
+    if chance:
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
+        label(figure, CHANCE, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+        figure.update_layout(margin_t=30)
+        figure.update_yaxes(autorangeoptions_include=50)
     legend(figure)
     return figure
+
+
+def _has_chance(report: "ConflictReport") -> bool:
+    """Whether half of the cosines of unrelated gradients count as conflicts: those below 0."""
+    return report.request.gamma == 0
+
+
+def _with_intervals(
+    name: str,
+    x: Sequence[float],
+    values: Sequence[float | None],
+    intervals: "Sequence[Interval | None]",
+    style: int,
+    hover: str,
+    details: Sequence[Sequence[str]],
+    scale: float,
+) -> "Scatter":
+    lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
+    shown = [None if value is None else scale * value for value in values]
+    bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
+    return line(name, x, shown, style, hover, details, **bars)
+
+
+def _percent(shares: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else 100 * share for share in shares]

@@ -1,12 +1,12 @@
-"""Between samples: the cosines of all pairs, and each sample's share of the squared norm."""
+"""Between samples: the cosines of all pairs, of whole gradients and of one neuron, and each sample's share of the squared norm."""
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from components.conflict.text import excerpts
+from components.conflict.text import excerpts, unit_name
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
-from components.plots.style import COLOURS, LIMIT, exactly, layout, text
+from components.plots.style import COLOURS, GREY, exactly, layout, level, text
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -22,28 +22,78 @@ DIVERGING = (
 # Characters of a label that fit next to an axis on a narrow screen.
 _LINE = 40
 # Up to this many samples, cells are large enough for gaps between them.
-_APART = 32
+_GAPS = 32
+# Pixels above the colour bar for the menu.
+_MENU = 48
 
 
 def cosines(report: "ConflictReport") -> "Figure":
     """(S, S) cosines between whole gradients."""
-    figure = samples_heat_map(report.cosines.model, named(report))
-    only = only_value((value for line in figure.data[0].z for value in line), digits=4)
+    figure = _heat_map(report.cosines.model, _names(report))
+    only = only_value((value for row in figure.data[0].z for value in row), digits=4)
     if only is not None:
         say_only(figure, f"Every pair of samples: cosine {only:.4g}")
     return figure
 
 
-def samples_heat_map(cosines: Sequence[Sequence[float | None]], names: Sequence[str]) -> "Figure":
+def neurons(report: "ConflictReport") -> "Figure":
+    """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
+    kept = report.neurons
+    if kept is None or not kept.cosines:
+        raise ValueError("the report has no cosines of neurons")
+    rates = {unit_name(row): row.conflict_rate for row in (*kept.most, *kept.least)}
+    figure = _heat_map(kept.cosines[0].values, _names(report))
+    buttons: list[dict[str, Any]] = []
+    for each in kept.cosines:
+        rate = rates.get(unit_name(each))
+        label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
+        buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
+    menu = {"buttons": buttons, "direction": "down", "showactive": True, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY}
+    menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 44, "l": 0, "r": 0, "t": 0}}
+    figure.update_layout(updatemenus=[menu], height=figure.layout.height + _MENU, margin_t=figure.layout.margin.t + _MENU)
+    return figure
+
+
+def dominance(report: "ConflictReport") -> "Figure":
+    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
+    from plotly.graph_objects import Bar, Figure
+
+    rows = report.dominance.samples
+    details = [
+        [
+            name,
+            exactly(row.share),
+            numbers.magnitude(row.cosine_to_rest),
+            numbers.NOTHING if row.leave_one_out_cosine is None else f"{row.leave_one_out_cosine:.4f}",
+            numbers.share(row.neurons_led),
+        ]
+        for row, name in zip(rows, _names(report), strict=True)
+    ]
+    bars = Bar(
+        x=[row.sample for row in rows],
+        y=[None if row.share is None else 100 * row.share for row in rows],
+        marker={"color": COLOURS[0]},
+        customdata=details,
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
+        "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
+    )
+    figure = Figure([bars], layout(280))
+    level(figure, 100 / len(rows), "equal shares")
+    figure.update_shapes(layer="above")
+    figure.update_xaxes(title="sample", nticks=10)
+    figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
+    return figure
+
+
+def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> "Figure":
     """(S, S) cosines between samples named ``names``; the diagonal is empty."""
     from plotly.graph_objects import Heatmap
 
-    values = [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(cosines)]
-    gap = int(len(names) <= _APART)
+    gap = int(len(names) <= _GAPS)
     cells = Heatmap(
         x=names,
         y=names,
-        z=values,
+        z=_without_diagonal(values),
         zmin=-1,
         zmid=0,
         zmax=1,
@@ -56,42 +106,15 @@ def samples_heat_map(cosines: Sequence[Sequence[float | None]], names: Sequence[
     )
     figure = square(cells, len(names))
     ticks = list(range(0, len(names), max(1, math.ceil(len(names) / 10))))
-    axis = {"type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
-    figure.update_xaxes(title="sample", **axis)
-    figure.update_yaxes(title="sample", **axis)
-    return figure
+    axis = {"title": "sample", "type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
+    return figure.update_xaxes(**axis).update_yaxes(**axis)
 
 
-def dominance(report: "ConflictReport") -> "Figure":
-    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
-    from plotly.graph_objects import Bar, Figure
-
-    rows, names = report.dominance.samples, named(report)
-    bars = Bar(
-        x=[row.sample for row in rows],
-        y=[None if row.share is None else 100 * row.share for row in rows],
-        marker={"color": COLOURS[0]},
-        customdata=[
-            [
-                name,
-                exactly(row.share),
-                numbers.magnitude(row.cosine_to_rest),
-                f"{row.leave_one_out_cosine:.4f}" if row.leave_one_out_cosine is not None else numbers.NOTHING,
-                numbers.share(row.neurons_led),
-            ]
-            for row, name in zip(rows, names, strict=True)
-        ],
-        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
-        "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
-    )
-    figure = Figure([bars], layout(280))
-    figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=100 / len(rows), y1=100 / len(rows), line=LIMIT)
-    figure.update_xaxes(title="sample", showgrid=False, nticks=10)
-    figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
-    return figure
+def _without_diagonal(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    return [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(values)]
 
 
-def named(report: "ConflictReport") -> list[str]:
+def _names(report: "ConflictReport") -> list[str]:
     """For each sample its number and the beginning of its text in two lines; all distinct."""
     names = []
     for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from components.plots.mark_rows import mark_rows
+from components.plots.marks import mark_rows
+from components.plots.precision_variants.depth import percent
 from components.plots.style import exactly
 from components.precision.tables import kinds
 from components.text import numbers
@@ -20,8 +21,7 @@ DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
 
 def parameters(report: "PrecisionReport") -> "Figure":
     """A row per kind of parameter, a mark per variant: rms_rel of its gradients, in percent."""
-    errors = {name: {row.kind: row.rms_rel for row in variant.parameter_kinds} for name, variant in report.variants.items()}
-    return _shares(errors, kinds(report))
+    return _rows({name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, kinds(report))
 
 
 def inside(report: "PrecisionReport") -> "Figure":
@@ -36,30 +36,29 @@ def inside_backward(report: "PrecisionReport") -> "Figure":
 
 def logprobs(report: "PrecisionReport") -> "Figure":
     """A row per variant, a mark per measure, in nats."""
-    by_variant = {name: variant.logprobs for name, variant in report.variants.items()}
-    measures = (
-        {name: each.mean for name, each in by_variant.items()},
-        {name: each.max for name, each in by_variant.items()},
-        {name: None if each.bias is None else abs(each.bias) for name, each in by_variant.items()},
+    rows = {name: variant.logprobs for name, variant in report.variants.items()}
+    measures: tuple[dict[str, float | None], ...] = (
+        {name: row.mean for name, row in rows.items()},
+        {name: row.max for name, row in rows.items()},
+        {name: None if row.bias is None else abs(row.bias) for name, row in rows.items()},
     )
-    return mark_rows(
-        dict(zip(DIFFERENCES, measures, strict=True)), list(by_variant), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short
-    )
+    found = dict(zip(DIFFERENCES, measures, strict=True))
+    return mark_rows(found, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
 def _modules(report: "PrecisionReport", kind: str) -> "Figure":
+    """Layers that overflow count as infinite in the median."""
     errors: dict[str, dict[str, list[float]]] = {name: {} for name in report.variants}
     for name, variant in report.variants.items():
         for row in variant.tensors:
-            if row.kind == kind:
-                errors[name].setdefault(row.name, []).extend([] if row.rms_rel is None else [row.rms_rel])
-    medians = {name: {module: median(each) if each else None for module, each in rows.items()} for name, rows in errors.items()}
-    return _shares(medians, list(dict.fromkeys(module for rows in medians.values() for module in rows)))
+            if row.kind == kind and (error := percent(row)) is not None:
+                errors[name].setdefault(row.name, []).append(error)
+    medians = {name: {module: median(each) for module, each in rows.items()} for name, rows in errors.items()}
+    return _rows(medians, list(dict.fromkeys(row.name for each in report.variants.values() for row in each.tensors if row.kind == kind)))
 
 
-def _shares(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> "Figure":
-    percent = {name: {row: None if error is None else 100 * error for row, error in rows.items()} for name, rows in errors.items()}
-    return mark_rows(percent, names, "relative error (rms), %", lambda value: exactly(value / 100), _short)
+def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> "Figure":
+    return mark_rows(errors, names, "relative error (rms), %", lambda value: exactly(value / 100), _short)
 
 
 def _short(name: str) -> str:

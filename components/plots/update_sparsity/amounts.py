@@ -4,16 +4,18 @@ import math
 from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
-from components.plots.style import COLOURS, exactly, layout, log_axis, threshold
+from components.plots.style import COLOURS, exactly, layout, legend, log_axis, threshold
 from components.text import numbers
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure
 
-# log2 of the smallest and the largest relative spacing of bf16 values.
-THRESHOLDS = (-8, -7)
+# log2 of the smallest and the largest relative spacing of bf16 values, with their names.
+THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
 # Bar labels that fit on a narrow screen.
 _NAMED = 6
+# Values of one sign that are this many ULPs apart differ by a factor of 2^128: in weights, only sign flips are.
+_FLIPPED = 1 << 14
 # Range of the relative updates drawn, in binades: no update exceeds twice the value's size.
 _LEAST, _MOST = -40.0, 1.0
 
@@ -24,25 +26,24 @@ def ulps(report: SparsityReport) -> "Figure":
 
     total = sum(each.count for each in report.ulp_histogram) or 1
     found = [each for each in report.ulp_histogram if each.count]
+    shares = [100 * each.count / total for each in found]
     bars = Bar(
         x=list(range(len(found))),
-        y=[100 * each.count / total for each in found],
+        y=shares,
         marker={"color": COLOURS[0]},
         customdata=[[_steps(each), f"{each.count:,}", exactly(each.count / total)] for each in found],
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values, %{customdata[2]}<extra></extra>",
     )
     figure = Figure([bars], layout(340))
-    least = min((100 * each.count / total for each in found), default=1e-2)
-    named = list(range(0, len(found), math.ceil(len(found) / _NAMED) or 1))
-    figure.update_xaxes(
-        title="bf16 ULPs between base and tuned",
-        showgrid=False,
-        tickangle=0,
-        tickvals=named,
-        ticktext=[f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named],
-    )
-    low = math.floor(math.log10(least) - 0.2)
-    figure.update_yaxes(title="% of the values", **log_axis(low, 2.3))
+    figure.update_layout(margin_r=32)  # for half of the last label
+    every = math.ceil(len(found) / _NAMED) or 1
+    last = len(found) - 1
+    named = [place for place in range(0, last, every) if last - place >= every] + [last] * (last >= 0)
+    ticks = [f"{found[i].low:,}" + ("" if found[i].low == found[i].high else "+") for i in named]
+    if found and found[-1].low >= _FLIPPED:
+        ticks[-1] = "sign flips"
+    figure.update_xaxes(title="bf16 ULPs between base and tuned", tickangle=0, tickvals=named, ticktext=ticks)
+    figure.update_yaxes(title="% of the values", **log_axis(math.floor(math.log10(min(shares, default=1e-2)) - 0.2), 2.3))
     return figure
 
 
@@ -59,19 +60,17 @@ def relative(report: SparsityReport) -> "Figure":
     figure = Figure(traces, layout(360))
     top = max((100 * each.count / total / _width(each) for each in found), default=1.0)
     low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
-    low = min(low, THRESHOLDS[0] - 2)
-    right = THRESHOLDS[0] - low < 0.5 * (_MOST - low)
-    for line, exponent in enumerate(THRESHOLDS if right else THRESHOLDS[::-1]):
-        _threshold(figure, exponent, 1 - 0.09 * line, right)
+    low = min(low, THRESHOLDS[0][0] - 2)
+    right = THRESHOLDS[0][0] - low < 0.5 * (_MOST - low)
+    for number, (exponent, name) in enumerate(THRESHOLDS if right else THRESHOLDS[::-1]):
+        threshold(figure, exponent, 1 - 0.09 * number, f"{name}, {numbers.power(exponent)}", right)
     step = 2 if _MOST - low <= 14 else 4 if _MOST - low <= 28 else 8
     ticks = list(range(math.ceil(low / step) * step, 1, step))
     figure.update_layout(barmode="stack", bargap=0)
-    figure.update_xaxes(
-        title="|update| / size of the value", range=[low, _MOST], tickvals=ticks, ticktext=[numbers.power(t) for t in ticks], showgrid=False
-    )
+    powers = [numbers.power(tick) for tick in ticks]
+    figure.update_xaxes(title="|update| / size of the value", range=[low, _MOST], tickvals=ticks, ticktext=powers)
     figure.update_yaxes(title="% of the values, per doubling", range=[0, top * 1.35], nticks=5)
-    if len(traces) > 1:
-        figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top", "itemclick": False})
+    legend(figure)
     return figure
 
 
@@ -95,11 +94,6 @@ def _width(each: Bin) -> float:
     return math.log2(each.high / each.low)
 
 
-def _threshold(figure: "Figure", exponent: int, height: float, right: bool) -> None:
-    """Draw one of the two bf16 spacings, with its name next to it, above the line of the other."""
-    least = exponent == THRESHOLDS[0]
-    threshold(figure, exponent, height, f"{'smallest' if least else 'largest'} relative bf16 ULP, {numbers.power(exponent)}", right)
-
-
 def _steps(each: UlpBin) -> str:
-    return numbers.plural(each.low, "ULP") if each.low == each.high else f"{each.low:,} to {each.high:,} ULPs"
+    apart = numbers.plural(each.low, "ULP") if each.low == each.high else f"{each.low:,} to {each.high:,} ULPs"
+    return f"{apart} (the sign flipped)" if each.low >= _FLIPPED else apart

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only
-from components.plots.style import COLOURS, exactly, layout, text
+from components.plots.marks import error_bars, line
+from components.plots.style import GREY, exactly, layout, text
 from components.text import numbers
 
 if TYPE_CHECKING:
@@ -28,24 +29,24 @@ def heat_map(report: SparsityReport) -> "Figure":
     names = [*report.roles][::-1]
     columns, edges = _columns(report)
     places = [_place(row) for row in columns]
-    shares = [[None if row is None else row.roles.get(role) for row in columns] for role in names]
-    known = [share for line in shares for share in line if share is not None]
+    shares = [[None if column is None else column.roles.get(role) for column in columns] for role in names]
+    known = [share for row in shares for share in row if share is not None]
     only = only_value(known)
     # a single value is coloured on the full scale of shares
     low, high = _range(known) if only is None else (0.0, 1.0)
     cells = Heatmap(
         x=edges,
         y=[text(role) for role in names],
-        z=[[None if share is None else 100 * share for share in line] for line in shares],
+        z=[[_percent(share) for share in row] for row in shares],
         zmin=100 * low,
         zmax=100 * high,
         colorscale="Viridis",
         xgap=1 if len(columns) <= _LABELLED else 0,
         ygap=1,
         hoverongaps=False,
-        text=[[_cell(share) for share in line] for line in shares],
+        text=[[_cell(share) for share in row] for row in shares],
         texttemplate="%{text}" if len(columns) <= _LABELLED else None,
-        customdata=[[[place, exactly(share)] for place, share in zip(places, line, strict=True)] for line in shares],
+        customdata=[[[place, exactly(share)] for place, share in zip(places, row, strict=True)] for row in shares],
         hovertemplate="%{y}, %{customdata[0]}<br>sparsity %{customdata[1]}<extra></extra>",
         colorbar=COLOUR_BAR | {"nticks": 6},
     )
@@ -53,7 +54,7 @@ def heat_map(report: SparsityReport) -> "Figure":
     middles = [((left + right) / 2, row) for left, right, row in zip(edges, edges[1:], columns, strict=False) if row is not None]
     inside = [(middle, str(row.layer)) for middle, row in middles if row.layer is not None]
     ticks = [(middle, _OUTSIDE) for middle, row in middles if row.layer is None] + inside[:: max(1, math.ceil(len(inside) / 6))]
-    figure.update_xaxes(title="layer", tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], tickangle=0, showgrid=False)
+    figure.update_xaxes(title="layer", tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], tickangle=0)
     figure.update_yaxes(showgrid=False, automargin=True, ticks="")
     figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 44})
     if only is not None:
@@ -62,35 +63,27 @@ def heat_map(report: SparsityReport) -> "Figure":
 
 
 def roles(report: SparsityReport) -> "Figure":
-    """A bar per role, and a line from its least to its most sparse tensor."""
-    from plotly.graph_objects import Bar, Figure
+    """A point per role, and a line from its least to its most sparse tensor. The axis covers what occurs: changes are often below 1%."""
+    from plotly.graph_objects import Figure
 
-    known = [(role, row, row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
-    bars = Bar(
-        orientation="h",
-        x=[100 * share for _, _, share in known],
-        y=[text(role) for role, _, _ in known],
-        width=0.62,
-        marker={"color": COLOURS[0]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [100 * max(0.0, (row.max if row.max is not None else share) - share) for _, row, share in known],
-            "arrayminus": [100 * max(0.0, share - (row.min if row.min is not None else share)) for _, row, share in known],
-            "color": COLOURS[5],
-            "thickness": 1.6,
-            "width": 5,
-        },
-        customdata=[
-            [exactly(share), exactly(row.min), exactly(row.max), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
-            for _, row, share in known
-        ],
-        hovertemplate="%{y}<br>sparsity %{customdata[0]}<br>tensors from %{customdata[1]} to %{customdata[2]}"
-        "<br>%{customdata[3]}, %{customdata[4]} parameters<extra></extra>",
+    known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
+    lows, highs = [_percent(row.min) for _, row, _ in known], [_percent(row.max) for _, row, _ in known]
+    shares = [share for _, _, share in known]
+    details = [
+        [exactly(row.sparsity), exactly(row.min), exactly(row.max), numbers.plural(row.tensors, "tensor"), f"{row.parameters:,}"]
+        for _, row, _ in known
+    ]
+    hover = (
+        "sparsity %{customdata[0]}<br>tensors from %{customdata[1]} to %{customdata[2]}<br>%{customdata[3]}, %{customdata[4]} parameters"
     )
-    figure = Figure([bars], layout(80 + _ROW * max(2, len(known))))
-    figure.update_xaxes(title="sparsity, %", range=[0, 102], nticks=6, gridcolor="#7c828d")
-    figure.update_yaxes(showgrid=False, automargin=True, ticks="")
+    names, bars = [name for name, _, _ in known], error_bars(shares, lows, highs, GREY) | {"thickness": 1.6, "width": 5}
+    points = line("", shares, names, 0, hover, details, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
+    figure = Figure([points], layout(80 + _ROW * max(2, len(known))))
+    ends = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
+    low, high = min(ends), max(ends)
+    margin = max(0.5, 0.06 * (high - low))
+    figure.update_xaxes(title="sparsity, %", range=[low - margin, high + margin], nticks=6, showgrid=True, gridcolor=GREY)
+    figure.update_yaxes(automargin=True, ticks="")
     figure.update_layout(margin={"l": 20, "r": 12, "t": 8, "b": 48})
     return figure
 
@@ -121,3 +114,7 @@ def _range(shares: list[float]) -> tuple[float, float]:
 
 def _cell(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.3g}"
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

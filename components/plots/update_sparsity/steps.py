@@ -4,87 +4,81 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from analyzers.update_sparsity.report import SparsityReport
-from components.plots.heat_map import COLOUR_BAR, square
-from components.plots.style import COLOURS, DASHES, MARKERS, exactly, layout, text
+from components.plots.heat_map import COLOUR_BAR, side_of
+from components.plots.marks import line
+from components.plots.style import exactly, layout, legend, text
 from components.sparsity.text import short, tuned_names
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
+    from plotly.graph_objects import Figure
 
-_LABELLED = 10
+# Up to so many checkpoints, the numbers fit into the cells, also on a narrow screen.
+_LABELLED, _LABELLED_NARROW = 10, 4
+# Pixels of the side of a panel, of its name above it, and of the colour bar above that.
+_SIDE, _NAME, _BAR = 240, 22, 40
 
 
 def steps(report: SparsityReport) -> "Figure":
     """Sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows it."""
     from plotly.graph_objects import Figure
 
-    rows = report.trajectory
-    figure = Figure(layout=layout(420))
-    figure.add_trace(_line(report, [row.sparsity for row in rows], "from the base", 0))
-    figure.add_trace(_line(report, [row.step.sparsity for row in rows], "from the one before", 1))
-    roles = dict.fromkeys(role for row in rows for role in row.roles)
-    for index, role in enumerate(roles, 2):
-        figure.add_trace(_line(report, [row.roles.get(role) for row in rows], role, index, visible="legendonly"))
-    spacing = max(1, math.ceil(len(rows) / 12))
-    ticks = list(range(1, len(rows) + 1, spacing))
-    figure.update_xaxes(title="checkpoint", tickvals=ticks, range=[0.7, len(rows) + 0.3], showgrid=False)
+    rows, names = report.trajectory, [text(short(name)) for name in tuned_names(report)]
+    curves: list[tuple[str, list[float | None]]] = [("from the base", [row.sparsity for row in rows])]
+    curves.append(("from the one before", [row.step.sparsity for row in rows]))
+    curves += [(role, [row.roles.get(role) for row in rows]) for role in dict.fromkeys(role for row in rows for role in row.roles)]
+    figure = Figure(layout=layout(330))
+    for index, (curve, shares) in enumerate(curves):
+        details = [[name, exactly(share)] for name, share in zip(names, shares, strict=True)]
+        values = [None if share is None else 100 * share for share in shares]
+        hidden = {"visible": "legendonly"} if index >= 2 else {}
+        hover = "%{customdata[0]}: %{customdata[1]}"
+        figure.add_trace(line(curve, list(range(1, len(rows) + 1)), values, index, hover, details, **hidden))
+    figure.update_xaxes(title="checkpoint", tickvals=_ticks(len(rows)), range=[0.7, len(rows) + 0.3])
     figure.update_yaxes(title="sparsity, %", nticks=6)
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": -0.26, "yanchor": "top", "itemclick": "toggle"})
+    legend(figure, toggle=True)
     return figure
 
 
 def overlap(report: SparsityReport) -> "Figure":
-    """The weights changed by both of two checkpoints as a share of those changed by either.
-
-    Below the diagonal the measured overlap, above it the overlap expected if the changes were independent.
+    """The weights changed by both of two checkpoints as a share of those changed by either: measured, and as expected if the changes were
+    independent, in a panel each.
     """
     from plotly.graph_objects import Heatmap
+    from plotly.subplots import make_subplots
 
     count = len(report.trajectory)
-    found: list[list[float | None]] = [[None] * count for _ in range(count)]
-    said = [[["", ""] for _ in range(count)] for _ in range(count)]
-    for each in report.overlap:
-        low, high = sorted((each.first, each.second))
-        found[high][low], found[low][high] = each.jaccard, each.independent
-        words = [exactly(each.jaccard), exactly(each.independent)]
-        said[high][low] = said[low][high] = words
-    numbered = list(range(1, count + 1))
-    cells = Heatmap(
-        x=numbered,
-        y=numbered,
-        z=[[None if share is None else 100 * share for share in line] for line in found],
-        zmin=0,
-        zmax=100,
-        colorscale="Viridis",
-        xgap=1,
-        ygap=1,
-        hoverongaps=False,
-        text=[["" if share is None else f"{100 * share:.3g}" for share in line] for line in found],
-        texttemplate="%{text}" if count <= _LABELLED else None,
-        customdata=said,
-        hovertemplate="checkpoints %{y} and %{x}<br>shared: %{customdata[0]}<br>if independent: %{customdata[1]}<extra></extra>",
-        colorbar=COLOUR_BAR | {"nticks": 6},
-    )
-    figure = square(cells, count)
-    spacing = max(1, math.ceil(count / 12))
-    ticks = numbered[::spacing]
-    figure.update_xaxes(title="above the diagonal: if independent", tickvals=ticks, tickangle=0)
-    figure.update_yaxes(title="below: as found", tickvals=ticks)
+    side = side_of(count, _SIDE)
+    base: dict[str, Any] = layout(side + _NAME + _BAR + 48)
+    figure = make_subplots(cols=2, subplot_titles=("measured", "if independent"), horizontal_spacing=0.1)
+    figure.update_layout(base | {"margin": {"l": 34, "r": 12, "t": _NAME + _BAR, "b": 48}})
+    pairs = {tuple(sorted((each.first, each.second))): (each.jaccard, each.independent) for each in report.overlap}
+    for panel in (0, 1):
+        shares = [[pairs.get((low, high), (None, None))[panel] for low in range(count)] for high in range(count)]
+        cells = Heatmap(
+            x=list(range(1, count + 1)),
+            y=list(range(1, count + 1)),
+            z=[[None if share is None else 100 * share for share in row] for row in shares],
+            coloraxis="coloraxis",
+            xgap=1,
+            ygap=1,
+            hoverongaps=False,
+            text=[["" if share is None else f"{100 * share:.3g}" for share in row] for row in shares],
+            texttemplate="%{text}" if count <= _LABELLED else None,
+            textfont={} if count <= _LABELLED_NARROW else {"size": 9},
+            customdata=[[exactly(share) for share in row] for row in shares],
+            hovertemplate="checkpoints %{y} and %{x}<br>shared: %{customdata}<extra></extra>",
+        )
+        figure.add_trace(cells, 1, panel + 1)
+        anchor = "x" if panel == 0 else "x2"
+        figure.update_yaxes(scaleanchor=anchor, autorange="reversed", constrain="domain", constraintoward="top", row=1, col=panel + 1)
+    axes = {**base["xaxis"], "title": "checkpoint", "tickvals": _ticks(count), "tickangle": 0}
+    figure.update_xaxes(constrain="domain", **axes)
+    figure.update_yaxes(**base["yaxis"] | {"showgrid": False, "tickvals": _ticks(count)})
+    bar = COLOUR_BAR | {"y": 1 + _NAME / max(1, side), "nticks": 6}
+    figure.update_annotations(font_size=12)
+    figure.update_layout(coloraxis={"colorscale": "Viridis", "cmin": 0, "cmax": 100, "colorbar": bar})
     return figure
 
 
-def _line(report: SparsityReport, shares: list[float | None], name: str, index: int, **changes: Any) -> "Scatter":
-    from plotly.graph_objects import Scatter
-
-    style = index % len(COLOURS)
-    return Scatter(
-        x=list(range(1, len(shares) + 1)),
-        y=[None if share is None else 100 * share for share in shares],
-        name=text(name),
-        mode="lines+markers",
-        line={"color": COLOURS[style], "dash": DASHES[style], "width": 2 if index < 2 else 1.4},
-        marker={"symbol": MARKERS[style], "size": 8, "color": COLOURS[style]},
-        customdata=[[text(short(called)), exactly(share)] for called, share in zip(tuned_names(report), shares, strict=True)],
-        hovertemplate=f"%{{customdata[0]}}<br>{text(name)}: %{{customdata[1]}}<extra></extra>",
-        **changes,
-    )
+def _ticks(count: int) -> list[int]:
+    return list(range(1, count + 1, max(1, math.ceil(count / 12))))

@@ -1,4 +1,4 @@
-"""``head(h)``: logits whose backward pass takes any gradient and gives h the signal of a method in place of that gradient times W."""
+"""``head(h)``: logits whose backward pass gives h the signal of a method in place of (dL/dy) W, for any loss."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from analyzers.exit_feedback.heads.activation import Activation, wide
+from analyzers.exit_feedback.heads.activation import wide
 from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces
 
 
@@ -16,7 +16,7 @@ class SignalLogits(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, source: SignalSource) -> Tensor:
-        """Saves what the backward pass reads: under a cap y, else the logits, from which y follows."""
+        """Saves what the backward pass reads: y under a cap, otherwise the logits, from which y follows."""
         activation = source.activation
         y = linear(h, weight, bias)
         logits = activation(y)
@@ -27,14 +27,16 @@ class SignalLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        """The signal for h; gradients of W and b as autograd's. Tokens without a gradient get exactly 0 and give W nothing."""
+        """The signal for h; gradients of W and b as autograd's. Tokens without a gradient get exactly 0 and add nothing to W's."""
         h, weight, bias, saved = ctx.saved_tensors
         source: SignalSource = ctx.source
         activation = source.activation
         states, grad_z = h.reshape(-1, h.shape[-1]), gradient.reshape(-1, len(weight))
-        y = None if saved is None else (saved if activation.cap is not None else activation.inverse(saved)).view(grad_z.shape)
         live = live_rows(grad_z)
         states = states.masked_fill(~live[:, None], 0)  # padded tokens may hold NaN
+        y = None if saved is None else saved.view(grad_z.shape)
+        if y is not None and activation.cap is None and activation.scale != 1:
+            y = y / activation.scale
         for_h = for_weight = for_bias = None
         with torch.autocast(h.device.type, enabled=False):
             if ctx.needs_input_grad[0]:
@@ -42,7 +44,7 @@ class SignalLogits(torch.autograd.Function):
                 feedback, grad_y = signal_of_rows(source, signal, states, grad_z, y, bias, None)
                 for_h = feedback.to(h.dtype).masked_fill_(~live[:, None], 0).view(h.shape)
             else:
-                grad_y = linear_gradient(activation, grad_z, y)
+                grad_y = linear_gradient(source, grad_z, y)
             if ctx.needs_input_grad[1]:
                 for_weight = grad_y.mT @ states
             if ctx.needs_input_grad[2]:
@@ -55,26 +57,23 @@ def live_rows(gradient: Tensor) -> Tensor:
     return (gradient.amax(-1) != 0) | (gradient.amin(-1) != 0)
 
 
-def linear_gradient(activation: Activation, grad_z: Tensor, y: Tensor | None) -> Tensor:
+def linear_gradient(source: SignalSource, grad_z: Tensor, y: Tensor | None) -> Tensor:
     """dL/dy (n, V) of dL/dz; the same tensor where z = y."""
-    if activation.is_identity:
+    if source.activation.is_identity:
         return grad_z
-    grad_y = torch.empty_like(grad_z)
-    for part in pieces(grad_z, len(grad_z)):
-        grad_y[part] = activation.backward_(grad_z[part].to(wide(grad_z.dtype), copy=True), None if y is None else y[part])
-    return grad_y
+    return source.activation.backward_(grad_z.to(wide(grad_z.dtype), copy=True), y).to(grad_z.dtype)
 
 
 def signal_of_rows(
     source: SignalSource, signal: Signal, states: Tensor, grad_z: Tensor, y: Tensor | None, bias: Tensor | None, gold: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The signal (n, d) and dL/dy (n, V) of dL/dz. y: h W^T + b, where the activation or the signal reads it."""
-    grad_y = linear_gradient(source.activation, grad_z, y)
+    grad_y = linear_gradient(source, grad_z, y)
     if not source.reads_logits:
         return signal(Rows(states, grad_y)), grad_y
     assert y is not None
     feedback, kind = torch.empty_like(states), wide(grad_y.dtype)
     for part in pieces(grad_z, len(grad_z)):
-        of_part = None if gold is None else gold[part]
-        feedback[part] = signal(Rows(states[part], grad_y[part].to(kind), grad_z[part].to(kind), y[part].to(kind), bias, of_part))
+        part_gold = None if gold is None else gold[part]
+        feedback[part] = signal(Rows(states[part], grad_y[part].to(kind), grad_z[part].to(kind), y[part].to(kind), bias, part_gold))
     return feedback, grad_y

@@ -1,38 +1,33 @@
-"""Exit feedback: model and text -> hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
+"""The steps of an analysis: hidden states -> every signal against the exact gradient -> sweep, cost, training -> report."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from torch import Tensor, nn
 
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, parse_reference
+from analyzers.checkpoints import parse_reference
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
 from analyzers.exit_feedback.measure import Measured, Signals, Tokens, groups, pieces
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
-from analyzers.exit_feedback.report import Cost, CostRow, ExitProgress, ExitReport, Inputs, LayerRow, Stage, TrainingRow
-from analyzers.exit_feedback.report import Head as HeadFacts
-from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, null_row, sweep_rows
-from analyzers.exit_feedback.signals import EXACT, FROZEN, RANDOM, HeadSettings
+from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
+from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
+from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRun
+from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, spreads, sweep_rows
+from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
-from analyzers.exit_feedback.training import Course, with_recovered
+from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
+from analyzers.exit_feedback.training import Course, training_rows
 from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
-from analyzers.exit_feedback.words import notes, statement
-from analyzers.language_models.data import Instructions, instruction_pairs
-from analyzers.language_models.failures import explained
+from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
-from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.work import check_work
 from analyzers.watched import watched
-
-# Raised whenever the same request would give another result. 2: hybrid, parallel_gold and parallel_topmass as published.
-ANALYSIS_VERSION = 2
 
 # Fields of the request that are resolved, or that the result does not depend on.
 _NOT_OPTIONS = {"model", "data", "dtype", "device"}
@@ -40,47 +35,21 @@ _PREVIEW = 240
 _CHECKED = 16  # tokens on which the head found is compared with the model's own logits
 
 
-def analyze(request: ExitRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ExitReport]:
-    """Measure one model on one text; yields progress in bytes while the model is fetched and then in steps, at last the report.
-
-    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run, where
-    products with the head count as if they were the model's (see `check_work`). Raises MantissaError, of which LimitExceeded for more.
-    Closing the generator ends the work after the current step, and frees the model.
-    """
-    start = perf_counter()
-    access = access or Access()
-    yield Progress(done=0, total=0, unit="steps", note="reading model and text")
-    with open_model(request.model, access, dtype=request.dtype, device=request.device) as opened:
-        text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
-        work = _Work.of(request, opened, text)
-        work.check(opened, largest)
-        yield from opened.fetch()
-        model = opened.load()
-        reading = perf_counter()
-        with explained():
-            states, head = yield from work.run(model)
-            del model
-            results = yield from work.measure(head, states)
-        now = perf_counter()
-        timing = Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None)
-        yield work.report(opened, results, timing)
-
-
 @dataclass(slots=True)
-class _Results:
+class Results:
     """Everything measured so far."""
 
     at_head: Measured = field(default_factory=Measured)
     swept: Measured = field(default_factory=Measured)
     layers: list[LayerRow] = field(default_factory=list)
     costs: list[CostRow] = field(default_factory=list)
-    training: list[TrainingRow] = field(default_factory=list)
+    training: dict[Point, list[TrainingRun]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Work:
-    """What is to be measured. together: samples that run together; head: of the outline; layers: of the logit lens, the last one included;
-    course: of training, None for none.
+class Work:
+    """What is to be measured. together: groups of samples that run together; head: of the outline; layers: of the logit lens, the last one
+    included; courses: of training, one per seed, none without training; done: steps of progress.
     """
 
     request: ExitRequest
@@ -93,11 +62,11 @@ class _Work:
     layers: tuple[int, ...]
     points: tuple[Point, ...]
     swept: tuple[Point, ...]
-    course: Course | None
+    courses: tuple[Course, ...]
     done: int = 0
 
     @classmethod
-    def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "_Work":
+    def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "Work":
         """Raises InvalidRequest for what this model does not have, InvalidData, UnknownArchitecture."""
         head = ModelHead.of(opened.outline)
         if request.token_ids:
@@ -108,13 +77,14 @@ class _Work:
         positions = Positions.of(batch, request.tokens, request.seed)
         sizes = Sizes(head.width, head.vocabulary, len(positions))
         measured = points(request, sizes)
-        course = None
+        courses: tuple[Course, ...] = ()
         if request.training_steps:
-            training_text = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
-            course = Course(training_text, request.training_steps, request.seed, opened.device)
+            stream = Text.of(lambda text: opened.tokenizer.encode(text).token_ids)
+            seeds = range(request.seed, request.seed + request.training_seeds)
+            courses = tuple(Course(stream, request.training_steps, seed, opened.device) for seed in seeds)
         layers = chosen_layers(request.layers, len(decoder_layers(opened.outline)))
-        swept = sweep(request, measured, sizes)
-        return cls(request, text, encoded, batch, opened.groups(batch), positions, head, layers, measured, swept, course)
+        together, swept = opened.groups(batch), sweep(request, measured, sizes)
+        return cls(request, text, encoded, batch, together, positions, head, layers, measured, swept, courses)
 
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
@@ -132,14 +102,14 @@ class _Work:
         """Steps of progress."""
         per_group = len(pieces(len(self.positions), self.head.vocabulary))
         measuring = per_group * (len(groups(self.points, self.head)) * len(self.layers) + len(groups(self.swept, self.head)))
-        training = len(self.curves()) * self.course.progress() if self.course else 0
+        training = len(self.curves()) * sum(course.progress() for course in self.courses)
         return 1 + measuring + 2 * (1 + len(self.points)) + training
 
     def curves(self) -> list[Point]:
         """The signals that the small transformer is trained under."""
-        if self.course is None:
+        if not self.courses:
             return []
-        sizes = Sizes(WIDTH, self.course.text.vocabulary, LENGTH * self.course.batch)
+        sizes = Sizes(WIDTH, self.courses[0].text.vocabulary, LENGTH * self.courses[0].batch)
         trained = [narrowed(point, sizes) for point in self.points]
         random = [point for point in trained if point.method in RANDOM]
         return [Point(EXACT, HeadSettings()), Point(FROZEN, HeadSettings()), *trained, *map(null_of, random[:1])]
@@ -160,19 +130,18 @@ class _Work:
         yield self._step("model", "model done")
         return states, head
 
-    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, _Results]:
+    def measure(self, head: ModelHead, states: Mapping[int, Tensor]) -> Generator[Progress, None, Results]:
         """Everything after the forward pass of the model."""
-        results, signals = _Results(), Signals(head)
+        results, signals = Results(), Signals(head)
         last = self.layers[-1]
         tokens = {layer: Tokens.of(head, states[layer], self.positions.targets) for layer in reversed(self.layers)}
         for results.at_head in signals.measure(tokens[last], self.points, before=True):
             yield self._step("methods", "signals at the head", results=results)
-        for layer in self.layers:
-            measured = results.at_head
-            if layer != last:
-                for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
-                    yield self._step("layers", f"logit lens: layer {layer}", results=results)
+        for layer in self.layers[:-1]:
+            for measured in signals.measure(tokens[layer], self.points, before=True):  # noqa: B007 - complete at the end
+                yield self._step("layers", f"logit lens: layer {layer}", results=results)
             results.layers += layer_rows(layer, self.points, measured)
+        results.layers += layer_rows(last, self.points, results.at_head)
         for results.swept in signals.measure(tokens[last], self.swept, before=False):
             yield self._step("sweep", f"sweep: {len(self.swept)} settings and seeds", results=results)
         for row in cost(signals, tokens[last], self.points):
@@ -183,26 +152,26 @@ class _Work:
             yield from self._train(point, results)
         return results
 
-    def _train(self, point: Point, results: _Results) -> Generator[Progress, None, None]:
-        assert self.course is not None
-        running, end = self.course.train(point), self.done + self.course.progress()
-        while True:
-            try:
-                loss = next(running)
-            except StopIteration as finished:
-                results.training.append(finished.value)
-                self.done = end  # a run that ended early has no more steps
-                yield self._step("training", f"training: {point.method}, done", 0, results)
-                return
-            note = "not finite" if loss is None else f"loss {loss:.3f}"
-            yield self._step("training", f"training: {point.method}, {note}", int(self.done + 1 < end), results, {point.method: loss})
+    def _train(self, point: Point, results: Results) -> Iterator[Progress]:
+        """Train under a signal, with codes of each course's seed too."""
+        runs = results.training[point] = []
+        for number, course in enumerate(self.courses):
+            end, name = self.done + course.progress(), f"training: {point.method}, seed {course.seed}"
+            for item in course.train(point.changed(seed=point.settings.seed + number)):
+                if isinstance(item, TrainingRun):
+                    runs.append(item)
+                    self.done = end  # a run that ended early has no more steps
+                    yield self._step("training", f"{name}, done", 0, results, {point.method: item.losses[-1]})
+                else:
+                    note = "not finite" if item is None else f"batch loss {item:.3f}"
+                    yield self._step("training", f"{name}, {note}", int(self.done + 1 < end), results, {point.method: item})
 
     def _step(
-        self, stage: Stage, note: str, more: int = 1, results: _Results | None = None, training: Mapping[str, float | None] | None = None
+        self, stage: Stage, note: str, more: int = 1, results: Results | None = None, training: Mapping[str, float | None] | None = None
     ) -> ExitProgress:
         self.done += more
         last = [] if results is None or stage == "methods" else [row for row in results.layers if row.layer == self.layers[-1]]
-        losses = {row.method: row.final_loss for row in results.training} if results else {}
+        losses = {point.method: runs[-1].losses[-1] for point, runs in results.training.items() if runs} if results else {}
         return ExitProgress(
             done=self.done,
             total=self.total,
@@ -213,16 +182,17 @@ class _Work:
             losses=losses | dict(training or {}),
         )
 
-    def report(self, opened: OpenModel, results: _Results, timing: Timing) -> ExitReport:
+    def report(self, opened: OpenModel, results: Results, timing: Timing) -> ExitReport:
         """The report."""
         request = self.request
         revision = parse_reference(request.model, local=True).revision
         canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
         canonical |= {} if request.token_ids else {"data": self.text.source}
         exact = exact_row(self.points[0], results.at_head)
-        methods = method_rows(self.points, self.swept, results.at_head, results.swept, results.costs)
-        null = null_row(self.swept, results.swept)
-        training = with_recovered(results.training)
+        over_seeds = spreads(self.swept, results.swept)
+        methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
+        null = over_seeds.get(NULL)
+        training = training_rows(results.training)
         head, inputs = self._head(opened), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return ExitReport(
@@ -234,23 +204,30 @@ class _Work:
             head=head,
             inputs=inputs,
             exact=exact,
-            methods=dict(methods),
+            methods=methods,
             null=null,
             layers=tuple(results.layers),
             sweep=sweep_rows(self.swept, results.swept),
-            trunk=self.course.facts() if self.course else None,
-            training_steps=self.course.recorded if self.course else (),
+            trunk=self.courses[0].facts() if self.courses else None,
+            training_steps=self.courses[0].recorded if self.courses else (),
             training=training,
-            cost=Cost(tokens=count, chunk=-(-count // CHUNKS), repeats=REPEATS, rows=tuple(results.costs)),
+            cost=Cost(
+                tokens=count,
+                chunk=-(-count // CHUNKS),
+                repeats=REPEATS,
+                rows=tuple(results.costs),
+                exact_form=fastest(results.costs, (EXACT,)).form,
+                statement=cost_statement(results.costs),
+            ),
             statement=statement(exact, methods, null, training),
             notes=tuple(notes(request, head, inputs, exact, methods, opened, training)),
             timing=timing,
             environment=environment(opened.device, ("numpy", "torch", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
 
-    def _head(self, opened: OpenModel) -> HeadFacts:
+    def _head(self, opened: OpenModel) -> Head:
         known = self.head.vocabulary if self.request.token_ids else opened.tokenizer.size
-        return HeadFacts(
+        return Head(
             vocabulary=self.head.vocabulary,
             tokenizer_vocabulary=known,
             padded=max(0, self.head.vocabulary - known),

@@ -1,0 +1,45 @@
+"""Exit feedback of one model on one text."""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from analyzers.base import Progress, Timing
+from analyzers.exit_feedback.report import ExitReport
+from analyzers.exit_feedback.request import ANALYSIS_VERSION as ANALYSIS_VERSION  # the registry reads it here
+from analyzers.exit_feedback.request import ExitRequest
+
+if TYPE_CHECKING:
+    from analyzers.checkpoints import Access
+
+
+def analyze(request: ExitRequest, access: "Access | None" = None, *, largest: int | None = None) -> Iterator[Progress | ExitReport]:
+    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in steps, and last the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, where products
+    with the head count as if they were the model's (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the
+    generator stops after the current step and frees the model.
+    """
+    # Imported here, so that forms can read the names of signals, and other models use the heads, without all of this.
+    from analyzers.checkpoints import Access
+    from analyzers.exit_feedback.work import Work
+    from analyzers.language_models.data import instruction_pairs
+    from analyzers.language_models.failures import explained
+    from analyzers.language_models.load import open_model
+
+    start = perf_counter()
+    access = access or Access()
+    yield Progress(done=0, total=0, unit="steps", note="reading model and text")
+    with open_model(request.model, access, dtype=request.dtype, device=request.device) as opened:
+        text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
+        work = Work.of(request, opened, text)
+        work.check(opened, largest)
+        yield from opened.fetch()
+        model = opened.load()
+        reading = perf_counter()
+        with explained():
+            states, head = yield from work.run(model)
+            del model
+            results = yield from work.measure(head, states)
+        now = perf_counter()
+        yield work.report(opened, results, Timing(seconds=now - start, reading_seconds=now - reading, bytes_per_second=None))

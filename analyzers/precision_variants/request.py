@@ -1,0 +1,109 @@
+"""The request of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from analyzers import limits
+from analyzers.language_models.given_tokens import TokensRequest
+from analyzers.precision_variants.policy import ADVANTAGE, Loss, check_old_logprobs
+from analyzers.precision_variants.variants import DEFAULT, Settings, parse_variant
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 2
+
+
+class PrecisionRequest(TokensRequest):
+    """Which model, in which variants, on which tokens.
+
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
+    data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
+    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text, or token_ids, equally long rows (`TokensRequest`): instead of
+    data.
+    sequences, sequence_length: the text is cut into this many rows of this many tokens; every token but the first of a row is predicted.
+    random_init: random weights as the architecture initializes them, instead of the checkpoint's.
+    loss: "ce", the mean cross-entropy of the tokens, or a policy gradient: "gspo" (`losses.gspo`, one ratio per sequence) or "grpo"
+    (`losses.grpo`, one ratio per token, without KL penalty). advantages: one per sequence; drawn from a normal distribution if empty.
+    old_logprobs: for each sequence the log-probabilities (natural logarithm) of its predicted tokens under the policy that sampled them;
+    if empty those of the reference, whose ratios are then 1. clip_low, clip_high: ratios are clipped to 1 - clip_low ... 1 + clip_high;
+    null for the published range of the loss (`policy.CLIP`). 1 and 1e6 clip nothing.
+    pre_rounded: compare each variant with a reference whose weights were rounded like the variant's, which leaves the rounding error of the
+    computation alone. inside: also compare the outputs of the modules within each layer. attention: of the reference.
+    seed: for random weights, tokens and advantages.
+    """
+
+    model: str
+    variants: tuple[str, ...] = DEFAULT
+    data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
+    text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS)
+    sequences: int = Field(default=2, strict=True)
+    sequence_length: int = Field(default=512, strict=True)
+    random_init: bool = False
+    loss: Loss = "ce"
+    advantages: tuple[float, ...] = ()
+    old_logprobs: tuple[tuple[float, ...], ...] = ()
+    clip_low: float | None = Field(default=None, ge=0, le=1)
+    clip_high: float | None = Field(default=None, ge=0, le=1e6)
+    pre_rounded: bool = False
+    inside: bool = False
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+
+    @field_validator("text")
+    @classmethod
+    def _not_blank(cls, text: str | None) -> str | None:
+        return text if text is not None and text.strip() else None
+
+    @field_validator("sequences")
+    @classmethod
+    def _sequences_in_range(cls, sequences: int) -> int:
+        if not 1 <= sequences <= limits.PRECISION_SEQUENCES:
+            raise ValueError(f"from 1 to {limits.PRECISION_SEQUENCES} sequences (MANTISSA_PRECISION_SEQUENCES), not {sequences:,}")
+        return sequences
+
+    @field_validator("sequence_length")
+    @classmethod
+    def _length_in_range(cls, length: int) -> int:
+        if not 2 <= length <= limits.PRECISION_TOKENS:
+            raise ValueError(f"a sequence may have 2 to {limits.PRECISION_TOKENS:,} tokens (MANTISSA_PRECISION_TOKENS), not {length:,}")
+        return length
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "PrecisionRequest":
+        if self.text is not None and self.data != "builtin":
+            raise ValueError("give either a text or the name of data, not both")
+        if self.token_ids and (self.text is not None or self.data != "builtin" or self.answer_starts):
+            raise ValueError("token_ids take the place of text and data, and every token but the first of a row is predicted")
+        if len({len(row) for row in self.token_ids}) > 1:
+            raise ValueError("the rows of token_ids must be equally long, so that nothing is padded")
+        if self.loss == "ce" and (self.advantages or self.old_logprobs or self.clip_low is not None or self.clip_high is not None):
+            raise ValueError("advantages, old log-probabilities and clipping belong to the losses gspo and grpo")
+        if self.advantages and len(self.advantages) != self.sequences:
+            raise ValueError(f"each sequence needs one advantage: there are {self.sequences} and {len(self.advantages)}")
+        if any(abs(advantage) > ADVANTAGE for advantage in self.advantages):
+            raise ValueError(f"advantages must be between {-ADVANTAGE:,} and {ADVANTAGE:,}")
+        if self.advantages and not any(self.advantages):
+            raise ValueError("advantages that are all 0 leave no gradient to compare")
+        if self.old_logprobs and len(self.old_logprobs) != self.sequences:
+            raise ValueError(
+                f"each sequence needs its old log-probabilities: there are {self.sequences} and {len(self.old_logprobs)} lists"
+            )
+        check_old_logprobs(self.old_logprobs)
+        return self
+
+    @model_validator(mode="after")
+    def _variants_parse(self) -> "PrecisionRequest":
+        if not 1 <= len(self.variants) <= limits.PRECISION_VARIANTS:
+            most = f"{limits.PRECISION_VARIANTS} variants can be run at once (MANTISSA_PRECISION_VARIANTS)"
+            raise ValueError(f"from 1 to {most}, not {len(self.variants):,}")
+        names = [parse_variant(text)[0] for text in self.variants]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"there are two variants named {twice}: give one of them another name")
+        return self
+
+    def settings(self) -> dict[str, Settings]:
+        """Name -> settings, in the order requested."""
+        return dict(parse_variant(text) for text in self.variants)

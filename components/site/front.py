@@ -85,7 +85,7 @@ class Front:
                 raise
             status = error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, MantissaError) else 500
             said = error.detail if isinstance(error, HTTPException) else sentence(error)
-            await PlainTextResponse(said, status, {"Connection": "close"})(scope, receive, guarded)
+            await PlainTextResponse(said, status)(scope, receive, guarded)
 
     async def _answer(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         length = dict(scope["headers"]).get(b"content-length", b"")
@@ -131,6 +131,8 @@ def _add_headers(scope: Scope, path: str, start: Message) -> None:
     headers = MutableHeaders(scope=start)
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Referrer-Policy"] = "same-origin"
+    if start["status"] in (408, 413):  # the rest of the body must not be waited for
+        headers["Connection"] = "close"
     if "Content-Security-Policy" not in headers:
         embedded = path != "/library" and b"embed=1" in scope["query_string"].split(b"&")
         headers["Content-Security-Policy"] = _POLICY + (_ANY_FRAME if embedded else _OWN_FRAMES)

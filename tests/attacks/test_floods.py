@@ -87,6 +87,7 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
             waits.append(_seconds(partial(result, app, "find_models", SEARCH)))
     waits += [_seconds(partial(result, app, "inspect", inspect("sample:tiny-bf16"))) for _ in range(3)]
     assert {each.result()[0] for each in posts} <= {200, 503}
+    # 17 s where posts are not shared out; 2 to 4 s beside programs that keep both cores busy
     assert max(waits) < 12, waits
 
 

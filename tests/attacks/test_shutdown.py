@@ -37,7 +37,7 @@ def test_sigterm_ends_streams_with_a_sentence_and_publishes(hub: LocalHub, tmp_p
     ):
         (app,) = (child for child in psutil.Process().children() if "app.py" in child.cmdline())
         time.sleep(5)  # the dataset is restored, and the next turn to publish is a minute away
-        saved = result(url, "add_label", ["org/name", "bf16", "section 3 of the paper", ""])
+        saved = result(url, "add_label", ["org/name", "bf16", "section 3 of the paper", ""], {"Cookie": "mantissa=contributor"})
         assert saved["state"] == "saved here"
         calls = [post(url, "inspect", inspect("org/slow", seed))[1]["event_id"] for seed in range(5)]
         streams = [readers.submit(read, url, "inspect", call) for call in calls]

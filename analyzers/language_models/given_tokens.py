@@ -8,9 +8,9 @@ from pydantic import Field, field_validator, model_validator
 from analyzers import limits
 from analyzers.base import Request
 from analyzers.errors import InvalidData
-from analyzers.language_models.data import Instructions
 
-if TYPE_CHECKING:  # a request must not load torch
+if TYPE_CHECKING:  # a request must load neither torch nor what reads weights
+    from analyzers.language_models.data import Instructions
     from analyzers.language_models.load import OpenModel
     from analyzers.language_models.prompts import Encoded
 
@@ -63,8 +63,10 @@ class TokensRequest(Request):
                 )
         return [Encoded(sample, start, "", False) for sample, start in zip(self.token_ids, starts, strict=True)]
 
-    def instructions(self) -> Instructions:
+    def instructions(self) -> "Instructions":
         """The source that stands for them in a report: no pairs of text."""
+        from analyzers.language_models.data import Instructions
+
         digest = hashlib.sha256(repr((self.token_ids, self.answer_starts)).encode()).hexdigest()
         count = len(self.token_ids)
         return Instructions((), SOURCE, digest, tuple(range(count)), count)

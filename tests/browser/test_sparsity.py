@@ -65,7 +65,7 @@ def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: 
     _picked(page, **{f"tuned_{i}": f"sample:tiny-step-{i}" for i in (1, 2, 3, 4)})
     expect(drawn_in(page, "Over time").first.get_by_text("from the one before")).to_be_visible()
     expect(page.locator("#m-result table:visible tbody tr")).to_have_count(4)
-    expect(page.locator(".js-plotly-plot:visible").get_by_text("below: as found")).to_be_visible()
+    expect(page.locator(".js-plotly-plot:visible").get_by_text("if independent")).to_be_visible()
 
     page.get_by_role("button", name="Remove").nth(1).click()
     expect(page.locator("#m-tuned-4")).to_be_hidden()

@@ -101,7 +101,7 @@ def test_how_spans_are_cut_changes_nothing(make: Callable[[Path], Path], tmp_pat
     found = []
     for span_bytes, threads in ((4_000, 1), (20_000, 8), (64 << 20, 16)):
         monkeypatch.setattr(stream_module, "SPAN_BYTES", span_bytes)
-        monkeypatch.setattr("analyzers.checkpoints.local.LocalRepository.parallel_reads", threads)
+        monkeypatch.setattr("analyzers.limits.cores", lambda threads=threads: threads)
         report = steady(exact(folder))
         found.append({name: value for name, value in report.items() if name not in ("bytes_read", "requests")})  # scales are read by span
     assert all(report == found[0] for report in found)

@@ -1,6 +1,7 @@
 """The endpoints for programs: the same analyses, within the same limits, as plain data.
 
-Each analyzer has an endpoint of its name. Its parameters are fields of the request, and the request validates the JSON.
+Each analyzer has an endpoint of its name, and one that answers in short. Their parameters are fields of the request, and the request
+validates the JSON.
 """
 
 import inspect
@@ -9,33 +10,44 @@ from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from gradio.events import api
+import gradio as gr
 from pydantic import BaseModel
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress
+from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
-from components.api.answers import json_over_mcp, one_sentence
+from components.api.answers import one_sentence, register
 from components.forms.form import validated_json
 from components.running.jobs import job, kind_of, sentence
+from components.site import addresses
 
 _YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
+_SUMMARY = (
+    "In short, which is enough for most questions: the answer in a sentence or a few (headline), its figures (facts), the limits of the "
+    "answer (notes), the id of the report, and the page of the app that shows it. Yields progress; the last item is the summary."
+)
 _MANY = (
     f"The same for up to {limits.MODELS} models, read one after the other. Yields progress; the last item is a list in the order of the "
     'ids, each of them once: a report, or {"model", "error"} with the sentence that says why there is none.'
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
+_REQUIRED = inspect.Parameter.empty
 
 
-def add_endpoints() -> None:
-    """Register ``/NAME`` of each analyzer, ``/NAME_many`` where it takes several models, and former names. Call inside the Blocks."""
+def add_endpoints(app: gr.Blocks) -> None:
+    """Register ``/NAME`` and ``/NAME_summary`` of each analyzer, ``/NAME_many`` where it takes several models, and former names.
+
+    Call inside the Blocks.
+    """
     for analyzer in ANALYZERS.values():
         about = analyzer.component("form").ABOUT
+        long = f"The full report is long: agents, call {analyzer.name}_summary first."
+        _add(app, analyzer, summary(analyzer), f"{about} {_SUMMARY}", "summary")
         for name in (analyzer.name, *analyzer.aliases):
-            _add(analyzer, endpoint(analyzer, name), f"{about} {_YIELDS}")
+            _add(app, analyzer, endpoint(analyzer, name), f"{about} {_YIELDS} {long}", "report")
             if analyzer.many:
-                _add(analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY}")
+                _add(app, analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY} {long}", "reports")
 
 
 def endpoint(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[dict[str, Any]]]:
@@ -48,6 +60,35 @@ def endpoint(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[dict[
 
     named: Callable[..., Iterator[dict[str, Any]]] = _named(answer, name or analyzer.name, parameters(analyzer))
     return named
+
+
+def summary(analyzer: Analyzer) -> Callable[..., Iterator[dict[str, Any]]]:
+    """The endpoint ``NAME_summary`` of an analyzer: the same job, answered in short."""
+
+    def answer(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
+        with one_sentence():
+            for item in paced(job(_request(analyzer, _given(answer, values, named)))):
+                yield item.model_dump(mode="json") if isinstance(item, Progress) else in_short(item)
+
+    named: Callable[..., Iterator[dict[str, Any]]] = _named(answer, f"{analyzer.name}_summary", parameters(analyzer))
+    return named
+
+
+def in_short(report: Report) -> dict[str, Any]:
+    """The answer of a report in words, its summary table, its notes, its id, and the page that shows it."""
+    table = report.tables()["summary"].astype(object)
+    (facts,) = table.where(table.notna(), None).to_dict("records")
+    facts.pop("statement", None)  # the headline has it
+    notes = getattr(report, "notes", ())
+    headline = addresses.layout(report.analyzer).summary(report)
+    return {
+        "analyzer": report.analyzer,
+        "id": report.id,
+        "headline": headline,
+        "facts": facts,
+        "notes": notes,
+        "page": addresses.again(report),
+    }
 
 
 def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
@@ -71,21 +112,23 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
                 found.append({"model": request.model, "error": sentence(error)})
         yield found
 
-    types: dict[str, tuple[Any, Any]] = {"models": (list[str] | None, None)} | parameters(analyzer)
+    types: dict[str, tuple[Any, Any]] = {"models": (list[str], _REQUIRED)} | parameters(analyzer)
     del types["model"]
     named: Callable[..., Iterator[Any]] = _named(answer, name or f"{analyzer.name}_many", types)
     return named
 
 
 def parameters(analyzer: Analyzer) -> dict[str, tuple[Any, Any]]:
-    """The type and the default of each parameter, as JSON has them. A required one is empty by default: Gradio wants a value."""
+    """The type and the default of each parameter, as JSON has them; `inspect.Parameter.empty` where it is required."""
     fields = analyzer.request_model().model_fields
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for name in analyzer.component("form").PARAMETERS:
         default = fields[name].get_default()
         kind = _json_type(fields[name].annotation)
-        required = fields[name].is_required()
-        found[name] = (kind | None, None) if default == () or (required and kind is not str) else (kind, "" if required else default)
+        if fields[name].is_required():
+            found[name] = kind, _REQUIRED
+        else:
+            found[name] = (kind | None, None) if default == () else (kind, default)
     return found
 
 
@@ -101,16 +144,11 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
         yield item
 
 
-def _add(analyzer: Analyzer, function: Callable[..., Any], about: str) -> None:
-    kind = kind_of(analyzer.name)
-    api(
-        json_over_mcp(function),
-        api_name=function.__name__,
-        api_description=about,
-        concurrency_limit=None,  # the job itself waits for its turn
-        concurrency_id=kind.name,
-        api_visibility="public",
-    )
+def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about: str, returns: str) -> None:
+    described = {"models": f"Checkpoints, at most {limits.MODELS}: a list of such as org/name, org/name@revision or sample:tiny-bf16."}
+    described |= analyzer.component("form").PARAMETERS
+    # the job itself waits for its turn
+    register(app, function, about, described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 
 
 def _named(function: Any, name: str, types: dict[str, tuple[Any, Any]]) -> Any:
@@ -125,7 +163,7 @@ def _named(function: Any, name: str, types: dict[str, tuple[Any, Any]]) -> Any:
 
 def _given(function: Any, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name; null and an empty text mean the default. JSON has no integers: 1.0 is 1."""
-    bound = inspect.signature(function).bind(*values, **named).arguments
+    bound = inspect.signature(function).bind_partial(*values, **named).arguments
     return {name: _whole(value) for name, value in bound.items() if value is not None and value != ""}
 
 

@@ -1,13 +1,14 @@
 """The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import gradio as gr
-from gradio.events import api
 
+from analyzers import ANALYZERS
+from analyzers.dtype_detection.report import RiskLevel
 from analyzers.errors import InvalidRequest
-from components.api.answers import json_over_mcp, one_sentence
+from components.api.answers import one_sentence, register
 from components.api.arguments import flag_of, number_of, text_of
 from components.api.filters import check_filters
 from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
@@ -21,10 +22,7 @@ FIND_MODELS = (
     "disputed), the storage dtype, the formats its values provably passed through, whether its weights fit fp16, and the id of its "
     f"stored passport. Reads stored facts; computes nothing. {_PAGED}"
 )
-FIND_LABELS = (
-    "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). "
-    f"current: exclude labels that their contributor has replaced. {_PAGED}"
-)
+FIND_LABELS = f"Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). {_PAGED}"
 FIND_RESULTS = (
     f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
 )
@@ -34,12 +32,35 @@ CONSENSUS = (
 )
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
-    "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; required. "
-    f"precision: one of {', '.join(PRECISIONS)}. Attributed to the caller's login if the app has logins; otherwise to the "
-    "secret of the caller's own in a cookie, mantissa=SECRET, which is required. The answer says whether it is "
-    '"saved here" or "published".'
+    "Label a public model on the Hub with the precision it was trained in. Needs evidence: a link or a quote. Attributed to the caller's "
+    "login if the app has logins; otherwise to the secret of the caller's own in a cookie, mantissa=SECRET, which is required. The answer "
+    'says whether it is "saved here" or "published".'
 )
 FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+PARAMETERS = {
+    "text": "Words to search for in models, contributors and evidence; all of them must occur.",
+    "model": "A model on the Hub: org/name, without a revision.",
+    "precision": f"A training precision: one of {', '.join(PRECISIONS)}.",
+    "storage": "A dtype that weights are stored in, such as F32 or BF16.",
+    "passed_through": "A format that the values provably passed through, such as bf16.",
+    "trained_in": "The training precision that the report says: one of the precisions, or undecided.",
+    "fp16_risk": f"Whether the weights fit fp16: one of {', '.join(get_args(RiskLevel))}.",
+    "analyzer": f"One of {', '.join(ANALYZERS)}.",
+    "contributor": "Whose labels or results: a name exactly as the lists show it.",
+    "disputed": "true: only where labels disagree; false: only where they do not; null (default): both.",
+    "current": "Leave out labels that their contributor has replaced (default true).",
+    "sort": "The column to sort by; an error lists them. Empty for the newest first.",
+    "descending": "Largest or newest first (default true).",
+    "page": "Which page, from 1 (default 1).",
+    "id": "The id of a report, 64 hex digits.",
+    "evidence": "Where the precision is documented: a link (https://...); or give a quote.",
+    "quote": "The words that say it, with their source.",
+}
+FLAG_PARAMETERS = {
+    "label": "The id of the label, as find_labels and consensus give it.",
+    "reason": f"One of: {'; '.join(FLAG_REASONS)}.",
+    "text": "More about what is wrong; may be empty.",
+}
 
 
 def find_models(
@@ -94,7 +115,7 @@ def find_results(
     return _listed("results", text, sort, descending, page, **fields)
 
 
-def consensus(model: str = "") -> dict[str, Any]:
+def consensus(model: str) -> dict[str, Any]:
     """See `CONSENSUS`."""
     with one_sentence():
         name = model_id(text_of("model", model))
@@ -104,7 +125,7 @@ def consensus(model: str = "") -> dict[str, Any]:
         return answer | {"badge": addresses.badge(name)}
 
 
-def stored_result(id: str = "") -> dict[str, Any]:
+def stored_result(id: str) -> dict[str, Any]:
     """See `STORED`."""
     with one_sentence():
         found = our_library().result(text_of("id", id)[:64])
@@ -117,8 +138,8 @@ def stored_result(id: str = "") -> dict[str, Any]:
 def add_label(
     request: gr.Request,
     profile: gr.OAuthProfile | None,
-    model: str = "",
-    precision: str = "",
+    model: str,
+    precision: str,
     evidence: str = "",
     quote: str = "",
 ) -> dict[str, Any]:
@@ -130,7 +151,7 @@ def add_label(
 
 
 def flag_label(
-    request: gr.Request, profile: gr.OAuthProfile | None, label: str = "", reason: str = FLAG_REASONS[0], text: str = ""
+    request: gr.Request, profile: gr.OAuthProfile | None, label: str, reason: str = FLAG_REASONS[0], text: str = ""
 ) -> dict[str, Any]:
     """See `FLAG`."""
     with one_sentence():
@@ -140,7 +161,7 @@ def flag_label(
         return answer
 
 
-def add_endpoints() -> None:
+def add_endpoints(app: gr.Blocks) -> None:
     """Register the endpoints. Call inside the Blocks."""
     endpoints = (
         (find_models, FIND_MODELS),
@@ -149,10 +170,10 @@ def add_endpoints() -> None:
         (consensus, CONSENSUS),
         (stored_result, STORED),
         (add_label, ADD),
-        (flag_label, FLAG),
     )
-    for function, description in endpoints:
-        api(json_over_mcp(function), api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
+    for function, about in endpoints:
+        register(app, function, about, PARAMETERS, "answer", queue=False)
+    register(app, flag_label, FLAG, FLAG_PARAMETERS, "answer", queue=False)
 
 
 def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> N
         data["data"][0] = "sample:tiny-fp32"
         _answered(f"{url}/gradio_api/call/conflict", _status(f"{url}/gradio_api/call/conflict", data)[1])  # torch is loaded now
         with ThreadPoolExecutor(40) as readers:
-            calls = []
+            calls: list[tuple[int, bytes]] = []
             while len(calls) < 40 and (not calls or calls[-1][0] == 200):
                 data["data"][seed] = 1 + len(calls)  # no two the same, or the second would be a stored result
                 calls.append(_status(f"{url}/gradio_api/call/conflict", data))

@@ -75,9 +75,12 @@ def serve(folder: Path, hub: str, program: Sequence[str] = ("app.py",), **more: 
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Chromium with one profile for all tests: what it compiled of Gradio's scripts serves the next page. A missing one fails the run."""
+    """Chromium with one profile for all tests: what it compiled of Gradio's scripts serves the next page. A missing one fails the run.
+
+    Closed after the tests of this folder: while it is open, an event loop runs in this thread, and other tests could not run theirs.
+    """
     assert Path(CHROMIUM).exists(), f"the browser tests need {CHROMIUM}: install the package chromium"
     with sync_playwright() as playwright:
         profile = tmp_path_factory.mktemp("profile")
@@ -86,20 +89,20 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContex
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def offline_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the app at ``offline``."""
     return tmp_path_factory.mktemp("offline")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def offline(offline_folder: Path) -> Iterator[str]:
     """The address of an app that cannot reach the Hub."""
     with serve(offline_folder, NOWHERE) as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an app whose Hub has ``org/large``, 141 GB that arrive slowly, ``org/small``, half a GB with a tokenizer, and
     ``org/name``, a sample.

@@ -4,19 +4,17 @@ Each analyzer has an endpoint of its name, and one that answers in short. Their 
 validates the JSON.
 """
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import gradio as gr
-from pydantic import BaseModel
 
 from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
 from components.api.answers import one_sentence, register
+from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
 from components.running.jobs import job, kind_of, sentence
 from components.site import addresses
@@ -32,7 +30,6 @@ _MANY = (
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
-_REQUIRED = inspect.Parameter.empty
 
 
 def add_endpoints(app: gr.Blocks) -> None:
@@ -43,35 +40,28 @@ def add_endpoints(app: gr.Blocks) -> None:
     for analyzer in ANALYZERS.values():
         about = analyzer.component("form").ABOUT
         long = f"The full report is long: agents, call {analyzer.name}_summary first."
-        _add(app, analyzer, summary(analyzer), f"{about} {_SUMMARY}", "summary")
+        _add(app, analyzer, endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", "summary")
         for name in (analyzer.name, *analyzer.aliases):
             _add(app, analyzer, endpoint(analyzer, name), f"{about} {_YIELDS} {long}", "report")
             if analyzer.many:
                 _add(app, analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY} {long}", "reports")
 
 
-def endpoint(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[dict[str, Any]]]:
-    """The endpoint of an analyzer, called ``name``: one request, its progress and its report."""
+def in_full(report: Report) -> dict[str, Any]:
+    """The report as JSON."""
+    return report.model_dump(mode="json")
+
+
+def endpoint(analyzer: Analyzer, name: str = "", written: Callable[[Any], dict[str, Any]] = in_full) -> Callable[..., Iterator[Any]]:
+    """The endpoint of an analyzer, called ``name``: one request, its progress and its report as ``written``."""
 
     def answer(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         with one_sentence():
-            for item in paced(job(_request(analyzer, _given(answer, values, named)))):
-                yield item.model_dump(mode="json")
+            for item in paced(job(_request(analyzer, named_arguments(answer, values, named)))):
+                yield item.model_dump(mode="json") if isinstance(item, Progress) else written(item)
 
-    named: Callable[..., Iterator[dict[str, Any]]] = _named(answer, name or analyzer.name, parameters(analyzer))
-    return named
-
-
-def summary(analyzer: Analyzer) -> Callable[..., Iterator[dict[str, Any]]]:
-    """The endpoint ``NAME_summary`` of an analyzer: the same job, answered in short."""
-
-    def answer(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
-        with one_sentence():
-            for item in paced(job(_request(analyzer, _given(answer, values, named)))):
-                yield item.model_dump(mode="json") if isinstance(item, Progress) else in_short(item)
-
-    named: Callable[..., Iterator[dict[str, Any]]] = _named(answer, f"{analyzer.name}_summary", parameters(analyzer))
-    return named
+    made: Callable[..., Iterator[Any]] = with_parameters(answer, name or analyzer.name, _parameters(analyzer), Iterator[Any])
+    return made
 
 
 def in_short(report: Report) -> dict[str, Any]:
@@ -79,14 +69,12 @@ def in_short(report: Report) -> dict[str, Any]:
     table = report.tables()["summary"].astype(object)
     (facts,) = table.where(table.notna(), None).to_dict("records")
     facts.pop("statement", None)  # the headline has it
-    notes = getattr(report, "notes", ())
-    headline = addresses.layout(report.analyzer).summary(report)
     return {
         "analyzer": report.analyzer,
         "id": report.id,
-        "headline": headline,
+        "headline": addresses.layout(report.analyzer).summary(report),
         "facts": facts,
-        "notes": notes,
+        "notes": getattr(report, "notes", ()),
         "page": addresses.again(report),
     }
 
@@ -97,7 +85,7 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
     def answer(*values: Any, **named: Any) -> Iterator[Any]:
         started = time.monotonic()
         with one_sentence():
-            given = _given(answer, values, named)
+            given = named_arguments(answer, values, named)
             requests = [_request(analyzer, given | {"model": model}) for model in _models(given.pop("models", None))]
         found: list[dict[str, Any]] = []
         for number, request in enumerate(requests, 1):
@@ -112,24 +100,10 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
                 found.append({"model": request.model, "error": sentence(error)})
         yield found
 
-    types: dict[str, tuple[Any, Any]] = {"models": (list[str], _REQUIRED)} | parameters(analyzer)
+    types: Parameters = {"models": (list[str], REQUIRED)} | _parameters(analyzer)
     del types["model"]
-    named: Callable[..., Iterator[Any]] = _named(answer, name or f"{analyzer.name}_many", types)
+    named: Callable[..., Iterator[Any]] = with_parameters(answer, name or f"{analyzer.name}_many", types, Iterator[Any])
     return named
-
-
-def parameters(analyzer: Analyzer) -> dict[str, tuple[Any, Any]]:
-    """The type and the default of each parameter, as JSON has them; `inspect.Parameter.empty` where it is required."""
-    fields = analyzer.request_model().model_fields
-    found: dict[str, tuple[Any, Any]] = {}
-    for name in analyzer.component("form").PARAMETERS:
-        default = fields[name].get_default()
-        kind = _json_type(fields[name].annotation)
-        if fields[name].is_required():
-            found[name] = kind, _REQUIRED
-        else:
-            found[name] = (kind | None, None) if default == () else (kind, default)
-    return found
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:
@@ -151,24 +125,8 @@ def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about
     register(app, function, about, described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 
 
-def _named(function: Any, name: str, types: dict[str, tuple[Any, Any]]) -> Any:
-    """``function`` with this name, these parameters and one output, which Gradio and MCP read."""
-    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    given = [inspect.Parameter(each, keyword, default=default, annotation=kind) for each, (kind, default) in types.items()]
-    function.__name__ = function.__qualname__ = name
-    function.__signature__ = inspect.Signature(given, return_annotation=Iterator[Any])
-    function.__annotations__ = {each: kind for each, (kind, _) in types.items()} | {"return": Iterator[Any]}
-    return function
-
-
-def _given(function: Any, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; null and an empty text mean the default. JSON has no integers: 1.0 is 1."""
-    bound = inspect.signature(function).bind_partial(*values, **named).arguments
-    return {name: _whole(value) for name, value in bound.items() if value is not None and value != ""}
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _parameters(analyzer: Analyzer) -> Parameters:
+    return parameters(analyzer.request_model(), analyzer.component("form").PARAMETERS)
 
 
 def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:
@@ -187,15 +145,3 @@ def _models(given: Any) -> list[str]:
     if len(found) > limits.MODELS:
         raise InvalidRequest(f"One call takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
     return found
-
-
-def _json_type(annotation: Any) -> Any:
-    """The type of a field of a request as JSON has it: lists for tuples, objects for models."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return dict[str, Any]
-    kinds = get_args(annotation)
-    if get_origin(annotation) is tuple:
-        return list[_json_type(kinds[0])]  # type: ignore[misc]  # a type made at run time
-    if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_json_type, kinds))]  # noqa: UP007 - of types made at run time
-    return annotation

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from pydantic import ValidationError
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Request, WeightsRequest, request_error
+from analyzers.base import CheckpointFacts, Data, Request, WeightsRequest, request_error
 from analyzers.errors import InvalidRequest
 
 Query = Sequence[tuple[str, str]]
@@ -37,7 +37,7 @@ READING = {
     "subfolder": "Only the weights in this folder of the repository.",
     "seed": "Seed of the sample (default 0).",
 }
-_Request = TypeVar("_Request", bound=Request)
+_Request = TypeVar("_Request", bound=Data)
 _Form = TypeVar("_Form")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress
-from components.api.endpoints import endpoint, in_short, many, paced, summary
+from components.api.endpoints import endpoint, in_short, many, paced
 from components.site import addresses
 
 INSPECT, MANY, SPARSITY = endpoint(ANALYZERS["dtype"]), many(ANALYZERS["dtype"]), endpoint(ANALYZERS["sparsity"])
@@ -86,7 +86,7 @@ def test_a_summary_is_the_same_answer_in_short(name: str) -> None:
     analyzer = ANALYZERS[name]
     asked = {"model": "sample:tiny-bf16-as-fp32"} if name == "dtype" else {"base": "sample:tiny-bf16", "tuned": ["sample:tiny-tuned"]}
     *_, full = endpoint(analyzer)(**asked)
-    *_, short = summary(analyzer)(**asked)
+    *_, short = endpoint(analyzer, f"{name}_summary", in_short)(**asked)
     report = analyzer.report_model().model_validate(full)
     assert (short["analyzer"], short["id"], short["notes"]) == (name, full["id"], tuple(full["notes"]))
     assert short["headline"] == addresses.layout(name).summary(report) and short["page"] == addresses.again(report)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.checkpoints import Alignment, PairedChunk, PairedSpan
-from analyzers.numerics.pairs_fp64 import values_of
+from analyzers.numerics.conversions import values_of
 from analyzers.parents.rounding import THROUGH, Floats, equal_as_cast, rounded, rounding_error
 
 Ints = NDArray[np.int64]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Checkpoint, PairedChunk, PairedSpan, PairedStep, stream_aligned
-from analyzers.numerics.pairs_fp64 import values_of
+from analyzers.numerics.conversions import values_of
 from analyzers.parents.count import is_matrix
 from analyzers.parents.rounding import Floats, rounding_error
 

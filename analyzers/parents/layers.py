@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, Tensor, stream_aligned
-from analyzers.numerics.pairs_fp64 import values_of
+from analyzers.numerics.conversions import values_of
 from analyzers.parents.count import is_matrix
 from analyzers.parents.rounding import Floats
 

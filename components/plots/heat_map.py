@@ -1,12 +1,13 @@
 """Shared by heat maps: the colour bar above, square cells of whole pixels, and a sentence if all cells have the same value."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import plotly.graph_objects as go
 
 from components.plots.style import layout
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Heatmap
 
 COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
 # Maximum side of a square of cells in pixels, unless cells would be smaller than `_SMALLEST`.
@@ -22,7 +23,7 @@ def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
     return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
 
 
-def say_only(figure: "Figure", words: str) -> None:
+def say_only(figure: go.Figure, words: str) -> None:
     """Show ``words`` (trusted plain text) instead of the colour bar: a single value has no scale."""
     figure.update_traces(showscale=False)
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
@@ -35,11 +36,9 @@ def side_of(count: int, longest: int = _SIDE) -> int:
     return count * max(_SMALLEST, min(_LARGEST, longest // max(1, count)))
 
 
-def square(cells: "Heatmap", count: int) -> "Figure":
+def square(cells: go.Heatmap, count: int) -> go.Figure:
     """A figure of ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
+    figure = go.Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
     figure.update_xaxes(constrain="domain")
     figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)
     figure.update_layout(margin=_MARGIN)

@@ -1,17 +1,15 @@
 """Distribution of cosines over tokens: a ridge for each signal, and its percentiles below."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from analyzers.exit_feedback.report import Alignment, ExitReport
 from components.exit.text import cosine, style
 from components.plots.marks import line, marked, shortened
 from components.plots.style import LIMIT, layout, text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from plotly.graph_objects import Figure, Scatter
-
-    from analyzers.exit_feedback.report import Alignment, ExitReport
 
 _ROW = 44
 # Height of a ridge, and distance of the percentiles below its base, as shares of a row.
@@ -20,20 +18,18 @@ _RIDGE, _BELOW = 0.72, 0.13
 _NAME = 20
 
 
-def at_head(report: "ExitReport") -> "Figure":
+def at_head(report: ExitReport) -> go.Figure:
     """Cosines of signal and exact gradient at the head."""
     return _ridges(report.methods)
 
 
-def before_norm(report: "ExitReport") -> "Figure":
+def before_norm(report: ExitReport) -> go.Figure:
     """The same before the final norm."""
     return _ridges({name: method.before_norm for name, method in report.methods.items()})
 
 
-def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
-    from plotly.graph_objects import Figure
-
-    figure = Figure(layout=layout(64 + _ROW * max(1, len(found))))
+def _ridges(found: Mapping[str, Alignment]) -> go.Figure:
+    figure = go.Figure(layout=layout(64 + _ROW * max(1, len(found))))
     for place, (name, alignment) in enumerate(found.items()):
         if alignment.cosine is not None:
             figure.add_traces([_ridge(name, alignment, place), _percentiles(name, alignment, place)])
@@ -49,7 +45,7 @@ def _ridges(found: "Mapping[str, Alignment]") -> "Figure":
     return figure
 
 
-def _ridge(name: str, alignment: "Alignment", place: int) -> "Scatter":
+def _ridge(name: str, alignment: Alignment, place: int) -> go.Scatter:
     """A histogram, scaled so that the highest bin of every signal has the same height."""
     counts = alignment.histogram
     edges = [-1 + 2 * index / len(counts) for index in range(len(counts) + 1)]
@@ -59,7 +55,7 @@ def _ridge(name: str, alignment: "Alignment", place: int) -> "Scatter":
     return line(name, x, y, style(name), "", mode="lines", line=outline, fill="toself", opacity=0.55, hoverinfo="skip", cliponaxis=True)
 
 
-def _percentiles(name: str, alignment: "Alignment", place: int) -> "Scatter":
+def _percentiles(name: str, alignment: Alignment, place: int) -> go.Scatter:
     found = alignment.cosine
     assert found is not None
     color = marked(style(name))["color"]

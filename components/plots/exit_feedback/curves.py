@@ -1,24 +1,24 @@
 """Cosines by layer and by loss, and training curves of the small transformer under each signal."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analyzers.exit_feedback.report import Distribution, ExitReport
 from analyzers.exit_feedback.signals import EXACT, FROZEN
 from components.exit.text import cosine, mean, spread, style
 from components.plots.marks import line, marked
 from components.plots.style import layout
 from components.text import numbers
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
-
-    from analyzers.exit_feedback.report import Distribution, ExitReport
-
 # Layer numbers, and markers of a training curve, that fit on a narrow screen.
 _TICKS, _MARKERS = 8, 9
 
 
-def layers(report: "ExitReport") -> "Figure":
+def layers(report: ExitReport) -> go.Figure:
     """The mean cosine of every signal at each layer through the logit lens."""
     hover = (
         "layer %{x}, loss %{customdata[4]}<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}<br>norm ratio %{customdata[2]}"
@@ -35,7 +35,7 @@ def layers(report: "ExitReport") -> "Figure":
     return figure
 
 
-def loss_bins(report: "ExitReport") -> "Figure":
+def loss_bins(report: ExitReport) -> go.Figure:
     """The mean cosine of every signal over the fifths of the tokens, from the lowest loss to the highest."""
     hover = (
         "loss %{customdata[5]}: %{customdata[4]} tokens<br>mean cosine %{customdata[0]}, 80%: %{customdata[1]}"
@@ -57,13 +57,13 @@ def loss_bins(report: "ExitReport") -> "Figure":
     return figure
 
 
-def training_losses(report: "ExitReport") -> "Figure":
+def training_losses(report: ExitReport) -> go.Figure:
     """The loss of the small transformer at each step, under each signal."""
     rows = [(row.method, row.losses, ["" if loss is None else f"{loss:.3f}" for loss in row.losses]) for row in report.training]
     return _training(report, rows, "loss", "loss, nats")
 
 
-def training_cosines(report: "ExitReport") -> "Figure":
+def training_cosines(report: ExitReport) -> go.Figure:
     """The mean cosine of each signal with the exact gradient at each step."""
     rows = [(row.method, row.cosines, [cosine(each) for each in row.cosines]) for row in report.training if row.method != FROZEN]
     return _training(report, rows, "mean cosine", "mean cosine")
@@ -71,7 +71,7 @@ def training_cosines(report: "ExitReport") -> "Figure":
 
 def signal_line(
     name: str, x: Sequence[float], y: Sequence[float | None], hover: str, details: Sequence[Sequence[str]] = (), **changes: Any
-) -> "Scatter":
+) -> go.Scatter:
     """A line in the style of a signal. Only some of many markers are drawn. See `line`."""
     drawn = marked(style(name))
     settings = {
@@ -81,7 +81,7 @@ def signal_line(
     return line(name, x, y, style(name), hover, details, **settings | changes)
 
 
-def _training(report: "ExitReport", rows: Sequence[tuple[str, Sequence[float | None], Sequence[str]]], of: str, title: str) -> "Figure":
+def _training(report: ExitReport, rows: Sequence[tuple[str, Sequence[float | None], Sequence[str]]], of: str, title: str) -> go.Figure:
     hover = f"step %{{x}}<br>{of} %{{customdata[0]}}"
     traces = [signal_line(name, report.training_steps, values, hover, [[each] for each in details]) for name, values, details in rows]
     figure = _figure(traces, title)
@@ -89,17 +89,15 @@ def _training(report: "ExitReport", rows: Sequence[tuple[str, Sequence[float | N
     return figure
 
 
-def _figure(traces: "list[Scatter]", title: str) -> "Figure":
-    from plotly.graph_objects import Figure
-
-    figure = Figure(traces, layout(350))
+def _figure(traces: list[go.Scatter], title: str) -> go.Figure:
+    figure = go.Figure(traces, layout(350))
     figure.update_yaxes(title=title, nticks=6)
     return figure
 
 
-def _mean(found: "Distribution | None") -> float | None:
+def _mean(found: Distribution | None) -> float | None:
     return None if found is None else found.mean
 
 
-def _said(found: "Distribution | None", norm_ratio: float | None) -> list[str]:
+def _said(found: Distribution | None, norm_ratio: float | None) -> list[str]:
     return [mean(found), spread(found), numbers.magnitude(norm_ratio)]

@@ -1,23 +1,23 @@
 """Curves of conflict and gradient-norm similarity: by layer, batch size and activation, and as published."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analyzers.base import Interval
+from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict.text import sides
 from components.plots.marks import error_bars, line, marked
 from components.plots.style import LIMIT, exactly, label, layout, legend
 from components.text import numbers
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
-
-    from analyzers.base import Interval
-    from analyzers.gradient_conflict.report import ConflictReport
-
 CHANCE = "dashed: unrelated gradients, about 50%"
 
 
-def rates(report: "ConflictReport") -> "Figure":
+def rates(report: ConflictReport) -> go.Figure:
     """The conflict rate of each layer with its 95% interval, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
@@ -28,7 +28,7 @@ def rates(report: "ConflictReport") -> "Figure":
     return _of_layers(report, "conflict_rate", "interval", hover, details)
 
 
-def similarity(report: "ConflictReport") -> "Figure":
+def similarity(report: ConflictReport) -> go.Figure:
     """The gradient-norm similarity by layer, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
@@ -42,7 +42,7 @@ def similarity(report: "ConflictReport") -> "Figure":
     return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
 
 
-def batches(report: "ConflictReport") -> "Figure":
+def batches(report: ConflictReport) -> go.Figure:
     """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
     curves = []
     for name, found in sides(report):
@@ -69,7 +69,7 @@ def batches(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def deciles(report: "ConflictReport") -> "Figure":
+def deciles(report: ConflictReport) -> go.Figure:
     """The conflict rate of each decile of the neurons by activity, least active first."""
     hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
     hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
@@ -87,7 +87,7 @@ def deciles(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def published(report: "ConflictReport") -> "Figure":
+def published(report: ConflictReport) -> go.Figure:
     """The published conflict rates, and those of this run if it has the published setting."""
     from analyzers.gradient_conflict.published import comparable
     from analyzers.gradient_conflict.published import published as rows_of
@@ -107,7 +107,7 @@ def published(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> "Figure":
+def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> go.Figure:
     """A field of each layer with its interval; rates in percent, with the line of chance."""
     is_rate = field == "conflict_rate"
     traces = []
@@ -122,11 +122,9 @@ def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, 
     return figure
 
 
-def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
+def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure:
     """The figure of ``traces``. chance: with the line of unrelated gradients, which the axis includes."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure(list(traces), layout(340))
+    figure = go.Figure(list(traces), layout(340))
     figure.update_yaxes(title=title, nticks=6)
     if chance:
         figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
@@ -137,7 +135,7 @@ def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
     return figure
 
 
-def _has_chance(report: "ConflictReport") -> bool:
+def _has_chance(report: ConflictReport) -> bool:
     """Whether half of the cosines of unrelated gradients count as conflicts: those below 0."""
     return report.request.gamma == 0
 
@@ -146,12 +144,12 @@ def _with_intervals(
     name: str,
     x: Sequence[float],
     values: Sequence[float | None],
-    intervals: "Sequence[Interval | None]",
+    intervals: Sequence[Interval | None],
     style: int,
     hover: str,
     details: Sequence[Sequence[str]],
     scale: float,
-) -> "Scatter":
+) -> go.Scatter:
     lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
     shown = [None if value is None else scale * value for value in values]
     bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}

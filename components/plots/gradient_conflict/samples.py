@@ -1,18 +1,18 @@
 """Between samples: the cosines of all pairs, of whole gradients and of one neuron, and each sample's share of the squared norm."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import plotly.graph_objects as go
+
+from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict.text import excerpts, unit_name
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
 from components.plots.style import COLOURS, GREY, exactly, layout, level, text
 from components.text import numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from analyzers.gradient_conflict.report import ConflictReport
 
 # From conflict to agreement, transparent at 0. Most cosines are small, so colours change fastest near 0.
 DIVERGING = (
@@ -27,7 +27,7 @@ _GAPS = 32
 _MENU = 48
 
 
-def cosines(report: "ConflictReport") -> "Figure":
+def cosines(report: ConflictReport) -> go.Figure:
     """(S, S) cosines between whole gradients."""
     figure = _heat_map(report.cosines.model, _names(report))
     only = only_value((value for row in figure.data[0].z for value in row), digits=4)
@@ -36,7 +36,7 @@ def cosines(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def neurons(report: "ConflictReport") -> "Figure":
+def neurons(report: ConflictReport) -> go.Figure:
     """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
     kept = report.neurons
     if kept is None or not kept.cosines:
@@ -54,10 +54,8 @@ def neurons(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def dominance(report: "ConflictReport") -> "Figure":
+def dominance(report: ConflictReport) -> go.Figure:
     """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
-    from plotly.graph_objects import Bar, Figure
-
     rows = report.dominance.samples
     details = [
         [
@@ -69,7 +67,7 @@ def dominance(report: "ConflictReport") -> "Figure":
         ]
         for row, name in zip(rows, _names(report), strict=True)
     ]
-    bars = Bar(
+    bars = go.Bar(
         x=[row.sample for row in rows],
         y=[None if row.share is None else 100 * row.share for row in rows],
         marker={"color": COLOURS[0]},
@@ -77,7 +75,7 @@ def dominance(report: "ConflictReport") -> "Figure":
         hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
         "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
     )
-    figure = Figure([bars], layout(280))
+    figure = go.Figure([bars], layout(280))
     level(figure, 100 / len(rows), "equal shares")
     figure.update_shapes(layer="above")
     figure.update_xaxes(title="sample", nticks=10)
@@ -85,12 +83,10 @@ def dominance(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> "Figure":
+def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> go.Figure:
     """(S, S) cosines between samples named ``names``; the diagonal is empty."""
-    from plotly.graph_objects import Heatmap
-
     gap = int(len(names) <= _GAPS)
-    cells = Heatmap(
+    cells = go.Heatmap(
         x=names,
         y=names,
         z=_without_diagonal(values),
@@ -114,7 +110,7 @@ def _without_diagonal(values: Sequence[Sequence[float | None]]) -> list[list[flo
     return [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(values)]
 
 
-def _names(report: "ConflictReport") -> list[str]:
+def _names(report: ConflictReport) -> list[str]:
     """For each sample its number and the beginning of its text in two lines; all distinct."""
     names = []
     for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):

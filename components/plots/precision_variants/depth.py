@@ -1,36 +1,35 @@
 """Errors by depth: a line per variant, from the embeddings to the loss, and the same for gradients."""
 
-import math
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+import math
+
+import plotly.graph_objects as go
+
+from analyzers.precision_variants.report import PrecisionReport, TensorError
+from analyzers.precision_variants.results import ParameterKind
 from components.plots.marks import Series, log_figure
 from components.plots.style import exactly
 from components.precision.text import layer_name
 from components.text import numbers
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
-    from analyzers.precision_variants.report import PrecisionReport, TensorError
-    from analyzers.precision_variants.results import ParameterKind
-
-
-def forward(report: "PrecisionReport") -> "Figure":
+def forward(report: PrecisionReport) -> go.Figure:
     """rms_rel of hidden states by layer, then of the logits and the loss, in percent."""
     return _errors(report, "hidden", ("logits", "loss"))
 
 
-def backward(report: "PrecisionReport") -> "Figure":
+def backward(report: PrecisionReport) -> go.Figure:
     """rms_rel of the gradients with respect to hidden states and logits, in percent."""
     return _errors(report, "hidden_grad", ("logits_grad",))
 
 
-def percent(row: "TensorError | ParameterKind") -> float | None:
+def percent(row: TensorError | ParameterKind) -> float | None:
     """The error in percent; infinite if values are not finite."""
     return math.inf if row.nonfinite else None if row.rms_rel is None else 100 * row.rms_rel
 
 
-def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Figure":
+def _errors(report: PrecisionReport, kind: str, ends: tuple[str, ...]) -> go.Figure:
     layers = report.reference.layers
     series = []
     for name, variant in report.variants.items():
@@ -50,7 +49,7 @@ def _errors(report: "PrecisionReport", kind: str, ends: tuple[str, ...]) -> "Fig
     return figure
 
 
-def _said(row: "TensorError", layers: int) -> list[str]:
+def _said(row: TensorError, layers: int) -> list[str]:
     where = layer_name(row.layer, layers) if row.layer is not None else {"loss": "the loss"}.get(row.kind, "the logits")
     if row.nonfinite:
         return [where, f"{row.nonfinite:,} of {row.elements:,} values are not finite", ""]

@@ -1,17 +1,16 @@
 """The largest magnitudes of each layer, with the limits of fp16 and bf16."""
 
-import math
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+import math
+
+import plotly.graph_objects as go
+
+from analyzers.precision_variants.report import PrecisionReport
 from components.plots.marks import line
 from components.plots.style import LIMIT, label, layout, level, text
 from components.precision.text import layer_name, short_layer
 from components.text import numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from analyzers.precision_variants.report import PrecisionReport
 
 # log2 of the largest finite value of each format.
 FP16, BF16 = math.log2(65504), math.log2(3.3895313892515355e38)
@@ -21,12 +20,10 @@ _BELOW, _ABOVE = (0.0, 0.86), (0.93, 1.0)
 SIDES = {"values": "forward", "gradients": "backward", "weights": "weights"}
 
 
-def headroom(report: "PrecisionReport") -> "Figure":
+def headroom(report: PrecisionReport) -> go.Figure:
     """log2 of the largest |x| of each layer of the reference: activations, gradients and weights."""
-    from plotly.graph_objects import Figure, Scatter
-
     rows, layers = report.reference.headroom, report.reference.layers
-    figure = Figure(layout=layout(360))
+    figure = go.Figure(layout=layout(360))
     heights = [FP16]
     hover = "%{customdata[0]}<br>largest %{customdata[1]} in %{customdata[2]}<br>fp16 headroom: %{customdata[3]}"
     for index, (name, side) in enumerate(SIDES.items()):
@@ -44,7 +41,7 @@ def headroom(report: "PrecisionReport") -> "Figure":
         ]
         figure.add_trace(line(name, [row.layer for row in rows], levels, index, hover, details))
     ends = [-1.4, layers + 0.4]
-    figure.add_trace(Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
+    figure.add_trace(go.Scatter(x=ends, y=[BF16] * 2, yaxis="y2", mode="lines", line=LIMIT, hoverinfo="skip", showlegend=False))
     level(figure, FP16, "fp16 limit, 65504")
     right = {"xref": "paper", "x": 1, "xanchor": "right"}
     label(figure, "bf16 limit, 112 bits higher", yref="y2", y=BF16, yanchor="top", yshift=-2, **right)

@@ -1,40 +1,39 @@
 """Errors in rows: by kind of parameter, by module within layers, and of log-probabilities."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
+import plotly.graph_objects as go
+
+from analyzers.precision_variants.report import PrecisionReport
 from components.plots.marks import mark_rows
 from components.plots.precision_variants.depth import percent
 from components.plots.style import exactly
 from components.precision.tables import kinds
 from components.text import numbers
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from analyzers.precision_variants.report import PrecisionReport
-
 # Measures of the log-probability error d.
 DIFFERENCES = ("mean |d|", "max |d|", "|bias|")
 
 
-def parameters(report: "PrecisionReport") -> "Figure":
+def parameters(report: PrecisionReport) -> go.Figure:
     """A row per kind of parameter, a mark per variant: rms_rel of its gradients, in percent."""
     return _rows({name: {row.kind: percent(row) for row in each.parameter_kinds} for name, each in report.variants.items()}, kinds(report))
 
 
-def inside(report: "PrecisionReport") -> "Figure":
+def inside(report: PrecisionReport) -> go.Figure:
     """A row per module within layers: the median over layers of its rms_rel, in percent."""
     return _modules(report, "inside")
 
 
-def inside_backward(report: "PrecisionReport") -> "Figure":
+def inside_backward(report: PrecisionReport) -> go.Figure:
     """The same for gradients."""
     return _modules(report, "inside_grad")
 
 
-def logprobs(report: "PrecisionReport") -> "Figure":
+def logprobs(report: PrecisionReport) -> go.Figure:
     """A row per variant, a mark per measure, in nats."""
     rows = {name: variant.logprobs for name, variant in report.variants.items()}
     measures: tuple[dict[str, float | None], ...] = (
@@ -46,7 +45,7 @@ def logprobs(report: "PrecisionReport") -> "Figure":
     return mark_rows(found, list(rows), "nats", lambda value: f"{numbers.magnitude(value)} nats", _short)
 
 
-def _modules(report: "PrecisionReport", kind: str) -> "Figure":
+def _modules(report: PrecisionReport, kind: str) -> go.Figure:
     """Layers that overflow count as infinite in the median."""
     errors: dict[str, dict[str, list[float]]] = {name: {} for name in report.variants}
     for name, variant in report.variants.items():
@@ -57,7 +56,7 @@ def _modules(report: "PrecisionReport", kind: str) -> "Figure":
     return _rows(medians, list(dict.fromkeys(row.name for each in report.variants.values() for row in each.tensors if row.kind == kind)))
 
 
-def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> "Figure":
+def _rows(errors: Mapping[str, Mapping[str, float | None]], names: Sequence[str]) -> go.Figure:
     return mark_rows(errors, names, "relative error (rms), %", lambda value: exactly(value / 100), _short)
 
 

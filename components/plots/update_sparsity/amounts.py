@@ -1,14 +1,14 @@
 """Sizes of the updates: in bf16 ULPs, and relative to the values."""
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
 
 from analyzers.update_sparsity.report import Bin, SparsityReport, UlpBin
 from components.plots.style import COLOURS, exactly, layout, legend, log_axis, threshold
 from components.text import numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Bar, Figure
 
 # log2 of the smallest and the largest relative spacing of bf16 values, with their names.
 THRESHOLDS = ((-8, "smallest relative bf16 ULP"), (-7, "largest relative bf16 ULP"))
@@ -20,21 +20,19 @@ _FLIPPED = 1 << 14
 _LEAST, _MOST = -40.0, 1.0
 
 
-def ulps(report: SparsityReport) -> "Figure":
+def ulps(report: SparsityReport) -> go.Figure:
     """Histogram of the distance between pairs in bf16 ULPs, on a logarithmic axis; most are 0."""
-    from plotly.graph_objects import Bar, Figure
-
     total = sum(each.count for each in report.ulp_histogram) or 1
     found = [each for each in report.ulp_histogram if each.count]
     shares = [100 * each.count / total for each in found]
-    bars = Bar(
+    bars = go.Bar(
         x=list(range(len(found))),
         y=shares,
         marker={"color": COLOURS[0]},
         customdata=[[_steps(each), f"{each.count:,}", exactly(each.count / total)] for each in found],
         hovertemplate="%{customdata[0]} apart<br>%{customdata[1]} values, %{customdata[2]}<extra></extra>",
     )
-    figure = Figure([bars], layout(340))
+    figure = go.Figure([bars], layout(340))
     figure.update_layout(margin_r=32)  # for half of the last label
     every = math.ceil(len(found) / _NAMED) or 1
     last = len(found) - 1
@@ -47,17 +45,15 @@ def ulps(report: SparsityReport) -> "Figure":
     return figure
 
 
-def relative(report: SparsityReport) -> "Figure":
+def relative(report: SparsityReport) -> go.Figure:
     """Histogram of relative updates, stacked: values that changed in bf16 and values that did not."""
-    from plotly.graph_objects import Figure
-
     found = [each for each in report.magnitudes.relative.histogram if each.count and each.low > 0]
     total = report.magnitudes.relative.count or 1
     traces = [_bars(found, [each.changed for each in found], total, "changed in bf16", COLOURS[0])]
     unchanged = [each.count - each.changed for each in found]
     if any(unchanged):
         traces.append(_bars(found, unchanged, total, "the same in bf16", COLOURS[1]))
-    figure = Figure(traces, layout(360))
+    figure = go.Figure(traces, layout(360))
     top = max((100 * each.count / total / _width(each) for each in found), default=1.0)
     low = max(_LEAST, min((math.log2(each.low) for each in found), default=-12.0)) - 0.5
     low = min(low, THRESHOLDS[0][0] - 2)
@@ -74,11 +70,9 @@ def relative(report: SparsityReport) -> "Figure":
     return figure
 
 
-def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str) -> "Bar":
-    from plotly.graph_objects import Bar
-
+def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str) -> go.Bar:
     ends = [(math.log2(each.low), math.log2(each.high)) for each in bins]
-    return Bar(
+    return go.Bar(
         x=[(low + high) / 2 for low, high in ends],
         y=[100 * count / total / _width(each) for each, count in zip(bins, counts, strict=True)],
         width=[0.92 * (high - low) for low, high in ends],
@@ -90,7 +84,7 @@ def _bars(bins: list[Bin], counts: list[int], total: int, name: str, colour: str
 
 
 def _width(each: Bin) -> float:
-    """The width in binades. Bar heights are densities: bins of equal linear width have different widths in binades."""
+    """The width in binades. go.Bar heights are densities: bins of equal linear width have different widths in binades."""
     return math.log2(each.high / each.low)
 
 

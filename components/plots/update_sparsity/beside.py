@@ -1,6 +1,8 @@
 """The sparsity of this pair compared with those of published fine-tunes."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+import plotly.graph_objects as go
 
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import SparsityReport
@@ -8,19 +10,14 @@ from components.plots.marks import error_bars, line
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, layout, text
 from components.sparsity.text import short
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 _HERE = "this pair"
 
 
-def beside(report: SparsityReport) -> "Figure":
+def beside(report: SparsityReport) -> go.Figure:
     """A point per published fine-tune, a line per algorithm, and this pair across all of them."""
-    from plotly.graph_objects import Figure
-
     rows = published()
     algorithms = sorted({row.algorithm for row in rows}, key=lambda name: (name != "SFT", name))
-    figure = Figure(layout=layout(300))
+    figure = go.Figure(layout=layout(300))
     hover = "%{customdata[0]}<br>from %{customdata[1]}<br>%{customdata[3]}sparsity %{customdata[2]}"
     for style, algorithm in enumerate(algorithms):
         found = [row for row in rows if row.algorithm == algorithm]

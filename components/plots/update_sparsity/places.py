@@ -1,18 +1,16 @@
 """Location of the changes: sparsity by layer and role."""
 
-import math
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from analyzers.update_sparsity.report import SparsityReport
+import math
+
+import plotly.graph_objects as go
+
+from analyzers.update_sparsity.report import LayerRow, SparsityReport
 from components.plots.heat_map import COLOUR_BAR, only_value, say_only
 from components.plots.marks import error_bars, line
 from components.plots.style import GREY, exactly, layout, text
 from components.text import numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from analyzers.update_sparsity.report import LayerRow
 
 _OUTSIDE = "no layer"
 _ROW = 38
@@ -22,10 +20,8 @@ _LABELLED = 16
 _NARROWEST = 0.02
 
 
-def heat_map(report: SparsityReport) -> "Figure":
+def heat_map(report: SparsityReport) -> go.Figure:
     """A cell per layer and role: the sparsity of its tensors. Tensors outside the layers have their own column on the left."""
-    from plotly.graph_objects import Figure, Heatmap
-
     names = [*report.roles][::-1]
     columns, edges = _columns(report)
     places = [_place(row) for row in columns]
@@ -34,7 +30,7 @@ def heat_map(report: SparsityReport) -> "Figure":
     only = only_value(known)
     # a single value is coloured on the full scale of shares
     low, high = _range(known) if only is None else (0.0, 1.0)
-    cells = Heatmap(
+    cells = go.Heatmap(
         x=edges,
         y=[text(role) for role in names],
         z=[[_percent(share) for share in row] for row in shares],
@@ -50,7 +46,7 @@ def heat_map(report: SparsityReport) -> "Figure":
         hovertemplate="%{y}, %{customdata[0]}<br>sparsity %{customdata[1]}<extra></extra>",
         colorbar=COLOUR_BAR | {"nticks": 6},
     )
-    figure = Figure([cells], layout(110 + _ROW * max(2, len(names))))
+    figure = go.Figure([cells], layout(110 + _ROW * max(2, len(names))))
     middles = [((left + right) / 2, row) for left, right, row in zip(edges, edges[1:], columns, strict=False) if row is not None]
     inside = [(middle, str(row.layer)) for middle, row in middles if row.layer is not None]
     ticks = [(middle, _OUTSIDE) for middle, row in middles if row.layer is None] + inside[:: max(1, math.ceil(len(inside) / 6))]
@@ -62,10 +58,8 @@ def heat_map(report: SparsityReport) -> "Figure":
     return figure
 
 
-def roles(report: SparsityReport) -> "Figure":
+def roles(report: SparsityReport) -> go.Figure:
     """A point per role, and a line from its least to its most sparse tensor. The axis covers what occurs: changes are often below 1%."""
-    from plotly.graph_objects import Figure
-
     known = [(text(role), row, 100 * row.sparsity) for role, row in report.roles.items() if row.sparsity is not None][::-1]
     lows, highs = [_percent(row.min) for _, row, _ in known], [_percent(row.max) for _, row, _ in known]
     shares = [share for _, _, share in known]
@@ -78,7 +72,7 @@ def roles(report: SparsityReport) -> "Figure":
     )
     names, bars = [name for name, _, _ in known], error_bars(shares, lows, highs, GREY) | {"thickness": 1.6, "width": 5}
     points = line("", shares, names, 0, hover, details, mode="markers", error_x=bars, hovertemplate="%{y}<br>" + hover + "<extra></extra>")
-    figure = Figure([points], layout(80 + _ROW * max(2, len(known))))
+    figure = go.Figure([points], layout(80 + _ROW * max(2, len(known))))
     ends = [end for end in (*shares, *lows, *highs) if end is not None] or [0.0, 100.0]
     low, high = min(ends), max(ends)
     margin = max(0.5, 0.06 * (high - low))
@@ -88,7 +82,7 @@ def roles(report: SparsityReport) -> "Figure":
     return figure
 
 
-def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float]]":
+def _columns(report: SparsityReport) -> tuple[list[LayerRow | None], list[float]]:
     """The columns: tensors outside the layers, a gap, and the layers; and the column edges, one more than columns."""
     inside = [row for row in report.layers if row.layer is not None]
     outside = [row for row in report.layers if row.layer is None]
@@ -99,7 +93,7 @@ def _columns(report: SparsityReport) -> "tuple[list[LayerRow | None], list[float
     return columns, edges + [place - 0.5 for place in range(len(inside) + 1)] if inside else edges
 
 
-def _place(row: "LayerRow | None") -> str:
+def _place(row: LayerRow | None) -> str:
     return "" if row is None else "not in a layer" if row.layer is None else f"layer {row.layer}"
 
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import NULL, RANDOM
 from components.exit.text import cosine, settings, style
-from components.plots.exit_feedback.curves import signal_line
+from components.plots.exit_feedback import signal_line
 from components.plots.marks import error_bars, marked
 from components.plots.style import layout, text
 

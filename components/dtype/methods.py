@@ -62,8 +62,8 @@ def methods() -> tuple[str, str]:
 def with_library(found: "Fitting | None", labels: int) -> str:
     """The accuracy of the classifier with the library's labels, in HTML. found: None without a library; labels: number of current ones."""
     if found is None:
-        said = "The library cannot be opened here: the log of the app says why."
-        return render("dtype/templates/library_fit.html", said=said, scores="", command="")
+        closed = "The library cannot be opened here: the log of the app says why."
+        return render("dtype/templates/library_fit.html", said=closed, scores="", command="")
     said = [f"The library has {numbers.plural(labels, 'current label')}."]
     if found.running:
         said.append("The classifier is being fitted on those of models with known magnitudes: that takes about ten seconds.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, LibraryUnavailable, MantissaError
-from components.library import merge, pending
+from components.library import pending
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
 from components.library.lock import folder_lock
@@ -171,7 +171,7 @@ class Publisher:
         return True
 
     def _merge(self, repository: "HubRepository") -> bool:
-        merged = merge.plan(self._database, repository)
+        merged = pending.plan_merge(self._database, repository)
         if merged is None:
             return False
         self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository, merged.old)

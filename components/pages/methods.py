@@ -8,7 +8,7 @@ from analyzers.errors import MantissaError
 from components.dtype import methods as passport
 from components.forms.fields import QUIET
 from components.look.navigation import build_navigation, title
-from components.plots.classifier import reliability
+from components.plots.dtype_detection import reliability
 from components.running.jobs import sentence
 from components.running.runs import failed
 from components.site import archive

@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 from analyzers.base import Interval
 from analyzers.gradient_conflict.report import ConflictReport
 from components.conflict.text import excerpts, sides, unit_name
-from components.plots.heat_map import COLOUR_BAR, only_value, say_only, square
-from components.plots.marks import error_bars, line, marked
+from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
 from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, level, text
 from components.text import numbers
 

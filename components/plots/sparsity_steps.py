@@ -8,8 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from analyzers.update_sparsity.report import SparsityReport
-from components.plots.heat_map import COLOUR_BAR, side_of
-from components.plots.marks import line
+from components.plots.marks import COLOUR_BAR, line, side_of
 from components.plots.style import exactly, layout, legend, text
 from components.sparsity.text import short, tuned_names
 

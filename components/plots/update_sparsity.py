@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 
 from analyzers.update_sparsity.published import published
 from analyzers.update_sparsity.report import Bin, LayerRow, SparsityReport, UlpBin
-from components.plots.heat_map import COLOUR_BAR, only_value, say_only
-from components.plots.marks import error_bars, line
+from components.plots.marks import COLOUR_BAR, error_bars, line, only_value, say_only
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, exactly, layout, legend, log_axis, text, threshold
 from components.sparsity.text import short
 from components.text import numbers

@@ -176,7 +176,7 @@ def test_what_it_ran_on_is_said_with_its_commit() -> None:
     found = of_model("org/name", precision_report())
     assert "@ 1f2e3d4" in text_of(headline(found))
     said = captions.inputs(found)
-    assert said.startswith("Run on 2 sequences of 24 tokens of the built-in text.") and found.inputs.preview in said
+    assert said.startswith("Run on 2 sequences of 24 tokens of the built-in text.") and " ".join(found.inputs.preview.split()) in said
     inputs = found.inputs.model_copy(update={"source": "org/data", "commit": "a" * 40})
     assert "of org/data at aaaaaaaaaaaa." in captions.inputs(found.model_copy(update={"inputs": inputs}))
 

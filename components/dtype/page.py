@@ -132,8 +132,7 @@ PAGE = AnalysisPage(
     name="dtype",
     question="What precision was this model trained in?",
     about="Paste a Hub model id, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and reports "
-    "what "
-    "they prove and what they suggest.",
+    "what they prove and what they suggest.",
     examples=EXAMPLES,
     form=Form,
     of_query=form,

@@ -329,7 +329,7 @@ class _Search:
             exact_share=exact.share if exact else None,
             exact_by_chance=exact.by_chance if exact else None,
             exact_values=exact.values if exact else 0,
-            exact_per_layer=fitted.exact_per_layer,
+            exact_per_layer=exact is not None and exact.per_layer,
             exact_weights=exact.weights if exact else (),
             arithmetic="stored" if exact and exact.stored else "fp32",
             spherical=fitted.spherical,

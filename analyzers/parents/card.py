@@ -1,14 +1,13 @@
 """The candidates that a model card names."""
 
 import re
-from typing import Any
 
 from analyzers.checkpoints import Checkpoint, read_range
 from analyzers.errors import MantissaError
 
 _CARD = "README.md"
 _BYTES = 1 << 20
-_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 
 
 def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
@@ -25,16 +24,5 @@ def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
     except MantissaError:
         return []
     header = re.match(r"\s*---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    named = _metadata(header[1]).get("base_model") if header else None
-    listed = named if isinstance(named, list) else [named]
-    return list(dict.fromkeys(each for each in listed if isinstance(each, str) and _ID.fullmatch(each)))[:most]
-
-
-def _metadata(text: str) -> dict[str, Any]:
-    import yaml  # local import: only where a card is read
-
-    try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    named = re.search(r"^base_model:(.*(?:\n[ \t]*-.*)*)", header[1], re.MULTILINE) if header else None
+    return list(dict.fromkeys(_ID.findall(named[1])))[:most] if named else []

@@ -1,7 +1,7 @@
 """What was counted of all spans, together: sums per layer and overall, the kept values, and the fit from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -116,13 +116,17 @@ def distance(pairs: Floats) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """Values of X that equal the combination at ``weights``, of ``values`` tested; stored: in the arithmetic of X's dtype."""
+    """Values of X that equal the combination at ``weights``, of ``values`` tested.
+
+    stored: in the arithmetic of X's dtype; per_layer: at the weights of each layer.
+    """
 
     share: float
     by_chance: float
     values: int
     weights: tuple[float, ...]
     stored: bool
+    per_layer: bool = False
 
 
 class Fitted:
@@ -146,13 +150,6 @@ class Fitted:
         self.rounding = float(np.sqrt(sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
-        self.exact_per_layer = False
-        if self.exact is not None and self.layer_exact:
-            together = sum(each.share * each.values for each in self.layer_exact.values()) / max(1, self.exact.values)
-            if together > self.exact.share + GRID:  # merges may weigh each layer differently
-                stored = sum(each.values for each in self.layer_exact.values() if each.stored) > self.exact.values / 2
-                self.exact = replace(self.exact, share=together, stored=stored)
-                self.exact_per_layer = True
 
     @property
     def best(self) -> int:
@@ -198,10 +195,11 @@ class Fitted:
             explains = 1 - left / without if without > 1e-9 * alone else 0.0
             if explains >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS):
                 needed.append(i)
-        if len(needed) < 2 <= len(significant) and left <= AT_ROUNDING**2 * self._sums.rounding:
-            everything, one = self._exactness(significant)[0], self._exactness([self.best])[0]
-            if everything is not None and one is not None and everything.share > one.share + _PROVES:
-                return significant
+        if len(significant) > 1 and left <= AT_ROUNDING**2 * self._sums.rounding:  # differences as small as rounding: only bits decide
+            several = needed if len(needed) > 1 else significant
+            together, alone = self._exactness(several)[0], self._exactness([self.best])[0]
+            if together is not None and alone is not None:
+                return several if together.share > alone.share + _PROVES else [self.best]
         return needed
 
     def _equal(self, i: int) -> float:
@@ -233,6 +231,10 @@ class Fitted:
             same += round(shares[0] * values.shape[1])
             better = shares[1] > shares[0]
             layers[layer] = Exactness(max(shares), chance, values.shape[1], of_layer if better else weights, way if better else stored)
+        together = sum(each.share * each.values for each in layers.values()) / total
+        if together > same / total + GRID:  # merges may weigh each layer differently
+            stored = sum(each.values for each in layers.values() if each.stored) > total / 2
+            return Exactness(together, chance, total, weights, stored, per_layer=True), layers
         return Exactness(same / total, chance, total, weights, stored), layers
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PrivateAttr
 
-from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Report, WeightsRequest
+from analyzers.dtype_detection.headline import headline, next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -268,6 +269,14 @@ class DtypeReport(Report):
     def full_rows(self) -> Sequence[TensorRow]:
         """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
         return self._full_rows() if self._full_rows else self.tensors
+
+    def headline(self, trained: str = "") -> str:
+        """See `base.Report.headline`. trained: the sentence on the training precision, if others know better."""
+        return headline(self, trained)
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The checkpoint."""

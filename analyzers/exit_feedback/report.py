@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.base import CheckpointFacts, NextStep, Progress, Report
+from analyzers.exit_feedback.headline import headline, next_step
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.results import (
     Alignment,
@@ -87,6 +88,14 @@ class ExitReport(Report):
         if isinstance(value, dict) and value.get("analysis_version") == 1 and isinstance(value.get("request"), dict):
             return value | {"request": {name: setting for name, setting in value["request"].items() if name != "buckets"}}
         return value
+
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return headline(self)
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The model."""

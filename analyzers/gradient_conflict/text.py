@@ -20,7 +20,7 @@ def one(report: ConflictReport) -> str:
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
         f"{plural(data.samples, 'sample')} of {data.source}, {plural(data.tokens, 'token')}, {report.dtype}; {report.timing.seconds:.3g} s",
         "",
-        report.statement,
+        *report.answer_lines(),
         "",
         *columns(list(_layers(report)), right=tuple(range(1, 14))),
         *(["With the top-k FFN; Original: the model as it is."] if report.original is not None else []),

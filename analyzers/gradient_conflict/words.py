@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from analyzers import limits
+from analyzers.gradient_conflict.headline import CHANCE
 from analyzers.gradient_conflict.report import DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
@@ -12,7 +13,6 @@ from analyzers.terminal import plural
 # A rate is not to be trusted if more than this share of its pairs is numerically undecided.
 TRUSTED = 0.1
 # Gradients with independent, symmetric directions have a cosine below 0 as often as above.
-CHANCE = "unrelated gradients: about 50%"
 
 
 def statement(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PrivateAttr, field_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Report, WeightsRequest
+from analyzers.update_sparsity.headline import next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -381,6 +382,14 @@ class SparsityReport(Report):
     def full_rows(self) -> Sequence[TensorRow]:
         """A row for every pair, as long as this object is the one the analyzer made; else ``tensors``."""
         return self._full_rows() if self._full_rows else self.tensors
+
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return self.statement
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """Base and last tuned checkpoint."""

@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access
-from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze, headline, text
+from analyzers.exit_feedback import ExitProgress, ExitReport, ExitRequest, analyze, text
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
 from analyzers.exit_feedback.heads.random_codes import RandomCodesHead
 from analyzers.exit_feedback.model_head import ModelHead
@@ -269,10 +269,10 @@ def test_the_reading_says_what_was_measured() -> None:
     within = abs(dense.mean) <= 3.18 * dense.standard_error  # Student's t for 3 degrees of freedom
     begins = "on a frozen model is within noise of 0:" if within else "on this frozen model is beyond noise:"
     assert f"The mean cosine of random codes (dense) {begins} {said}" in found.statement
-    assert found.statement.startswith(headline(found)) and "span is closest" in headline(found)
+    assert found.statement.startswith(found.headline()) and "span is closest" in found.headline()
     assert "of the exact gradient's energy is along the hidden state at the head" in found.statement
     alone = report(methods=("parallel",))
-    assert headline(alone).startswith("parallel has a mean cosine of") and "random codes" not in alone.statement
+    assert alone.headline().startswith("parallel has a mean cosine of") and "random codes" not in alone.statement
 
 
 def test_what_the_report_says_of_training() -> None:
@@ -301,7 +301,7 @@ def test_tables_and_text_hold_the_same_numbers() -> None:
     (dense,) = tables["methods"].query("method == 'dense' and at == 'head'").to_dict("records")
     assert found.methods["dense"].cosine is not None and dense["cosine_mean"] == found.methods["dense"].cosine.mean and dense["rank"] == 32
     said = text.one(found)
-    assert all(sentence in said for sentence in (headline(found), found.id, *found.notes)) and "nan" not in said.lower()
+    assert all(sentence in said for sentence in (found.headline(), found.id, *found.notes)) and "nan" not in said.lower()
     small = report(methods=("parallel",)).tables()
     assert small["sweep"].empty and small["training"].empty and list(small["sweep"]) == list(tables["sweep"])
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analyzers.base import NextStep
-from analyzers.formatting import between, share
+from analyzers.formatting import between, magnitude, share
 
 if TYPE_CHECKING:
     from analyzers.gradient_conflict.report import ConflictReport
@@ -39,11 +39,7 @@ def _advice(report: "ConflictReport") -> str:
     samples, effective = len(found.dominance.samples), found.dominance.effective_samples
     if effective is not None and effective < _DOMINATED * samples:
         return f"Clip gradients per sample: a few samples outweigh the rest (effective sample size {effective:.3g} of {samples})."
-    before = found.model.whole.conflict_rate
-    curve = [row for row in found.batch_curve if row.whole_conflict_rate is not None]
-    if before and curve:
-        best = min(curve, key=lambda row: row.whole_conflict_rate or 0.0)
-        if (best.whole_conflict_rate or 0.0) < before:
-            after = share(best.whole_conflict_rate)
-            return f"Average over {best.batch_size} samples: whole gradients then conflict in {after} of pairs rather than {share(before)}."
-    return "Larger batches did not reduce the conflict here; measure more samples before changing the training."
+    scale = found.model.whole.noise_scale
+    if scale is None:
+        return "Measure more samples: the mean gradient of these cannot be distinguished from noise."
+    return f"Average over at least {magnitude(scale)} samples: with fewer the gradient is mostly noise (its estimated noise scale)."

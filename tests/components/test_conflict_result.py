@@ -79,7 +79,7 @@ def test_the_headline_never_says_more_than_is_known() -> None:
     assert "In float32 the rate is numerically undecided from 20% to 70%" in text_of(headline(_changed(found, undecided=open_wide)))
     nothing = found.model.whole.model_copy(update={"conflict_rate": None, "noise_scale": None})
     said = text_of(headline(_changed(found, whole=nothing, conflict_rate=None, interval=None)))
-    assert "Conflict rate –" in said and said.count("Cannot tell not decided") == 2 and "95% interval" not in said
+    assert said.count("Cannot tell not decided") == 2 and "95% interval" not in said
     none = found.dominance.model_copy(update={"effective_samples": None, "top_share": None, "top_sample": None})
     assert "No sample has a gradient" in headline(found.model_copy(update={"dominance": none}))
 

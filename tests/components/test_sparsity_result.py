@@ -68,7 +68,10 @@ def test_changes_without_a_size_are_not_said_to_be_none() -> None:
     ("changes", "said"),
     [
         ({"swallowed": {"count": 5, "share": 1e-6, "meaningful": False}}, "Cannot tell not decided"),
-        ({"sparsity": 0.9999982, "update_fraction": 1.8e-6}, "Ship the update alone: changed values with their indices take about 0.00054%"),
+        (
+            {"sparsity": 0.9999982, "update_fraction": 1.8e-6},
+            "Ship the update alone: changed values with their indices take about 0.00054%",
+        ),
         ({"sparsity": 1.0, "update_fraction": 0.0, "num_changed": 0}, "Check that the right checkpoint was uploaded"),
         ({"sparsity": None, "update_fraction": None, "statement": "There are no values to compare."}, "There are no values to compare."),
         (trajectory(3), "org/base @ 1f2e3d4 → org/tuned@step-3 @ 0000000 after 2 others"),

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from components.plots.style import COLOURS, LIMIT
+from components.plots.style import COLOURS
 from components.text.plain_text import ascii_only
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from plotly.graph_objects import Figure
 
-_GRID, _TEXT = "#e4e4e1", "#62656d"
+_GRID, _TEXT, _LIMIT = "#e4e4e1", "#62656d", "#b42318"
 _MARKER, _LINE = 5, 3
 _TICKS = 5
 
@@ -28,14 +28,14 @@ class Box(NamedTuple):
 class _Axis:
     """One axis: where a value is between ``start`` and ``end``, in pixels."""
 
-    def __init__(self, settings: Any, values: Sequence[Any], start: float, end: float) -> None:
+    def __init__(self, settings: Any, values: Sequence[Any], start: float, end: float, bars: bool = False) -> None:
         self._log = settings.type == "log"
         self._names = list(dict.fromkeys(values)) if any(isinstance(value, str) for value in values) else []
         known = [self._scaled(value) for value in values if value is not None]
         spread = settings.range or (min(known, default=0.0), max(known, default=1.0))
         self.low, self.high = (float(edge) for edge in spread)
         if not settings.range:
-            around = 0.5 if self._names else (self.high - self.low) * 0.08 or 1.0
+            around = 0.5 if self._names or bars else (self.high - self.low) * 0.08 or 1.0
             self.low, self.high = self.low - around, self.high + around
         domain = settings.domain or (0, 1)
         self._start, self._end = (start + part * (end - start) for part in domain)
@@ -75,7 +75,7 @@ def draw(canvas: "ImageDraw", figure: "Figure", box: Box, font: Any) -> None:
     _labels(canvas, figure, across, down, inner, font)
     for shape in figure.layout.shapes:
         if shape.type == "line" and shape.xref == "paper" and shape.yref in (None, "y"):
-            canvas.line((inner.left, down["y"].at(shape.y0), inner.right, down["y"].at(shape.y0)), LIMIT["color"], 1)
+            canvas.line((inner.left, down["y"].at(shape.y0), inner.right, down["y"].at(shape.y0)), _LIMIT, 1)
     for trace in traces:
         up = down[trace.yaxis or "y"]
         match trace.type:
@@ -99,7 +99,7 @@ def _errors(trace: Any) -> list[float]:
 def _axis(figure: "Figure", traces: Sequence[Any], name: str, start: float, end: float) -> _Axis:
     own = [trace for trace in traces if name == "x" or (trace.yaxis or "y") == name]
     values = [value for trace in own for value in (trace.x if name == "x" else [*trace.y, *_errors(trace)])]
-    return _Axis(figure.layout[f"{name[0]}axis{name[1:]}"], values, start, end)
+    return _Axis(figure.layout[f"{name[0]}axis{name[1:]}"], values, start, end, name == "x" and any(trace.type == "bar" for trace in own))
 
 
 def _labels(canvas: "ImageDraw", figure: "Figure", across: _Axis, down: dict[str, _Axis], inner: Box, font: Any) -> None:
@@ -136,14 +136,17 @@ def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
     low = trace.zmin if trace.zmin is not None else min(known, default=0.0)
     high = trace.zmax if trace.zmax is not None else max(known, default=1.0)
     scale = [[place, colour] for place, colour in trace.colorscale] if trace.colorscale else "Viridis"
-    edges = trace.x if len(trace.x) > len(trace.z[0]) else [*(x - 0.5 for x in trace.x), trace.x[-1] + 0.5]
+    edges = [across.at(x) for x in trace.x]
+    if len(edges) == len(trace.z[0]):  # the middles of the cells
+        wide = (edges[-1] - edges[0]) / max(1, len(edges) - 1)
+        edges = [edge - wide / 2 for edge in [*edges, edges[-1] + wide]]
     half = abs(up.at(trace.y[0]) - up.at(trace.y[-1])) / max(1, len(trace.y) - 1) / 2 - 1
     for y, row in zip(trace.y, trace.z, strict=True):
         for left, right, value in zip(edges[:-1], edges[1:], row, strict=True):
             if value is not None:
                 share = min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
                 (colour,) = sample_colorscale(scale, [share])
-                canvas.rectangle((across.at(left) + 1, up.at(y) - half, across.at(right) - 1, up.at(y) + half), colour)
+                canvas.rectangle((left + 1, up.at(y) - half, right - 1, up.at(y) + half), colour)
 
 
 def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:

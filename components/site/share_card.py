@@ -1,4 +1,4 @@
-"""The pictures of link previews, PNG: the headline of a result with its first figure, or the question of a page. Drawn without a browser."""
+"""The pictures of link previews, PNG drawn without a browser: the headline of a result with its first figure, or a page's question."""
 
 import io
 import textwrap

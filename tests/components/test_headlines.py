@@ -1,6 +1,7 @@
 """One headline per result: the same sentence on the card, in documents, in link previews and on the command line, and what to do now."""
 
 import re
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -37,7 +38,7 @@ def difference(base: str, tuned: str) -> SparsityReport:
     return last
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
     "dtype": (lambda: passport("tiny-bf16-as-fp32"), passport_text),
     "sparsity": (lambda: difference("tiny-bf16", "tiny-tuned"), sparsity_text),
     "conflict": (conflict_report, conflict_text),
@@ -48,7 +49,6 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_headline_is_the_same_everywhere(name: str) -> None:
-    report: Any
     report, terminal = CASES[name][0](), CASES[name][1]
     said, step = report.headline(), report.next_step()
     assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
@@ -65,7 +65,7 @@ def test_the_headline_is_the_same_everywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_to_do_now_links_to_the_next_page_of_the_same_model_where_there_are_pages(name: str) -> None:
-    report: Any = CASES[name][0]()
+    report = CASES[name][0]()
     step = report.next_step()
     assert step.analyzer in ANALYZERS and step.analyzer != name and step.model in report.subject().values()
     address = addresses.next_page(step)

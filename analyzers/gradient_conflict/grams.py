@@ -160,7 +160,7 @@ class Products:
         self._buffer: Tensor | None = None
 
     def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
-        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: symmetric, float32 (float64 for captures in float64).
+        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: float32 (float64 for captures in float64).
 
         All are of gradients times 2^``group.scaling.exponent``. On the direct route the single weights are added to ``weights``.
         """
@@ -170,7 +170,7 @@ class Products:
             left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
             if self._direct:
                 by_unit = self._per_sample(left, self._rights[key])
-                grams[block.name] = _products(by_unit)
+                grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
                 if weights is not None:
                     weights.add(by_unit.transpose(0, 1), exponent)
             else:
@@ -209,10 +209,3 @@ class Products:
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
-
-
-def _products(vectors: Tensor) -> Tensor:
-    """(n, S, S), symmetric: the products between the vectors (n, S, d) of each unit."""
-    grams = torch.bmm(vectors, vectors.transpose(1, 2))
-    # The lower half on both sides: the two halves of such a product may differ in the last bit.
-    return grams.tril_().add_(grams.tril(-1).transpose(1, 2))

@@ -10,12 +10,11 @@ import numpy as np
 
 from analyzers import limits
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
-from analyzers.gradient_conflict.pairs import Thresholds
-from analyzers.gradient_conflict.rates import FloatArray, difference_interval, pair_share, rates
+from analyzers.gradient_conflict.pairs import FloatArray, Thresholds
+from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, whole
 from analyzers.gradient_conflict.report import Difference
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weights import WeightSums
-from analyzers.gradient_conflict.whole import cosines, dominance, whole
 
 Values = tuple[tuple[float | None, ...], ...]
 

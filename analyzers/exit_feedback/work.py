@@ -19,14 +19,13 @@ from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, spr
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
 from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
-from analyzers.exit_feedback.training import Course, training_rows
-from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
+from analyzers.exit_feedback.training import LENGTH, WIDTH, Course, Text, training_rows
 from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
 from analyzers.language_models.load import OpenModel
+from analyzers.language_models.memory import check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
-from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Fields of the request that are resolved, or that the result does not depend on.

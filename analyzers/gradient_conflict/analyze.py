@@ -18,20 +18,20 @@ from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU, pair_share
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.text import notes, statement
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
-from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import PartedRun, Run, run
 from analyzers.language_models.data import Instructions, chosen_pairs, digest, instruction_pairs
-from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.grouping import tokens
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.memory import check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.recording import Mask
 from analyzers.language_models.templates import Template, resolved
-from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.

@@ -10,7 +10,7 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Literal
 
 import torch
@@ -115,22 +115,20 @@ def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
     unit = itemsize * (widest + (blocks + _DERIVED) * samples**2)
     near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
     chunks = _chunks(group.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
-    cost = Cost()
+    cost, tokens = Cost(), [count for count in counts if count]
     if route == "direct":  # per-sample gradients, then all S^2 products between them
         for width in widths:
             cost.add(group.units, samples, width, samples, itemsize)
-            for tokens in filter(None, counts):
-                for units in chunks:
-                    cost.add(1, units, tokens, width, itemsize)
+            for units, count in product(chunks, tokens):
+                cost.add(1, units, count, width, itemsize)
         return Plan(route, chunks, cost)
-    remaining = sum(counts)  # products between tokens of a sample and of all from it on, then weighted by each unit's lefts at the two
-    for tokens in filter(None, counts):
+    # Products between the tokens of a sample and all from it on, then weighted by each unit's lefts at the two.
+    for count, remaining in zip(tokens, reversed([*accumulate(reversed(tokens))]), strict=True):
         for right in group.rights().values():
-            cost.add(1, remaining, right.shape[1], tokens, itemsize)
+            cost.add(1, remaining, right.shape[1], count, itemsize)
         for units in chunks:
-            cost.add(blocks, remaining, tokens, units, itemsize)
-            cost.elementwise += blocks * 2 * remaining * units
-        remaining -= tokens
+            cost.add(blocks, remaining, count, units, itemsize)
+        cost.elementwise += blocks * 2 * remaining * group.units
     return Plan(route, chunks, cost)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from analyzers import limits
 from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, FloatArray, Pairs
+from analyzers.gradient_conflict.rates import rounded
 from analyzers.gradient_conflict.summaries import NeuronCosines, NeuronRow, Neurons
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class NeuronTable:
             ranked=len(ranked),
             most=tuple(map(self._row, ranked[most])),
             least=tuple(map(self._row, ranked[least])),
-            cosines=tuple(NeuronCosines(**self._named(each.row), values=_values(each.cosines)) for each in shown.values()),
+            cosines=tuple(NeuronCosines(**self._named(each.row), values=rounded(each.cosines, 4)) for each in shown.values()),
         )
 
     def rows(self) -> Any:
@@ -177,8 +178,3 @@ def _place(row: Any) -> tuple[int, ...]:
 def _number(value: Any) -> float | None:
     """The shortest decimal that is this float32; None for NaN."""
     return None if np.isnan(value) else float(str(value))
-
-
-def _values(cosines: FloatArray) -> tuple[tuple[float | None, ...], ...]:
-    """To four digits; None for NaN."""
-    return tuple(tuple(None if np.isnan(value) else value for value in row) for row in cosines.round(4).tolist())

@@ -141,6 +141,11 @@ def cosines(gram: FloatArray) -> FloatArray:
     return np.asarray(values)
 
 
+def rounded(matrix: FloatArray, digits: int) -> tuple[tuple[float | None, ...], ...]:
+    """To so many digits after the point; None for NaN."""
+    return tuple(tuple(None if math.isnan(value) else value for value in row) for row in matrix.round(digits).tolist())
+
+
 def noise_scale(gram: FloatArray) -> float | None:
     """tr(covariance) / |mean|^2 of the S gradients, both unbiased: McCandlish et al., arXiv 1812.06162, B_simple. None if the estimate
     of |mean|^2 is not above 0: no signal stands out from the noise.

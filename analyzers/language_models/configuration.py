@@ -117,17 +117,18 @@ def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
 
 
 def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
-    """Raise InvalidCheckpoint if config.json, at any depth, states more layers than there are tensors."""
-    for name, value in stated.items():
-        if isinstance(value, dict):
-            _check_layers(value, tensors)
-        elif isinstance(value, int) and _LAYERS.fullmatch(name) and value > tensors:
+    """Raise InvalidCheckpoint if config.json states more layers than there are tensors."""
+    for name, value in _numbers(stated):
+        if _LAYERS.fullmatch(name) and value > tensors:
             raise InvalidCheckpoint(f"config.json speaks of {value:,} layers ({name}), but there are only {tensors:,} tensors.")
 
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for too many layers, too many experts in total, or chunks longer than any sample."""
-    layers, experts, chunk, repeats, places = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES))
+    layers, experts, chunk, repeats, places = (
+        max((value for name, value in _numbers(stated) if kind.fullmatch(name)), default=0)
+        for kind in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES)
+    )
     layers = max(layers, repeats)
     if places > _MOST_PLACES:
         raise InvalidCheckpoint(f"config.json has the model take {places:,} tokens in a row (max_seq_len): no such model is known.")
@@ -142,20 +143,16 @@ def _check_sizes(stated: Mapping[str, Any]) -> None:
         raise InvalidCheckpoint(f"config.json has its layers work on {chunk:,} tokens at a time: no such model is known.")
 
 
-def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
-    """The largest number under such a key in config.json, at any depth; 0 if there is none."""
-    inner = (_largest(value, name) for value in stated.values() if isinstance(value, dict))
-    own = (number for key, value in stated.items() if name.fullmatch(str(key)) for number in _integers(value))
-    return max((*inner, *own), default=0)
-
-
-def _integers(value: Any) -> Iterator[int]:
-    """The integers in a value of config.json: the value itself, or the elements of a list."""
-    if isinstance(value, int):
-        yield value
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Every integer in config.json, at any depth and in lists, with the key it is under."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, str(key))
     elif isinstance(value, list):
-        for each in value:
-            yield from _integers(each)
+        for inner in value:
+            yield from _numbers(inner, name)
+    elif isinstance(value, int):
+        yield name, value
 
 
 def _cleaned(stated: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from analyzers.language_models.recording import replaced_forward
 from analyzers.precision_variants.anatomy import Anatomy, AttentionParts
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import DTYPES, Leaf, in_place
@@ -134,17 +135,3 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _tensor(value: Any) -> Tensor:
     assert isinstance(value, Tensor)
     return value
-
-
-@contextmanager
-def replaced_forward(module: nn.Module, forward: Forward) -> Iterator[None]:
-    """Within the context, the module runs ``forward``."""
-    own = module.__dict__.get("forward")
-    module.forward = forward
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.forward
-        else:
-            module.forward = own

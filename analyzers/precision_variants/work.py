@@ -17,13 +17,12 @@ from analyzers.precision_variants.backends import implementation
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.quantize import check_quantization
 from analyzers.precision_variants.report import PrecisionReport, VariantProgress
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
 from analyzers.precision_variants.results import Inputs, Reference, Variant
 from analyzers.precision_variants.text import notes, statement
 from analyzers.precision_variants.variants import Settings
-from analyzers.precision_variants.weights import STORED, Rounding
+from analyzers.precision_variants.weights import STORED, Rounding, check_quantization
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
 _OPTIONS |= {"pre_rounded", "inside", "attention"}

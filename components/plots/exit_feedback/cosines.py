@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from plotly.graph_objects import Figure, Scatter
 
-    from analyzers.exit_feedback.report import Alignment, ExitReport
+    from analyzers.exit_feedback.report import ExitReport
+    from analyzers.exit_feedback.results import Alignment
 
 _ROW = 44
 # Height of a ridge, and distance of the percentiles below its base, as shares of a row.

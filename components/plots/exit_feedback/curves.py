@@ -12,7 +12,8 @@ from components.text import numbers
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
-    from analyzers.exit_feedback.report import Distribution, ExitReport
+    from analyzers.exit_feedback.report import ExitReport
+    from analyzers.exit_feedback.results import Distribution
 
 # Layer numbers, and markers of a training curve, that fit on a narrow screen.
 _TICKS, _MARKERS = 8, 9

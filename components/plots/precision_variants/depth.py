@@ -11,8 +11,8 @@ from components.text import numbers
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from analyzers.precision_variants.report import PrecisionReport, TensorError
-    from analyzers.precision_variants.results import ParameterKind
+    from analyzers.precision_variants.report import PrecisionReport
+    from analyzers.precision_variants.results import ParameterKind, TensorError
 
 
 def forward(report: "PrecisionReport") -> "Figure":

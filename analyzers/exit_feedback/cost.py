@@ -103,24 +103,20 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
 def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
     """Seconds (median) and peak bytes of a loss and its gradients."""
 
-    def run() -> None:
+    def run() -> float:
+        start = perf_counter()
         leaf = hidden.detach().requires_grad_()
         loss = cross_entropy(head(leaf), targets) if form == "whole" else head.loss(leaf, targets, chunk=-(-len(targets) // CHUNKS))
         torch.autograd.backward(loss)
         head.zero_grad(set_to_none=True)
+        if hidden.is_cuda:
+            torch.cuda.synchronize(hidden.device)
+        return perf_counter() - start
 
     with metered(hidden.device) as peak:
         run()
     peak_bytes = peak()
-    return median(_timed(run, hidden.device) for _ in range(REPEATS)), peak_bytes
-
-
-def _timed(run: Callable[[], None], device: torch.device) -> float:
-    start = perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter() - start
+    return median(run() for _ in range(REPEATS)), peak_bytes
 
 
 def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:

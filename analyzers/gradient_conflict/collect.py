@@ -28,7 +28,7 @@ ALL = "all"
 class Settings:
     """floor: in medians of a layer's norms; epsilon: a norm. order: of the samples, by which halves and batches are drawn with ``seed``.
 
-    weights: whether to look at each weight. chunk_bytes, route: as of `grams.plan`.
+    weights: whether to measure each weight. chunk_bytes, route: as of `grams.plan`.
     """
 
     thresholds: Thresholds
@@ -170,7 +170,7 @@ class Collector:
             self.deciles.add(units, together)
 
     def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
-        """By block, the smallest norm that counts in a layer: so many medians of its norms above 0. Needs a pass of its own."""
+        """By block, the smallest norm that counts in a layer: ``floor`` times the median of its norms above 0. Takes a separate pass."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
             # With the same plan as later: a norm that is the median has to be the same to the last bit.

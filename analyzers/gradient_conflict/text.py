@@ -100,7 +100,7 @@ def notes(
     if opened.dtype == "float16":
         yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
     if data.samples < request.samples:
-        yield f"{data.source} has {plural(data.samples, 'sample')}, fewer than the {request.samples} asked for."
+        yield f"{data.source} has {plural(data.samples, 'sample')}, fewer than the {request.samples} requested."
     if data.truncated:
         most = min(request.max_length, opened.context or request.max_length)
         were = "was" if data.truncated == 1 else "were"
@@ -108,7 +108,7 @@ def notes(
     if checkpointing and not request.checkpointing:
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
-        yield f"This model has no {request.attention} attention: it ran with {opened.attention}."
+        yield f"This model does not support {request.attention} attention: it ran with {opened.attention}."
     if (request.floor or request.epsilon) and found.batch_curve:
         given = [name for name, value in (("floor", request.floor), ("epsilon", request.epsilon)) if value]
         limit = "Floor and epsilon apply" if len(given) == 2 else f"The {given[0]} applies"

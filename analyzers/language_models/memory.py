@@ -132,7 +132,7 @@ def too_large(needs: int, has: int) -> ModelTooLarge:
     """The sentence stating by how much the model exceeds memory."""
     return ModelTooLarge(
         f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
-        "take a smaller model, fewer or shorter samples, or a narrower --dtype."
+        "choose a smaller model, fewer or shorter samples, or a narrower --dtype."
     )
 
 
@@ -150,5 +150,5 @@ def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str)
     if most is not None and parameters * tokens > most:
         raise LimitExceeded(
             f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
-            f"be run at once here (MANTISSA_WEB_MODEL_WORK): take {less} or the command line."
+            f"be run at once here (MANTISSA_WEB_MODEL_WORK): choose {less}, or use the command line."
         )

@@ -62,7 +62,6 @@ ANALYSIS_VERSION = 2
 class PrecisionRequest(TokensRequest):
     """Which model, in which variants, on which tokens.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
     data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
     of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text, or token_ids, equally long rows (`TokensRequest`): instead of
@@ -79,7 +78,6 @@ class PrecisionRequest(TokensRequest):
     seed: for random weights, tokens and advantages.
     """
 
-    model: str
     variants: tuple[str, ...] = DEFAULT
     data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
     text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS)

@@ -20,11 +20,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from analyzers.language_models.head import LogitMap
 from analyzers.language_models.recording import replaced_forward
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.backends import arithmetic, attention
 from analyzers.precision_variants.headroom import Peaks
 from analyzers.precision_variants.kept import Graph, KeptGraphs, saved_bytes
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
-from analyzers.precision_variants.parts import Parts
+from analyzers.precision_variants.parts import Parts, arithmetic, attention
 from analyzers.precision_variants.results import Kind
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Leaf, Rounding, Weights, in_place

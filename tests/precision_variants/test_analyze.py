@@ -31,9 +31,9 @@ from analyzers.precision_variants import PrecisionReport, PrecisionRequest, Vari
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.memory import reference_bytes
 from analyzers.precision_variants.variants import Quantization
 from analyzers.precision_variants.weights import STORED, fake_quantized
+from analyzers.precision_variants.work import reference_bytes
 
 MODEL = "sample:tiny-bf16"
 ALL_KINDS = {"hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss"}

@@ -5,8 +5,7 @@ All sums are over d = x - ref, computed exactly, so that small errors keep their
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
-from operator import add
+from dataclasses import astuple, dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -48,8 +47,8 @@ class Sums:
 
     def __add__(self, other: "Sums") -> "Sums":
         """The sums over the elements of both."""
-        *sums, _ = map(add, astuple(self), astuple(other))
-        return Sums(*sums, max(self.largest, other.largest))
+        totals = [one + another for one, another in zip(astuple(self), astuple(other), strict=True)]
+        return replace(Sums(*totals), largest=max(self.largest, other.largest))
 
     @property
     def rms(self) -> float | None:

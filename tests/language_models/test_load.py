@@ -89,7 +89,7 @@ WITHOUT_HEAD = "This is not a causal language model but a "
         (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
         (lambda: files(model_type="bitnet", architectures=None), UnknownArchitecture, 'type "bitnet" are not supported'),
         (lambda: files(num_experts=10**9), LimitExceeded, r"1,000,000,000 experts in each of 4 layers, more than 100,000 in all"),
-        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, "work on 1,000,000,000 tokens at a time"),
+        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, r"chunks of 1,000,000,000 tokens \(chunk_size\)"),
         (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "states 1,000,000,000 layers"),
         (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded, "The model has 10,000,000,000 layers"),
         (lambda: files(max_seq_len=10**10), InvalidCheckpoint, r"sequence length of 10,000,000,000 tokens \(max_seq_len\)"),
@@ -199,7 +199,7 @@ def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
     small = {name: weight[:100] if len(weight) == 512 else weight for name, weight in tensors.items()}
     with open_model(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
         batch = batch_of(opened)
-        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer gives token \d{3}, and the model has embeddings of 100 only"):
+        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer produces token \d{3}, but the model has only 100 embeddings"):
             opened.check(batch)
 
 

@@ -4,12 +4,9 @@ Shares are numbers in [0, 1]; counts are of elements; a missing number is null (
 mode counts and extremes describe the values read, shares are estimates with a 95% interval.
 """
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import PrivateAttr
-
-from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, WeightsReport, WeightsRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -229,7 +226,7 @@ class BufferRow(Data):
     shape: tuple[int, ...]
 
 
-class DtypeReport(Report):
+class DtypeReport(WeightsReport):
     """Everything dtype detection says about one checkpoint."""
 
     analyzer: Literal["dtype"] = "dtype"
@@ -259,25 +256,9 @@ class DtypeReport(Report):
     buffers: tuple[BufferRow, ...]
     notes: tuple[str, ...]
 
-    _full_rows: Callable[[], Sequence[TensorRow]] | None = PrivateAttr(default=None)
-
-    def keep_full_rows(self, rows: Callable[[], Sequence[TensorRow]]) -> None:
-        """Remember how to make a row for every tensor, where ``tensors`` is aggregated. Not part of the JSON."""
-        self._full_rows = rows
-
-    def full_rows(self) -> Sequence[TensorRow]:
-        """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
-        return self._full_rows() if self._full_rows else self.tensors
-
     def subject(self) -> dict[str, str]:
         """The checkpoint."""
         return {"model": self.checkpoint.ref}
-
-    def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables`, with a row for every tensor (`full_rows`)."""
-        from analyzers.dtype_detection.tables import tensor_table
-
-        return self.tables() | {"tensors": tensor_table(self.full_rows())}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""

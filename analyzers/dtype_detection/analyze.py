@@ -13,6 +13,7 @@ from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, stream
 from analyzers.dtype_detection.collect import Chosen, Collector, Partial, Plan, Shares, in_order, intervals, merge, storage_rows
 from analyzers.dtype_detection.count import Counted, SpanCounter
+from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent
 from analyzers.dtype_detection.statistics import (
@@ -25,7 +26,7 @@ from analyzers.dtype_detection.statistics import (
     tensor_row,
     together,
 )  # fmt: skip
-from analyzers.dtype_detection.training import Label, infer_training, labels
+from analyzers.dtype_detection.training import infer_training
 from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, unread
 from analyzers.numerics.device import Device, choose_device
 

@@ -234,8 +234,9 @@ def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
     """Shares of the whole with 95% intervals; nothing when everything was read."""
     if plan.population is None or not whole.blocks:
         return {}
-    blocks = sorted(whole.blocks)  # they came as threads finished them, and float sums depend on their order
-    found = share_interval(ShareBlocks(*map(np.array, zip(*blocks, strict=True)), plan.population))
+    # Sorted: they came as threads finished them, and float sums depend on their order.
+    stratum, elements, tested, positive = map(np.array, zip(*sorted(whole.blocks), strict=True))
+    found = share_interval(ShareBlocks(stratum, elements, tested, positive, plan.population))
     return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
         name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
         for name in SHARES

@@ -11,11 +11,24 @@ from typing import Self
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, stream
-from analyzers.dtype_detection.collect import Chosen, Collector, Partial, Plan, Shares, in_order, intervals, merge, storage_rows
+from analyzers.dtype_detection.collect import (
+    Chosen,
+    Collector,
+    Partial,
+    Plan,
+    Shares,
+    by_dtype,
+    in_order,
+    intervals,
+    merge,
+    pools,
+    storage_rows,
+)  # fmt: skip
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent
+from analyzers.dtype_detection.readings import entropy, movable
+from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
 from analyzers.dtype_detection.statistics import (
     FORMATS,
     UNREAD,
@@ -134,12 +147,15 @@ class Inspection:
                 parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
         judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
         judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
-        pooled = {dtype: judge(pool.histogram, pool.runs) for dtype, pool in found.pools.items() if pool.histogram.dtype == dtype}
+        whole_dtypes = by_dtype(found)
+        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
         lineage = conclude(judged, pooled, parameters)
         exponents: Counter[int] = Counter()
-        for pool in found.pools.values():
-            for exponent, count in pool.histogram.exponents().items():
+        for each in whole_dtypes.values():
+            for exponent, count in each.histogram.exponents().items():
                 exponents[max(exponent, LEAST_EXPONENT)] += count
+        by_role = pools(chosen.floats, found)
+        still = [(r.tensor, *r.untouched) for r in results if r.untouched]
         overall = extremes(read, exact)
         base = extremes([r for r in read if r.tensor.role != "head"] or read, exact)  # without LM head, as in the reference table
         estimates = intervals(self._plan, found)
@@ -170,6 +186,13 @@ class Inspection:
             training=infer_training(_label(checkpoint.ref), lineage, base, parameters),
             fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
+            movable=movable(by_role, "bf16"),
+            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),
+            untouched=tuple(
+                Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
+                for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
+            ),
+            entropy=entropy(by_role),
             layers=tuple(layer_rows(results)),
             tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),
             tensors_aggregated=aggregated,

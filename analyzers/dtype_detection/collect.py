@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,16 @@ from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_r
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.count import Counted
+from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.errors import InvalidRequest, NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
+K = TypeVar("K")
+
 Shares = tuple[list[int], list[int]]  # tested, positive
+PoolKey = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +139,14 @@ class Plan:
 class Partial:
     """The counts of one part.
 
-    results: the tensors that lie in it; pools: their counts by dtype, those of scaled values apart; cut: counts of what it holds of other
+    results: the tensors that lie in it; pools: their counts together (`_pool`); cut: counts of what it holds of other
     tensors; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: what reading took.
     """
 
     part: int
     parts: int
     results: dict[str, TensorResult] = field(default_factory=dict)
-    pools: dict[str, Counted] = field(default_factory=dict)
+    pools: dict[PoolKey, Counted] = field(default_factory=dict)
     cut: dict[str, Counted] = field(default_factory=dict)
     blocks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
     nbytes: int = 0
@@ -150,27 +154,27 @@ class Partial:
     seconds: float = 0.0
 
 
-def _pool(tensor: Tensor) -> str:
-    """The name of a tensor's pool: its dtype; decoded values are pooled separately."""
-    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
+def _pool(tensor: Tensor) -> PoolKey:
+    """Tensors are pooled by dtype, decoded values separately, by role, and by whether they are vectors, which a sample reads more of."""
+    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
-class _Sums:
+class _Sums(Generic[K]):
     """Counts by name. They are added up many at once, which takes far less time than one by one."""
 
     def __init__(self) -> None:
-        self._held: dict[str, list[Counted]] = {}
+        self._held: dict[K, list[Counted]] = {}
 
-    def add(self, name: str, counted: Counted) -> None:
+    def add(self, name: K, counted: Counted) -> None:
         held = self._held.setdefault(name, [])
         held.append(counted)
         if len(held) >= 32:
             held[:] = [Counted.together(held)]
 
-    def take(self, name: str) -> Counted:
+    def take(self, name: K) -> Counted:
         return Counted.together(self._held.pop(name))
 
-    def take_all(self, order: Iterable[str] | None = None) -> dict[str, Counted]:
+    def take_all(self, order: Iterable[K] | None = None) -> dict[K, Counted]:
         return {name: self.take(name) for name in list(self._held if order is None else order) if name in self._held}
 
 
@@ -181,7 +185,7 @@ class Collector:
         self.spans = plan.part(part, parts)
         self.partial = Partial(part, parts)
         self._strata = plan.strata
-        self._held, self._pooled = _Sums(), _Sums()
+        self._held, self._pooled = _Sums[str](), _Sums[PoolKey]()
         self._spans_left = Counter(span.tensor.name for span in plan.spans)
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
@@ -207,16 +211,17 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
-    whole, pools, cut = Partial(0, 1), _Sums(), _Sums()
+    whole, pools, cut = Partial(0, 1), _Sums[PoolKey](), _Sums[str]()
     for partial in found:
         whole.results |= partial.results
         whole.blocks += partial.blocks
         whole.nbytes += partial.nbytes
         whole.requests += partial.requests
         whole.seconds += partial.seconds
-        for sums, parts in ((pools, partial.pools), (cut, partial.cut)):
-            for name, counted in parts.items():
-                sums.add(name, counted)
+        for key, counted in partial.pools.items():
+            pools.add(key, counted)
+        for name, counted in partial.cut.items():
+            cut.add(name, counted)
     by_name = {tensor.name: tensor for tensor in floats}
     for name, counted in cut.take_all(by_name).items():
         whole.results[name] = tensor_result(by_name[name], counted)
@@ -225,9 +230,25 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     return whole
 
 
+def by_dtype(whole: Partial) -> dict[str, Counted]:
+    """All counts of each dtype, those of decoded values under a name of their own."""
+    parts: dict[str, list[Counted]] = {}
+    for (name, _, _), counted in whole.pools.items():
+        parts.setdefault(name, []).append(counted)
+    return {name: Counted.together(each) for name, each in parts.items()}
+
+
+def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
+    """Each pool with the elements of its tensors, read or not."""
+    elements: Counter[PoolKey] = Counter()
+    for tensor in floats:
+        elements[_pool(tensor)] += tensor.elements
+    return [Pool(key[0], key[1], counted.histogram, elements[key]) for key, counted in whole.pools.items()]
+
+
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
     """Results in the order of ``tensors``; empty for tensors that were not read."""
-    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
+    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
 
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:

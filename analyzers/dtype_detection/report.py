@@ -168,6 +168,49 @@ class Exponent(Data):
     count: int
 
 
+class Movable(Data):
+    """What training in ``format`` alone, without fp32 master weights, can still move, by the size of its steps.
+
+    frozen: share of the finite weights, rounded to the format, for which w + step and w - step both round (to nearest even) back to w;
+    roles: the same by role. expected_flips: mean of min(1, step / ulp(w)), the share of values that one step over fp32 masters changes.
+    A bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighed by size. A
+    weight stored in more bits than its histogram tells apart counts half as rounded down and half as rounded up.
+    """
+
+    format: str
+    steps: tuple[float, ...]
+    frozen: tuple[float, ...]
+    expected_flips: tuple[float, ...]
+    roles: dict[str, tuple[float, ...]]
+    statement: str
+
+
+class Untouched(Data):
+    """A tensor all of whose values read are one constant, or a norm or bias with at least half of them exactly at 1 or 0.
+
+    share: of the values read that are ``value``.
+    """
+
+    name: str
+    role: str
+    value: float
+    share: float
+
+
+class Entropy(Data):
+    """Shannon entropy of single weights, in the dtype of most of them: what a lossless coder that looks at one weight at a time can reach.
+
+    bits_per_weight: of the stored pattern, of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits, for
+    32-bit floats only. exponent_bits: of the exponent alone.
+    """
+
+    dtype: str
+    stored_bits: int
+    bits_per_weight: float | None
+    high_half_bits: float | None
+    exponent_bits: float
+
+
 class TensorLineage(Data):
     """One tensor's own lineage."""
 
@@ -227,7 +270,11 @@ class BufferRow(Data):
 
 
 class DtypeReport(WeightsReport):
-    """Everything dtype detection says about one checkpoint."""
+    """Everything dtype detection says about one checkpoint.
+
+    movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
+    they were added.
+    """
 
     analyzer: Literal["dtype"] = "dtype"
     schema_version: int = 1
@@ -250,6 +297,10 @@ class DtypeReport(WeightsReport):
     training: Training
     fp16_risk: Fp16Risk
     exponents: tuple[Exponent, ...]
+    movable: Movable | None = None
+    movable_fp16: Movable | None = None
+    untouched: tuple[Untouched, ...] = ()
+    entropy: Entropy | None = None
     layers: tuple[LayerRow, ...]
     tensors: tuple[TensorRow, ...]
     tensors_aggregated: bool

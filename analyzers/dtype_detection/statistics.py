@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
+from analyzers.dtype_detection.readings import untouched
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.numerics import BitHistogram, bins, sqrt_of
 from analyzers.numerics.bins import classes
@@ -110,11 +111,12 @@ def together(parts: Sequence[Statistics]) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """One tensor with its statistics and its own lineage."""
+    """One tensor with its statistics, its own lineage, and what `readings.untouched` says of it."""
 
     tensor: Tensor
     statistics: Statistics
     judgement: Judgement
+    untouched: tuple[float, float] | None
 
 
 EMPTY = together(())
@@ -126,7 +128,7 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     values = counted.histogram
     # Values that scales make are float32 only because something had to hold them: nothing is asked of their bits.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
-    return TensorResult(tensor, statistics(values, tensor.elements), judgement)
+    return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:

@@ -27,6 +27,8 @@ from analyzers.dtype_detection.collect import (
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
+from analyzers.dtype_detection.quantize import Headroom, Slabs, headroom, measure
+from analyzers.dtype_detection.quantize import plan as plan_slabs
 from analyzers.dtype_detection.readings import entropy, movable
 from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
 from analyzers.dtype_detection.statistics import (
@@ -54,9 +56,17 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     weights than this (the page's limit). Raises MantissaError. Closing the generator cancels the reads.
     """
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
-    with Inspection(request, access, largest=largest) as inspection, closing(inspection.count()) as steps:
-        for step in steps:
-            yield step if isinstance(step, Progress) else inspection.report([step])
+    with Inspection(request, access, largest=largest) as inspection:
+        partials = []
+        with closing(inspection.count()) as steps:
+            for step in steps:
+                if isinstance(step, Progress):
+                    yield step
+                else:
+                    partials.append(step)
+        if request.quantize:
+            yield from inspection.quantize(partials[0])
+        yield inspection.report(partials)
 
 
 class Inspection:
@@ -89,7 +99,10 @@ class Inspection:
             self._checkpoint = checkpoint
             self._chosen = Chosen.of(checkpoint, request)
             self._plan = Plan.of(checkpoint, self._chosen.floats, request)
-            check_size(self._plan.nbytes, largest)
+            budget = request.budget if self._plan.population is not None else None
+            self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
+            self._headroom = Headroom((), (), {})
+            check_size(self.nbytes, largest)
         except BaseException:
             checkpoint.close()
             raise
@@ -107,7 +120,7 @@ class Inspection:
     @property
     def nbytes(self) -> int:
         """Bytes of weights that all parts together read."""
-        return self._plan.nbytes
+        return self._plan.nbytes + self._slabs.nbytes
 
     def parts(self, nbytes: int) -> int:
         """The number of parts of about ``nbytes``; 1 in quick mode."""
@@ -118,7 +131,7 @@ class Inspection:
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
         count = SpanCounter(self._device, every_run=quick)
-        total = self._plan.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
+        total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)
@@ -133,6 +146,20 @@ class Inspection:
                 partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
         yield found.finish()
+
+    def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
+        """After all is counted into ``partial``: read the matrices again and round them to the requested formats."""
+        largest = {name: result.statistics.abs_max for name, result in partial.results.items()}
+        nbytes, requests, reading = partial.nbytes, partial.requests, perf_counter() - partial.seconds
+        found = []
+        with closing(measure(self._checkpoint, self._slabs.spans, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    found.append((step.span, step.result))
+                partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
+                partial.seconds = perf_counter() - reading
+                yield Progress(done=partial.nbytes, total=self.nbytes, unit="bytes", note="rounding to other formats")
+        self._headroom = headroom(found, self._slabs, self._request.quantize)
 
     def report(self, partials: Iterable[Partial]) -> DtypeReport:
         """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
@@ -193,6 +220,9 @@ class Inspection:
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
             entropy=entropy(by_role),
+            quantization=self._headroom.rows,
+            quantization_roles=self._headroom.roles,
+            quantization_ignore=self._headroom.ignore,
             layers=tuple(layer_rows(results)),
             tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),
             tensors_aggregated=aggregated,

@@ -101,6 +101,11 @@ def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple((above[1:] / above[0]).tolist())
 
 
+def step_name(step: float) -> str:
+    """``1e-6``."""
+    return f"{step:.0e}".replace("e-0", "e-")
+
+
 def _statement(name: str, roles: dict[str, tuple[float, ...]]) -> str:
     at = STEPS.index(_TOLD)
     parts = []
@@ -108,7 +113,7 @@ def _statement(name: str, roles: dict[str, tuple[float, ...]]) -> str:
         moved = 1 - frozen[at]
         parts.append(f"{'none' if moved == 0 else 'all' if moved == 1 else share(moved)} of the {role} weights")
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"At a step of {_TOLD:g}, pure {name} training can move {listed}."
+    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed}."
 
 
 def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | None:

@@ -4,7 +4,9 @@ Shares are numbers in [0, 1]; counts are of elements; a missing number is null (
 mode counts and extremes describe the values read, shares are estimates with a 95% interval.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Data, Interval, WeightsReport, WeightsRequest
 
@@ -24,6 +26,7 @@ Verdict = Literal[
     "undecided",
 ]
 RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
+QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 
@@ -31,10 +34,19 @@ class DtypeRequest(WeightsRequest):
     """Which checkpoint to inspect, and how.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    quantize: formats to round the matrices to, which reads them a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per
+    128 x 128 values; int8: one scale amax/127 per row (output channel); int4: amax/7 per 128 values of a row; mxfp4: E2M1 with
+    2^(floor(log2 amax) - 2) per 32; nvfp4: E2M1 with E4M3 scales of amax/6 per 16 under a scale per tensor.
     The rest is as in `base.WeightsRequest`.
     """
 
     model: str
+    quantize: tuple[QuantizationFormat, ...] = Field(default=(), max_length=6)
+
+    @field_validator("quantize")
+    @classmethod
+    def _each_once(cls, quantize: tuple[QuantizationFormat, ...]) -> tuple[QuantizationFormat, ...]:
+        return tuple(name for name in get_args(QuantizationFormat) if name in quantize)
 
 
 class Storage(Data):
@@ -211,6 +223,36 @@ class Entropy(Data):
     exponent_bits: float
 
 
+class QuantizationError(Data):
+    """What rounding finite values to ``format`` loses.
+
+    rms_rel: |rounded - x| / |x| (Frobenius norms); null where all are zero. sqnr_db: -20 log10 of that; null where nothing is lost. exact:
+    share of the values that do not change; saturated: share beyond the format's largest value.
+    """
+
+    format: QuantizationFormat
+    role: str
+    rms_rel: float | None
+    sqnr_db: float | None
+    exact: float | None
+    saturated: float | None
+
+
+class QuantizationRow(QuantizationError):
+    """One matrix, or stack of matrices. values: finite values read of it."""
+
+    name: str
+    values: int
+
+
+class QuantizationRole(QuantizationError):
+    """All matrices of a role. low, high: a 95% interval of rms_rel, of a sample only."""
+
+    tensors: int
+    low: float | None
+    high: float | None
+
+
 class TensorLineage(Data):
     """One tensor's own lineage."""
 
@@ -273,7 +315,8 @@ class DtypeReport(WeightsReport):
     """Everything dtype detection says about one checkpoint.
 
     movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
-    they were added.
+    they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
+    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them.
     """
 
     analyzer: Literal["dtype"] = "dtype"
@@ -301,6 +344,9 @@ class DtypeReport(WeightsReport):
     movable_fp16: Movable | None = None
     untouched: tuple[Untouched, ...] = ()
     entropy: Entropy | None = None
+    quantization: tuple[QuantizationRow, ...] = ()
+    quantization_roles: tuple[QuantizationRole, ...] = ()
+    quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     layers: tuple[LayerRow, ...]
     tensors: tuple[TensorRow, ...]
     tensors_aggregated: bool

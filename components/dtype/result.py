@@ -3,9 +3,10 @@
 from typing import Any
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import suggestions
 from components.dtype import text
 from components.dtype.form import command, permalink
-from components.dtype.tables import TENSORS, evidence, overview
+from components.dtype.tables import TENSORS, evidence, overview, still
 from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, outranks, stored_answer, summary, trained_answer
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
@@ -18,13 +19,15 @@ from components.text.plain_text import html, prose, shown
 from components.text.render import macros
 
 _BODY = macros("dtype/templates/trained_in.html")
+_COULD = macros("dtype/templates/suggestions.html")
 _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
     """The header and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
-    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions)
+    could = str(_COULD.suggestions(suggestions(report)))
+    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions, could)
 
 
 def _head(report: DtypeReport) -> str:
@@ -104,6 +107,9 @@ def _drawable(report: DtypeReport) -> bool:
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
     Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
+    Tab(
+        "Movable", [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)], lambda r: r.movable is not None
+    ),
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
     Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
     Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),

@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers.base import Interval
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import untouched
 from analyzers.dtype_detection.report import TensorRow
 from components.dtype.form import permalink
 from components.dtype.text import answers
@@ -26,6 +27,12 @@ def evidence(report: DtypeReport) -> str:
     """Every bit-pattern test with its result, then magnitudes, then notes."""
     pair = f'<div class="m-pair"><div>{_magnitudes(report)}</div><div>{representable(report)}</div></div>'
     return f'<div class="m-card">{_questions(report)}{_parts(report)}{pair}{_notes(report)}</div>'
+
+
+def still(report: DtypeReport) -> str:
+    """What may never have been trained, in sentences."""
+    said = untouched(report)
+    return f'<div class="m-card">{notes(said)}</div>' if said else ""
 
 
 def _questions(report: DtypeReport) -> str:

@@ -1,6 +1,7 @@
 """The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import entropy
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
@@ -101,9 +102,23 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 def spectrum(report: DtypeReport) -> str:
     """Above the histogram of exponents; instead of it where there is nothing to draw."""
-    return plots.why_empty(report) or (
-        "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
-        "one right of its largest becomes infinite."
+    return (
+        plots.why_empty(report)
+        or (
+            "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
+            "one right of its largest becomes infinite. " + " ".join(entropy(report))
+        ).rstrip()
+    )
+
+
+def movable(report: DtypeReport) -> str:
+    """Above the curves of movable weights."""
+    if report.movable is None:
+        return ""
+    also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
+    return (
+        f"{report.movable.statement}{also} A weight is frozen where adding and subtracting the step both round back to it. "
+        "That bounds what training without fp32 master weights can do; gradients and the optimizer decide the rest."
     )
 
 

@@ -1,16 +1,25 @@
 """The report's further readings in sentences, and what could be done about the checkpoint."""
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.formatting import magnitude, plural, share, size
+from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, Untouched
 
 _NAMED = 3
+# Modules of an `ignore` list that are shown.
+_LISTED = 40
 _STORED_BITS = {"F64": 64, "F32": 32}
 # Below this share of movable weights at a step of 1e-6, pure bf16 training is worth a warning.
 _FEW_MOVE = 0.1
+
+
+WEIGHT_ONLY = (
+    "This is the error of the weights alone: what it does to the output also depends on the activations and their outliers, "
+    "which it does not see."
+)
 
 
 class Suggestion(NamedTuple):
@@ -74,6 +83,22 @@ def readings(report: "DtypeReport") -> list[str]:
     return [*moving, *untouched(report), *entropy(report)]
 
 
+def between(low: float | None, high: float | None) -> str:
+    """An interval of relative errors; a dash where everything was read."""
+    return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
+
+
+def ignored(report: "DtypeReport") -> list[str]:
+    """By format, the modules that stand out, as JSON to copy."""
+    return [
+        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error. To leave them unquantized "
+        f"(ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): {json.dumps(modules[:_LISTED])}"
+        + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
+        for name, modules in report.quantization_ignore.items()
+        if modules
+    ]
+
+
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
     """At most three things to do, the most useful first, each backed by a finding of the report."""
     ref = report.request.model if "@" in report.request.model else report.checkpoint.ref
@@ -93,6 +118,9 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
     if moved < _FEW_MOVE:
         advice = f"Fine-tune it over fp32 master weights: at a step of 1e-6, pure bf16 moves {share(moved)} of the weights."
         found.append(Suggestion(advice, f"mantissa sparsity {ref} YOUR/FINE-TUNE"))
+    if bits == 16 and not report.quantization:
+        advice = "See what quantization would lose, tensor by tensor."
+        found.append(Suggestion(advice, f"mantissa dtype {ref} --quantize all"))
     if not report.extremes.exact:
         found.append(Suggestion("Read all of it, where the answer must be a proof about every value.", f"mantissa dtype {ref} --exact"))
     return found[:3]

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, LayerRow, Storage, TensorRow, Untouched
+from analyzers.dtype_detection.report import (
+    BufferRow,
+    DtypeReport,
+    Evidence,
+    Exponent,
+    LayerRow,
+    QuantizationRole,
+    QuantizationRow,
+    Storage,
+    TensorRow,
+    Untouched,
+)
 from analyzers.extras import extras_explained
 from analyzers.tables import frame
 
@@ -14,7 +25,8 @@ if TYPE_CHECKING:
 
 @extras_explained()
 def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``movable``, ``untouched``, ``intervals``,
+    """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``movable``, ``untouched``,
+    ``quantization``, ``quantization_roles``, ``intervals``,
     ``buffers``.
     """
     import pandas
@@ -28,6 +40,8 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
         "exponents": frame(report.exponents, Exponent),
         "movable": _movable(report),
         "untouched": frame(report.untouched, Untouched),
+        "quantization": frame(report.quantization, QuantizationRow),
+        "quantization_roles": frame(report.quantization_roles, QuantizationRole),
         "intervals": pandas.DataFrame(
             [{"share": name, **interval.model_dump()} for name, interval in report.intervals.items()],
             columns=["share", *Interval.model_fields],

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from analyzers.dtype_detection.advice import readings, suggestions
+from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
 from analyzers.dtype_detection.lineage import FORMAT_OF
 from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
@@ -49,6 +49,7 @@ def one(report: DtypeReport) -> str:
         *_movable(report),
         *readings(report),
         "",
+        *_quantization(report),
         *_suggestions(report),
         *report.notes,
         f"report {report.id}",
@@ -64,6 +65,17 @@ def _movable(report: DtypeReport) -> list[str]:
     rows = [("Movable in bf16", *(step_name(report.movable.steps[i]) for i in steps))]
     rows += [(role, *(share(1 - frozen[i]) for i in steps)) for role, frozen in report.movable.roles.items()]
     return columns(rows, right=tuple(range(1, len(rows[0]))))
+
+
+def _quantization(report: DtypeReport) -> list[str]:
+    if not report.quantization_roles:
+        return []
+    rows: list[tuple[str, ...]] = [("Rounded to", "Role", "Error", "95% interval", "SQNR, dB", "Exact")]
+    rows += [
+        (row.format, row.role, share(row.rms_rel), between(row.low, row.high), magnitude(row.sqnr_db), share(row.exact))
+        for row in report.quantization_roles
+    ]
+    return [*columns(rows, right=(2, 3, 4, 5)), *ignored(report), WEIGHT_ONLY, ""]
 
 
 def _suggestions(report: DtypeReport) -> list[str]:

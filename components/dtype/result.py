@@ -6,7 +6,7 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.advice import suggestions
 from components.dtype import text
 from components.dtype.form import command, permalink
-from components.dtype.tables import TENSORS, evidence, overview, still
+from components.dtype.tables import QUANTIZATION, TENSORS, evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, outranks, stored_answer, summary, trained_answer
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
@@ -110,6 +110,7 @@ _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab(
         "Movable", [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)], lambda r: r.movable is not None
     ),
+    Tab("Quantization", [Said(text.quantization), Piece(headroom), Rows(QUANTIZATION)], lambda report: bool(report.quantization_roles)),
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
     Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
     Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),

@@ -1,7 +1,7 @@
 """The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.advice import entropy
+from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
@@ -120,6 +120,16 @@ def movable(report: DtypeReport) -> str:
         f"{report.movable.statement}{also} A weight is frozen where adding and subtracting the step both round back to it. "
         "That bounds what training without fp32 master weights can do; gradients and the optimizer decide the rest."
     )
+
+
+def quantization(report: DtypeReport) -> str:
+    """Above the errors of quantization."""
+    seen = (
+        ""
+        if report.extremes.exact
+        else " It is estimated from sampled rows, with 95% intervals; scales of whole tensors from what was read."
+    )
+    return f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}{seen}"
 
 
 def layers(report: DtypeReport) -> str:

@@ -28,18 +28,20 @@ def torchaos(x: torch.Tensor, name: str) -> torch.Tensor:
         blocks = x.unfold(0, fp8[name][0], fp8[name][0]).unfold(1, fp8[name][1], fp8[name][1])
         scale = blocks.abs().amax((-1, -2)) / 448
         spread = scale.repeat_interleave(fp8[name][0], 0).repeat_interleave(fp8[name][1], 1)
-        return (x / spread).to(torch.float8_e4m3fn).to(F32) * spread
+        rounded: torch.Tensor = (x / spread).to(torch.float8_e4m3fn).to(F32) * spread
+        return rounded
     if name in ("int8", "int4"):
         group, largest = (x.shape[1], 127) if name == "int8" else (128, 7)
         scale = x.reshape(len(x), -1, group).abs().amax(-1) / largest
         zero = torch.zeros_like(scale, dtype=torch.int32)
         codes = quantize_affine(x, (1, group), scale, zero, torch.int8, -largest, largest)
-        return dequantize_affine(codes, (1, group), scale, zero, torch.int8, -largest, largest)
+        rounded = dequantize_affine(codes, (1, group), scale, zero, torch.int8, -largest, largest)
+        return rounded
     if name == "mxfp4":
         scales, codes = to_mx(x, torch.float4_e2m1fn_x2, 32)
         rounded = to_dtype(codes, scales, torch.float4_e2m1fn_x2, 32, F32)
         return rounded
-    rounded: torch.Tensor = NVFP4Tensor.to_nvfp4(x, 16, per_tensor_amax_to_scale(x.abs().max())).dequantize(F32)
+    rounded = NVFP4Tensor.to_nvfp4(x, 16, per_tensor_amax_to_scale(x.abs().max())).dequantize(F32)
     return rounded
 
 

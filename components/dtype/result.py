@@ -34,7 +34,7 @@ def _head(report: DtypeReport) -> str:
     checkpoint = report.checkpoint
     commit = "" if checkpoint.ref.startswith("sample:") else f" <small>@ {html(checkpoint.commit[:7])}</small>"
     where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
-    of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if checkpoint.bytes else ""
+    of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if report.bytes_read <= checkpoint.bytes else ""
     read = f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
     chosen = ""
     if report.selected_tensors != checkpoint.tensors:

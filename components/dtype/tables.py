@@ -48,7 +48,7 @@ def headroom(report: DtypeReport) -> str:
         )
         for row in report.quantization_roles
     ]
-    errors = table(("Format", "Role", "Error", "95% interval", "SQNR, dB", "Exact"), rows, frozenset({2, 3, 4, 5}))
+    errors = table(("Format", "Role", "Error", "95% interval", "SQNR, dB", "Exact"), rows, frozenset({2, 3, 4, 5}), stacked=True)
     return f'<div class="m-card">{errors}{notes(ignored(report))}</div>'
 
 
@@ -165,7 +165,7 @@ _COLUMNS = (
     Column("Role", 100, "role"),
 )
 _ERRORS = (
-    Column("Name", 318, tensor_name),
+    Column("Name", 318, lambda row: shown(row.name, 200)),
     Column("Format", 100, "format"),
     Column("Error", 90, "rms_rel", numbers.share),
     Column("SQNR, dB", 100, "sqnr_db", numbers.magnitude),

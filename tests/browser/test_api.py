@@ -19,7 +19,7 @@ from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
-from tests.browser.conftest import NOWHERE, serve
+from tests.browser.conftest import NOWHERE, ROOT, serve
 
 CANARY = "hf_" + "canaryCANARY" * 3
 
@@ -75,6 +75,15 @@ def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any
     with pytest.raises(AppError, match=said) as caught:
         client.predict(**arguments, api_name="/inspect")
     assert "Traceback" not in str(caught.value)
+
+
+def test_the_block_of_the_documentation_runs(offline: str) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.split("## Over the network")[1], re.DOTALL | re.MULTILINE)
+    assert "http://127.0.0.1:7860" in block
+    names: dict[str, Any] = {}
+    exec(block.replace("http://127.0.0.1:7860", offline), names)
+    assert names["report"]["checkpoint"]["ref"] == "sample:tiny-bf16"
 
 
 def test_the_endpoints_have_typed_names(client: Client) -> None:

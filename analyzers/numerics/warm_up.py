@@ -19,7 +19,7 @@ def warm_up() -> None:
         Accumulator(dtype).update(codes)
         if codes.itemsize > 1:
             runs_of_few_significands(codes, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
-    for dtype in ("BF16", "F32"):
+    for dtype in ("BF16", "F32", "F64"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
     rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
     exact_rows16(zeros["F16"], 128, 8)

@@ -15,8 +15,8 @@ from analyzers import limits
 from analyzers.checkpoints import ROLES, Checkpoint, Chunk, Span, Tensor, stream
 from analyzers.checkpoints.stream import Step
 from analyzers.dtype_detection.report import QuantizationFormat, QuantizationRole, QuantizationRow
+from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.intervals import Z
-from analyzers.numerics.pairs_fp64 import fp32_of
 from analyzers.numerics.quantize_kernels import AMAX, POWER_OF_TWO, TWO_LEVELS, rounding_error
 
 

@@ -7,23 +7,7 @@ from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.dtype_detection.report import QuantizationFormat
 from analyzers.errors import InvalidRequest
-from components.forms.form import (
-    MODEL,
-    READING,
-    Cost,
-    Query,
-    ReadingForm,
-    changed,
-    command_line,
-    last_texts,
-    link_to_reading,
-    parsed,
-    pinned,
-    queried,
-    references,
-    revised,
-    validated,
-)
+from components.forms import form as forms
 
 QUANTIZATIONS = get_args(QuantizationFormat)
 ABOUT = (
@@ -31,15 +15,15 @@ ABOUT = (
     "precision it was probably trained, and whether its weights fit fp16."
 )
 PARAMETERS = {
-    "model": MODEL,
-    **READING,
+    "model": forms.MODEL,
+    **forms.READING,
     "quantize": f"Also round the matrices to these formats and rank them by error: a list of {', '.join(QUANTIZATIONS)} (default none).",
 }
-COST = Cost("quick mode, a smaller budget, fewer models")
+COST = forms.Cost("quick mode, a smaller budget, fewer models")
 
 
 @dataclass(frozen=True, slots=True)
-class Form(ReadingForm):
+class Form(forms.ReadingForm):
     """The fields of the form, as typed. ``model`` may name several; quantize: names of formats."""
 
     model: str = ""
@@ -49,7 +33,7 @@ class Form(ReadingForm):
         """The validated request for one model. Raises InvalidRequest with the sentence to show."""
         if not self.model.strip():
             raise InvalidRequest("Type or paste a model id such as google-t5/t5-small, or pick one of the samples.")
-        return validated(DtypeRequest, model=self.model.strip(), quantize=self.quantize, **parsed(self, DtypeRequest, READING))
+        return forms.validated(DtypeRequest, self, forms.READING, model=self.model.strip(), quantize=self.quantize)
 
     def requests(self) -> list[DtypeRequest]:
         """One request per model in ``model``, all with the same options. Raises InvalidRequest."""
@@ -58,19 +42,19 @@ class Form(ReadingForm):
 
 def models(text: str) -> list[str]:
     """The model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
-    found = list(dict.fromkeys(references(text, limits.MODELS)))
+    found = list(dict.fromkeys(forms.references(text, limits.MODELS)))
     if len(found) > limits.MODELS:
         raise InvalidRequest(f"One run takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
     return found
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form described by a query: each ``model`` adds one; ``revision`` applies to a single model only."""
-    asked = [text for key, text in revised(query) if key == "model"]
+    asked = [text for key, text in forms.revised(query) if key == "model"]
     # one character over the limit, so that too many are rejected rather than truncated
     model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
-    formats = last_texts(query).get("quantize", "")
-    return Form(model, tuple(filter(None, formats.split(","))), **queried(query, Form, READING))
+    formats = forms.last_texts(query).get("quantize", "")
+    return Form(model, tuple(filter(None, formats.split(","))), **forms.queried(query, Form, forms.READING))
 
 
 def options(request: DtypeRequest) -> dict[str, str]:
@@ -84,9 +68,10 @@ def permalink(report: DtypeReport) -> str:
     keys = [("model", checkpoint.ref)]
     if not checkpoint.ref.startswith("sample:"):
         keys.append(("revision", checkpoint.commit))
-    return link_to_reading([*keys, *options(report.request).items()], report.request)
+    return forms.link_to_reading([*keys, *options(report.request).items()], report.request)
 
 
 def command(report: DtypeReport) -> str:
     """The shell command for the same analysis."""
-    return command_line(["dtype", pinned(report.checkpoint)], changed(report.request, READING) | options(report.request))
+    asked = forms.changed(report.request, forms.READING) | options(report.request)
+    return forms.command_line(["dtype", forms.pinned(report.checkpoint)], asked)

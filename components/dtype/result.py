@@ -104,11 +104,17 @@ def _drawable(report: DtypeReport) -> bool:
     return not plots.why_empty(report)
 
 
+def _moves(report: DtypeReport) -> bool:
+    return report.movable is not None
+
+
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
     Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
     Tab(
-        "Movable", [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)], lambda r: r.movable is not None
+        "Movable",
+        [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
+        lambda report: bool(report.movable),
     ),
     Tab("Quantization", [Said(text.quantization), Piece(headroom), Rows(QUANTIZATION)], lambda report: bool(report.quantization_roles)),
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),

@@ -102,13 +102,11 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 def spectrum(report: DtypeReport) -> str:
     """Above the histogram of exponents; instead of it where there is nothing to draw."""
-    return (
-        plots.why_empty(report)
-        or (
-            "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
-            "one right of its largest becomes infinite. " + " ".join(entropy(report))
-        ).rstrip()
+    said = (
+        "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
+        "one right of its largest becomes infinite."
     )
+    return plots.why_empty(report) or " ".join([said, *entropy(report)])
 
 
 def movable(report: DtypeReport) -> str:
@@ -124,12 +122,10 @@ def movable(report: DtypeReport) -> str:
 
 def quantization(report: DtypeReport) -> str:
     """Above the errors of quantization."""
-    seen = (
-        ""
-        if report.extremes.exact
-        else " It is estimated from sampled rows, with 95% intervals; scales of whole tensors from what was read."
-    )
-    return f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}{seen}"
+    said = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
+    if report.extremes.exact:
+        return said
+    return f"{said} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
 
 
 def layers(report: DtypeReport) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
 from components.plots import precision_variants as plots
-from components.precision import tables, text
+from components.precision import tables
 from components.precision.form import command, permalink
 from components.precision.tables import TENSORS, left_out
-from components.precision.text import data_name, layer_name, within_layer
+from components.precision.text import captions, data_name, layer_name, within_layer
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
 from components.text.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
@@ -116,10 +116,10 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "By depth",
         [
-            Said(text.forward, _named),
+            Said(captions.forward, _named),
             Plot("Error by depth, forward", plots.forward),
             Piece(tables.forward),
-            Said(text.backward, _named),
+            Said(captions.backward, _named),
             Plot("Error by depth, backward", plots.backward),
             Piece(lambda report: tables.backward(report) + notes(report.notes)),
         ],
@@ -127,7 +127,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Headroom",
         [
-            Said(text.headroom, lambda _: legend(plots.SIDES)),
+            Said(captions.headroom, lambda _: legend(plots.SIDES)),
             Plot("Headroom by layer", plots.headroom),
             Piece(tables.headroom, folded="Headroom by layer"),
         ],
@@ -135,7 +135,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Parameters",
         [
-            Said(text.parameters, _marks),
+            Said(captions.parameters, _marks),
             Plot("Error of gradients by kind of parameter", plots.parameters),
             Piece(tables.parameters, folded="Kinds of parameters"),
         ],
@@ -143,7 +143,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Log-probabilities",
         [
-            Said(text.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
+            Said(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
             Plot("Differences of log-probabilities", plots.logprobs),
             Piece(tables.logprobs),
         ],
@@ -151,16 +151,21 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Inside layers",
         [
-            Said(text.INSIDE, _marks),
+            Said(captions.inside, _marks),
             Plot("Error inside the layers, forward", plots.inside),
-            Said(text.inside_backward, _marks),
+            Said(captions.inside_backward, _marks),
             Plot("Error inside the layers, backward", plots.inside_backward),
         ],
         when=lambda report: report.request.inside,
     ),
     Tab(
         "Tensors",
-        [Piece(tables.settings, folded="Variants"), Said(text.inputs), Said(lambda report: text.tensors(left_out(report))), Rows(TENSORS)],
+        [
+            Piece(tables.settings, folded="Variants"),
+            Said(captions.inputs),
+            Said(lambda report: captions.tensors(left_out(report))),
+            Rows(TENSORS),
+        ],
     ),
 )
 RESULT = Layout("Precision variants", model_name, headline, summary, permalink, command, _TABS)

@@ -8,7 +8,7 @@ import gradio as gr
 
 from analyzers.base import Report
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
-from components.results.share import Share, build_share, downloads
+from components.results.share import Share, downloads
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST = "first"
@@ -63,7 +63,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
             with gr.Tab("Share"):
-                share = build_share("m")
+                share = Share("m")
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 

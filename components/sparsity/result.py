@@ -3,11 +3,12 @@
 from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
+from components.plots.sparsity_steps import overlap, steps
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
-from components.sparsity import tables, text
+from components.sparsity import tables
 from components.sparsity.form import command, permalink
 from components.sparsity.tables import SPECTRAL, TENSORS, matching
-from components.sparsity.text import base_name, read_whole, tuned_names
+from components.sparsity.text import base_name, captions, read_whole, tuned_names
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
 from components.text.markup import head, notes
@@ -121,9 +122,9 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Where",
         [
-            Said(text.HEAT_MAP),
+            Said(captions.heat_map),
             Plot("Sparsity by layer and role", plots.heat_map),
-            Said(text.ROLES),
+            Said(captions.roles),
             Plot("Sparsity by role", plots.roles),
             Piece(lambda report: tables.roles(report) + notes(report.notes)),
         ],
@@ -131,9 +132,9 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "How much",
         [
-            Said(text.relative),
+            Said(captions.relative),
             Plot("Relative updates", plots.relative),
-            Said(text.ULPS),
+            Said(captions.ulps),
             Plot("bf16 ULPs between base and tuned", plots.ulps),
             Piece(tables.sizes),
         ],
@@ -141,11 +142,11 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab(
         "Over time",
         [
-            Said(text.STEPS),
-            Plot("Sparsity by checkpoint", plots.steps),
+            Said(captions.steps),
+            Plot("Sparsity by checkpoint", steps),
             Piece(tables.trajectory),
-            Said(text.OVERLAP),
-            Plot("Overlap of the changed weights", plots.overlap),
+            Said(captions.overlap),
+            Plot("Overlap of the changed weights", overlap),
         ],
         when=lambda report: bool(report.trajectory),
     ),
@@ -157,8 +158,8 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
             Piece(tables.among_published, folded="Published fine-tunes"),
         ],
     ),
-    Tab("Tensors", [Said(tables.about_tensors), Rows(TENSORS)]),
+    Tab("Tensors", [Said(captions.tensors), Rows(TENSORS)]),
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
-    Tab("Spectral", [Said(text.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
+    Tab("Spectral", [Said(captions.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
 )
 RESULT = Layout("Update sparsity", _pair_name, headline, summary, permalink, command, _TABS)

@@ -15,11 +15,11 @@ from analyzers.gradient_conflict.published import published
 from analyzers.gradient_conflict.rates import TAU
 from analyzers.gradient_conflict.report import LayerRate, MeasuredProgress
 from analyzers.gradient_conflict.text import one
-from components.conflict import methods, tables, text
+from components.conflict import methods, tables
 from components.conflict.page import LayerMeter
 from components.conflict.result import headline, summary
 from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import excerpts
+from components.conflict.text import captions, excerpts
 from components.results.downloads import tables_zip
 from components.results.export import document
 from components.running import progress
@@ -111,7 +111,7 @@ def test_samples_are_shown_as_they_were_run() -> None:
         assert (row["Tokens"], row["Loss"]) == (len(sample.token_ids), sample.loss)
         assert row["Answer tokens"] == len(sample.token_ids) - sample.answer_start
     assert len(rows_of(SAMPLES.html(found))) == 8
-    assert f"{found.data.tokens:,} tokens" in text.samples(found)
+    assert f"{found.data.tokens:,} tokens" in captions.samples(found)
 
 
 def test_the_most_and_the_least_conflicted_neurons_are_listed() -> None:
@@ -123,7 +123,7 @@ def test_the_most_and_the_least_conflicted_neurons_are_listed() -> None:
     row = found.neurons.most[0]
     assert first["Neuron"] == f"Layer {row.layer}, neuron {row.neuron}" and first["FFN"] == "top-k FFN" and first["Most or least"] == "most"
     assert (first["Conflict"], first["Top sample"], first["Its share"]) == (row.conflict_rate, row.top_sample, row.top_share)
-    assert "The most and the least conflicted of 640 neurons" in text.neurons(found)
+    assert "The most and the least conflicted of 640 neurons" in captions.neurons(found)
     attention = NEURONS.value(conflict_report(unit="attention"))
     assert all(re.fullmatch(r"Layer \d, [qkvo], row \d+", row[0]) for row in attention["data"])
 
@@ -167,14 +167,14 @@ def test_tables_have_every_row() -> None:
 def test_the_published_layers_stand_beside_a_run_of_that_model_only() -> None:
     rows = rows_of(tables.published(conflict_report()))
     assert len(rows) == len(published()) == 32 and len(rows[0]) == 3 and (rows[31][0], rows[31][2]) == ("Layer 31", "–")
-    assert "differs in the model, the top-k FFN, the data" in text.published(conflict_report())
-    assert "differs in the samples and the template, so" in text.published(as_published(template="plain", seed=1))
+    assert "differs in the model, the top-k FFN, the data" in captions.published(conflict_report())
+    assert "differs in the samples and the template, so" in captions.published(as_published(template="plain", seed=1))
     found = as_published()
     beside = rows_of(tables.published(found))
     assert len(beside[0]) == 5
     ours = next(row for row in found.layers if row.layer == 0)
     assert beside[0][2] == f"{100 * (ours.conflict_rate_historic or 0):.3g}%"
-    assert "drawn next to it, by the same definition" in text.published(found)
+    assert "drawn next to it, by the same definition" in captions.published(found)
 
 
 def test_progress_shows_the_rates_of_the_layers_measured_so_far() -> None:
@@ -198,7 +198,7 @@ def test_the_time_left_is_that_of_the_work_at_hand(monkeypatch: pytest.MonkeyPat
 def test_text_from_outside_stays_text() -> None:
     hostile = hostile_conflict_report()
     own = re.sub(r"<script>.*?</script>", "", document([conflict_report(), hostile]), flags=re.DOTALL)
-    for html in (headline(hostile), SAMPLES.html(hostile), f"<p>{text.samples(hostile)}</p>", own):
+    for html in (headline(hostile), SAMPLES.html(hostile), f"<p>{captions.samples(hostile)}</p>", own):
         assert "<img" not in html or html.startswith("<p>")  # a caption is plain text, escaped where it meets HTML
         assert "\u202e" not in html
     assert "&lt;img" in own and "&lt;img" in headline(hostile)

@@ -14,6 +14,7 @@ from components.exit import tables, text
 from components.exit.page import SignalMeter
 from components.exit.result import headline, summary
 from components.exit.tables import SWEEP
+from components.exit.text import captions
 from components.pages.methods import methods_html
 from components.results.downloads import tables_zip
 from components.results.export import document
@@ -64,7 +65,7 @@ def test_the_reading_stands_first_with_four_tiles() -> None:
 def test_random_codes_are_said_to_be_noise_where_they_are(mean: float, error: float | None, seeds: int, tile: str, caption: str) -> None:
     found = _over(exit_report(), mean, error, seeds)
     assert tile in text_of(headline(found))
-    assert caption in text.at_head(found)
+    assert caption in captions.at_head(found)
     (said,) = (sentence for sentence in _reading(found).split(". ") if "random codes (dense)" in sentence)
     for verdict in ("within noise of 0", "too few to tell it from noise"):
         assert (verdict in said) == (verdict in caption)
@@ -137,7 +138,7 @@ def test_legends_name_what_is_drawn() -> None:
     assert text_of(text.signal_legend(found)).split() == list(found.methods)
     assert text_of(text.sweep_legend(found)).split() == [*found.methods, "fresh_codes"]
     assert text_of(text.training_legend(found)).split() == [row.method for row in found.training]
-    assert "fresh_codes" not in text.sweep_legend(at_a_glance()) + text.sweep(at_a_glance())
+    assert "fresh_codes" not in text.sweep_legend(at_a_glance()) + captions.sweep(at_a_glance())
 
 
 def test_progress_shows_what_each_signal_reached() -> None:

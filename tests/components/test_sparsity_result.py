@@ -12,7 +12,8 @@ from components.results.downloads import file_name, tables_zip
 from components.results.export import document
 from components.sparsity import tables
 from components.sparsity.result import headline, summary
-from components.sparsity.tables import SPECTRAL, TENSORS, about_tensors, matching
+from components.sparsity.tables import SPECTRAL, TENSORS, matching
+from components.sparsity.text import captions
 from tests.components.markup import rows_of, text_of
 from tests.components.reports import HOSTILE
 from tests.components.sparsity_reports import (
@@ -45,7 +46,7 @@ def test_a_sample_says_that_it_estimates_and_how_closely() -> None:
     assert "120,000 stored values differ by more than 0.001" in said and "a different test" in said
     assert "Lost to bf16 rounding 5%" in said
     assert "As seen in the sample" in tables.sizes(sampled_report())
-    assert "need exact mode" in about_tensors(sampled_report())
+    assert "need exact mode" in captions.tensors(sampled_report())
 
 
 def test_quick_mode_that_read_everything_estimates_nothing() -> None:
@@ -53,7 +54,7 @@ def test_quick_mode_that_read_everything_estimates_nothing() -> None:
     said = text_of(headline(report))
     assert said.count("fact") == 4 and "estimate" not in said
     assert "As seen in the sample" not in tables.sizes(report)
-    assert "need exact mode" not in about_tensors(report)
+    assert "need exact mode" not in captions.tensors(report)
 
 
 def test_changes_without_a_size_are_not_said_to_be_none() -> None:
@@ -162,8 +163,8 @@ def test_tensors_and_matrices_sort_by_exact_values_and_read_in_few_digits() -> N
         "–",
         "the same",
     )
-    assert "2 tensors compared." in about_tensors(report)
-    assert "one row for each layer and role" in about_tensors(sparsity_report(tensors_aggregated=True))
+    assert "2 tensors compared." in captions.tensors(report)
+    assert "one row for each layer and role" in captions.tensors(sparsity_report(tensors_aggregated=True))
     matrices = SPECTRAL.value(report)
     named = dict(zip(matrices["headers"], matrices["metadata"]["display_value"][0], strict=True))
     assert (named["Stable rank"], named["Angle, left"], named["In principal mask"], named["In low-magnitude mask"]) == (

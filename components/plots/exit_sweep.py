@@ -1,20 +1,20 @@
 """Mean cosine against rank, k and anchors, with the ceilings and the null."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from math import log10
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import plotly.graph_objects as go
+
+from analyzers.exit_feedback.report import ExitReport
 from analyzers.exit_feedback.signals import NULL, RANDOM
 from components.exit.text import cosine, settings, style
-from components.plots.exit_feedback.curves import signal_line
+from components.plots.exit_feedback import signal_line
 from components.plots.marks import error_bars, marked
 from components.plots.style import layout, text
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
-
-    from analyzers.exit_feedback.report import ExitReport
 
 # Method -> value of a parameter -> mean cosine of each seed.
 Swept = Mapping[str, Mapping[int, Sequence[float]]]
@@ -27,7 +27,7 @@ _MARGIN, _NEAR = 1.25, 1.6
 _BAND = "rgba(124,130,141,0.28)"
 
 
-def sweep(report: "ExitReport") -> "Figure":
+def sweep(report: ExitReport) -> go.Figure:
     """A panel for each parameter: mean cosine of every signal that has it, with bars over seeds; lines without markers for signals that
     neither have it nor draw codes; a band for the null.
     """
@@ -62,7 +62,7 @@ def sweep(report: "ExitReport") -> "Figure":
     return figure
 
 
-def _swept(report: "ExitReport", parameter: str) -> dict[str, dict[int, list[float]]]:
+def _swept(report: ExitReport, parameter: str) -> dict[str, dict[int, list[float]]]:
     found: dict[str, dict[int, list[float]]] = {}
     for row in report.sweep:
         if row.parameter == parameter and row.cosine is not None:
@@ -79,7 +79,7 @@ def _ticks(values: Sequence[int]) -> list[int]:
     return kept[::-1]
 
 
-def _lines(parameter: str, found: Swept) -> "list[Scatter]":
+def _lines(parameter: str, found: Swept) -> list[go.Scatter]:
     """Signals with the parameter; error bars from the smallest to the largest of several seeds."""
     drawn = []
     for name, rows in found.items():
@@ -95,7 +95,7 @@ def _lines(parameter: str, found: Swept) -> "list[Scatter]":
     return drawn
 
 
-def _level(report: "ExitReport", found: Swept, x: Sequence[float]) -> "list[Scatter]":
+def _level(report: ExitReport, found: Swept, x: Sequence[float]) -> list[go.Scatter]:
     """Signals without the parameter and without codes, as constant lines."""
     drawn = []
     for name, method in report.methods.items():
@@ -107,7 +107,7 @@ def _level(report: "ExitReport", found: Swept, x: Sequence[float]) -> "list[Scat
     return drawn
 
 
-def _null(report: "ExitReport", found: Swept, values: Sequence[int], x: Sequence[float]) -> "list[Scatter]":
+def _null(report: ExitReport, found: Swept, values: Sequence[int], x: Sequence[float]) -> list[go.Scatter]:
     """The range over seeds and a line for the mean: at each value, or constant where the null does not have the parameter."""
     rows = found.get(NULL) or (dict.fromkeys(values, report.null.values) if report.null is not None else {})
     if not rows:

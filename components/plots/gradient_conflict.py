@@ -1,23 +1,24 @@
-"""Curves of conflict and gradient-norm similarity: by layer, batch size and activation, and as published."""
+"""The figures of gradient conflict: by layer, between samples, by batch size, by activation, and compared with the published run."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from components.conflict.text import sides
-from components.plots.marks import error_bars, line, marked
-from components.plots.style import LIMIT, exactly, label, layout, legend
+import plotly.graph_objects as go
+
+from analyzers.base import Interval
+from analyzers.gradient_conflict.report import ConflictReport
+from components.conflict.text import excerpts, sides, unit_name
+from components.plots.marks import COLOUR_BAR, error_bars, line, marked, only_value, say_only, square
+from components.plots.style import COLOURS, GREY, LIMIT, exactly, label, layout, legend, level, text
 from components.text import numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
-
-    from analyzers.base import Interval
-    from analyzers.gradient_conflict.report import ConflictReport
 
 CHANCE = "dashed: unrelated gradients, about 50%"
 
 
-def rates(report: "ConflictReport") -> "Figure":
+def rates(report: ConflictReport) -> go.Figure:
     """The conflict rate of each layer with its 95% interval, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
@@ -28,7 +29,7 @@ def rates(report: "ConflictReport") -> "Figure":
     return _of_layers(report, "conflict_rate", "interval", hover, details)
 
 
-def similarity(report: "ConflictReport") -> "Figure":
+def similarity(report: ConflictReport) -> go.Figure:
     """The gradient-norm similarity by layer, for top-k and the original."""
 
     def details(row: Any) -> list[str]:
@@ -42,7 +43,7 @@ def similarity(report: "ConflictReport") -> "Figure":
     return _of_layers(report, "magnitude_similarity", "magnitude_interval", hover, details)
 
 
-def batches(report: "ConflictReport") -> "Figure":
+def batches(report: ConflictReport) -> go.Figure:
     """Conflict between mean gradients by batch size, for units and for the whole gradient; single samples have size 1."""
     curves = []
     for name, found in sides(report):
@@ -69,7 +70,7 @@ def batches(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def deciles(report: "ConflictReport") -> "Figure":
+def deciles(report: ConflictReport) -> go.Figure:
     """The conflict rate of each decile of the neurons by activity, least active first."""
     hover = "decile %{x}<br>%{customdata[0]} in conflict<br>95%: %{customdata[1]}"
     hover += "<br>%{customdata[2]} neurons, mean |activation| %{customdata[3]}"
@@ -87,7 +88,7 @@ def deciles(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def published(report: "ConflictReport") -> "Figure":
+def published(report: ConflictReport) -> go.Figure:
     """The published conflict rates, and those of this run if it has the published setting."""
     from analyzers.gradient_conflict.published import comparable
     from analyzers.gradient_conflict.published import published as rows_of
@@ -107,7 +108,7 @@ def published(report: "ConflictReport") -> "Figure":
     return figure
 
 
-def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> "Figure":
+def _of_layers(report: ConflictReport, field: str, interval: str, hover: str, details: Callable[[Any], list[str]]) -> go.Figure:
     """A field of each layer with its interval; rates in percent, with the line of chance."""
     is_rate = field == "conflict_rate"
     traces = []
@@ -122,11 +123,9 @@ def _of_layers(report: "ConflictReport", field: str, interval: str, hover: str, 
     return figure
 
 
-def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
+def _figure(traces: Sequence[go.Scatter], title: str, chance: bool) -> go.Figure:
     """The figure of ``traces``. chance: with the line of unrelated gradients, which the axis includes."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure(list(traces), layout(340))
+    figure = go.Figure(list(traces), layout(340))
     figure.update_yaxes(title=title, nticks=6)
     if chance:
         figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=50, y1=50, line=LIMIT, layer="below")
@@ -137,7 +136,7 @@ def _figure(traces: Sequence["Scatter"], title: str, chance: bool) -> "Figure":
     return figure
 
 
-def _has_chance(report: "ConflictReport") -> bool:
+def _has_chance(report: ConflictReport) -> bool:
     """Whether half of the cosines of unrelated gradients count as conflicts: those below 0."""
     return report.request.gamma == 0
 
@@ -146,12 +145,12 @@ def _with_intervals(
     name: str,
     x: Sequence[float],
     values: Sequence[float | None],
-    intervals: "Sequence[Interval | None]",
+    intervals: Sequence[Interval | None],
     style: int,
     hover: str,
     details: Sequence[Sequence[str]],
     scale: float,
-) -> "Scatter":
+) -> go.Scatter:
     lows, highs = ([None if each is None else scale * getattr(each, end) for each in intervals] for end in ("low", "high"))
     shown = [None if value is None else scale * value for value in values]
     bars = {"error_y": error_bars(shown, lows, highs, marked(style)["color"])} if any(intervals) else {}
@@ -160,3 +159,109 @@ def _with_intervals(
 
 def _percent(shares: Sequence[float | None]) -> list[float | None]:
     return [None if share is None else 100 * share for share in shares]
+
+
+# From conflict to agreement, transparent at 0. Most cosines are small, so colours change fastest near 0.
+DIVERGING = (
+    (0.0, "rgb(200,98,10)"), (0.25, "rgba(200,98,10,0.85)"), (0.45, "rgba(200,98,10,0.4)"), (0.5, "rgba(124,130,141,0.05)"),
+    (0.55, "rgba(59,111,224,0.4)"), (0.75, "rgba(59,111,224,0.85)"), (1.0, "rgb(59,111,224)"),
+)  # fmt: skip
+# Characters of a label that fit next to an axis on a narrow screen.
+_LINE = 40
+# Up to this many samples, cells are large enough for gaps between them.
+_GAPS = 32
+# Pixels above the colour bar for the menu.
+_MENU = 48
+
+
+def cosines(report: ConflictReport) -> go.Figure:
+    """(S, S) cosines between whole gradients."""
+    figure = _heat_map(report.cosines.model, _names(report))
+    only = only_value((value for row in figure.data[0].z for value in row), digits=4)
+    if only is not None:
+        say_only(figure, f"Every pair of samples: cosine {only:.4g}")
+    return figure
+
+
+def neurons(report: ConflictReport) -> go.Figure:
+    """(S, S) cosines of the most and the least conflicted neurons, shown one at a time."""
+    kept = report.neurons
+    if kept is None or not kept.cosines:
+        raise ValueError("the report has no cosines of neurons")
+    rates = {unit_name(row): row.conflict_rate for row in (*kept.most, *kept.least)}
+    figure = _heat_map(kept.cosines[0].values, _names(report))
+    buttons: list[dict[str, Any]] = []
+    for each in kept.cosines:
+        rate = rates.get(unit_name(each))
+        label = unit_name(each) + ("" if rate is None else f": {100 * rate:.3g}% in conflict")
+        buttons.append({"label": label, "method": "restyle", "args": [{"z": [_without_diagonal(each.values)]}]})
+    menu = {"buttons": buttons, "direction": "down", "showactive": True, "bgcolor": "rgba(0,0,0,0)", "bordercolor": GREY}
+    menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 44, "l": 0, "r": 0, "t": 0}}
+    figure.update_layout(updatemenus=[menu], height=figure.layout.height + _MENU, margin_t=figure.layout.margin.t + _MENU)
+    return figure
+
+
+def dominance(report: ConflictReport) -> go.Figure:
+    """A bar per sample: its share of the sum of |g|^2; a line at equal shares."""
+    rows = report.dominance.samples
+    details = [
+        [
+            name,
+            exactly(row.share),
+            numbers.magnitude(row.cosine_to_rest),
+            numbers.NOTHING if row.leave_one_out_cosine is None else f"{row.leave_one_out_cosine:.4f}",
+            numbers.share(row.neurons_led),
+        ]
+        for row, name in zip(rows, _names(report), strict=True)
+    ]
+    bars = go.Bar(
+        x=[row.sample for row in rows],
+        y=[None if row.share is None else 100 * row.share for row in rows],
+        marker={"color": COLOURS[0]},
+        customdata=details,
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} of the squared norm<br>cosine to the rest %{customdata[2]}"
+        "<br>cosine of the mean without it %{customdata[3]}<br>largest in %{customdata[4]} of the units<extra></extra>",
+    )
+    figure = go.Figure([bars], layout(280))
+    level(figure, 100 / len(rows), "equal shares")
+    figure.update_shapes(layer="above")
+    figure.update_xaxes(title="sample", nticks=10)
+    figure.update_yaxes(title="share of the squared norm, %", nticks=5, rangemode="tozero")
+    return figure
+
+
+def _heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str]) -> go.Figure:
+    """(S, S) cosines between samples named ``names``; the diagonal is empty."""
+    gap = int(len(names) <= _GAPS)
+    cells = go.Heatmap(
+        x=names,
+        y=names,
+        z=_without_diagonal(values),
+        zmin=-1,
+        zmid=0,
+        zmax=1,
+        colorscale=[list(stop) for stop in DIVERGING],
+        hoverongaps=False,
+        hovertemplate="%{y}<br>%{x}<br>cosine %{z:.4f}<extra></extra>",
+        colorbar=COLOUR_BAR | {"tickvals": [-1, -0.5, 0, 0.5, 1], "tickangle": 0},
+        xgap=gap,
+        ygap=gap,
+    )
+    figure = square(cells, len(names))
+    ticks = list(range(0, len(names), max(1, math.ceil(len(names) / 10))))
+    axis = {"title": "sample", "type": "category", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks], "tickangle": 0}
+    return figure.update_xaxes(**axis).update_yaxes(**axis)
+
+
+def _without_diagonal(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    return [[None if row == column else value for column, value in enumerate(line)] for row, line in enumerate(values)]
+
+
+def _names(report: ConflictReport) -> list[str]:
+    """For each sample its number and the beginning of its text in two lines; all distinct."""
+    names = []
+    for number, excerpt in enumerate(excerpts(report, 2 * _LINE)):
+        cut = excerpt.rfind(" ", 0, _LINE) if len(excerpt) > _LINE else -1
+        first, rest = (excerpt[:cut], excerpt[cut + 1 :]) if cut > 0 else (excerpt[:_LINE], excerpt[_LINE:])
+        names.append("<br>".join([f"{number}: {text(first)}", *([text(rest)] if rest else [])]))
+    return names

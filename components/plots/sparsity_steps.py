@@ -1,16 +1,16 @@
 """Several checkpoints: distance to the base and to the previous one, and the overlap of changed weights."""
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import plotly.graph_objects as go
 
 from analyzers.update_sparsity.report import SparsityReport
-from components.plots.heat_map import COLOUR_BAR, side_of
-from components.plots.marks import line
+from components.plots.marks import COLOUR_BAR, line, side_of
 from components.plots.style import exactly, layout, legend, text
 from components.sparsity.text import short, tuned_names
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 # Up to so many checkpoints, the numbers fit into the cells, also on a narrow screen.
 _LABELLED, _LABELLED_NARROW = 10, 4
@@ -18,15 +18,13 @@ _LABELLED, _LABELLED_NARROW = 10, 4
 _SIDE, _NAME, _BAR = 240, 22, 40
 
 
-def steps(report: SparsityReport) -> "Figure":
+def steps(report: SparsityReport) -> go.Figure:
     """Sparsity against the base and the previous checkpoint, by checkpoint; clicking a role's name shows it."""
-    from plotly.graph_objects import Figure
-
     rows, names = report.trajectory, [text(short(name)) for name in tuned_names(report)]
     curves: list[tuple[str, list[float | None]]] = [("from the base", [row.sparsity for row in rows])]
     curves.append(("from the one before", [row.step.sparsity for row in rows]))
     curves += [(role, [row.roles.get(role) for row in rows]) for role in dict.fromkeys(role for row in rows for role in row.roles)]
-    figure = Figure(layout=layout(330))
+    figure = go.Figure(layout=layout(330))
     for index, (curve, shares) in enumerate(curves):
         details = [[name, exactly(share)] for name, share in zip(names, shares, strict=True)]
         values = [None if share is None else 100 * share for share in shares]
@@ -39,11 +37,10 @@ def steps(report: SparsityReport) -> "Figure":
     return figure
 
 
-def overlap(report: SparsityReport) -> "Figure":
+def overlap(report: SparsityReport) -> go.Figure:
     """The weights changed by both of two checkpoints as a share of those changed by either: measured, and as expected if the changes were
     independent, in a panel each.
     """
-    from plotly.graph_objects import Heatmap
     from plotly.subplots import make_subplots
 
     count = len(report.trajectory)
@@ -54,7 +51,7 @@ def overlap(report: SparsityReport) -> "Figure":
     pairs = {tuple(sorted((each.first, each.second))): (each.jaccard, each.independent) for each in report.overlap}
     for panel in (0, 1):
         shares = [[pairs.get((low, high), (None, None))[panel] for low in range(count)] for high in range(count)]
-        cells = Heatmap(
+        cells = go.Heatmap(
             x=list(range(1, count + 1)),
             y=list(range(1, count + 1)),
             z=[[None if share is None else 100 * share for share in row] for row in shares],

@@ -4,13 +4,11 @@ from typing import TYPE_CHECKING, Literal
 
 from analyzers.base import CheckpointFacts, Progress, Report
 from analyzers.precision_variants.request import PrecisionRequest
-from analyzers.precision_variants.results import Headroom, Inputs, Overflow, Passes, Reference, TensorError, Variant
+from analyzers.precision_variants.results import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.tables import tables
 
 if TYPE_CHECKING:
     import pandas
-
-__all__ = ["Headroom", "Overflow", "PrecisionReport", "PrecisionRequest", "TensorError", "Variant", "VariantProgress"]
 
 
 class VariantProgress(Progress):

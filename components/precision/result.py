@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import Headroom, Variant
 from components.plots import precision_variants as plots
 from components.precision import tables
 from components.precision.form import command, permalink

@@ -1,6 +1,6 @@
 """The result of update sparsity: the headline with its tiles, and the tabs below."""
 
-from analyzers.update_sparsity.published import placed
+from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
 from components.plots.sparsity_steps import overlap, steps
@@ -115,7 +115,7 @@ def _pair_name(report: SparsityReport) -> str:
 
 
 def _among(report: SparsityReport) -> str:
-    return placed(report.sparsity).sentence if report.sparsity is not None else ""
+    return rank(report.sparsity) if report.sparsity is not None else ""
 
 
 _TABS: tuple[Tab[SparsityReport], ...] = (

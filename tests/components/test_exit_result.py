@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.base import Progress
 from analyzers.exit_feedback import ExitProgress, ExitReport
-from analyzers.exit_feedback.report import OverSeeds
+from analyzers.exit_feedback.results import OverSeeds
 from analyzers.exit_feedback.text import statement
 from components.exit import tables, text
 from components.exit.page import SignalMeter

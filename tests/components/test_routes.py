@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.examples import examples
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.site import archive

@@ -53,7 +53,7 @@ class PairedPlan:
     exact: bool
     strata: IntArray
     population: IntArray
-    weights: list[Fraction]
+    weights: Sequence[Fraction | int]
 
     @classmethod
     def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, mode: str, budget: int, seed: int) -> "PairedPlan":
@@ -71,7 +71,7 @@ class PairedPlan:
                 return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
         spans = whole_paired_spans(alignment)
         one = np.zeros(len(elements), np.int64)
-        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [Fraction(1)])
+        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [1])
 
 
 def _requests(sides: Sequence[Checkpoint]) -> int:

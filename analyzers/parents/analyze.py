@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzers import limits
-from analyzers.base import Progress, Timing, content_id, environment
+from analyzers.base import Progress, Timing, check_size, content_id, environment
 from analyzers.checkpoints import (
     Access,
     Checkpoint,
@@ -21,8 +21,8 @@ from analyzers.checkpoints import (
     repeated_heads,
     stream_aligned,
 )
-from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
-from analyzers.formatting import plural, size
+from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.formatting import plural
 from analyzers.parents.card import base_models
 from analyzers.parents.collect import Collector, Fitted, Sums, cosine, distance, matrix_parameters
 from analyzers.parents.count import Counter, is_matrix
@@ -39,8 +39,6 @@ ANALYSIS_VERSION = 1
 FITTED = 8
 _SCREENED = 16  # the part of the budget of each that this sample takes
 _KEPT_NUMBERS = 12_000_000  # of all sides together, in float32
-
-_OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
 
 
 def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
@@ -175,10 +173,7 @@ class _Search:
         if not alignment.groups:
             raise InvalidRequest(_nothing_shared(self._sides))
         plan = PairedPlan.of(sides, alignment, mode, budget, self._request.seed)
-        if self._largest is not None and self._nbytes + plan.nbytes > self._largest:
-            raise LimitExceeded(
-                f"This would read {size(plan.nbytes)}; the limit here is {size(self._largest)}. Use quick mode, or the command line."
-            )
+        check_size(self._nbytes + plan.nbytes, self._largest)
         fit = len(numbers) <= FITTED
         elements = sum(span.count for span in plan.spans)
         keep = min(1.0, _KEPT_NUMBERS / len(sides) / max(1, elements)) if fit else 0.0
@@ -269,11 +264,7 @@ class _Search:
             difference=self._difference,
             parents=_named_by(verdict, candidates, parents),
             notes=tuple(self._all_notes(candidates, verdict)),
-            timing=Timing(
-                seconds=perf_counter() - start,
-                reading_seconds=self._reading,
-                bytes_per_second=self._nbytes / self._reading if self._reading > 0 else None,
-            ),
+            timing=Timing.since(start, self._nbytes, self._reading),
             environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
 
@@ -358,8 +349,7 @@ class _Search:
     def _resolved(self) -> dict[str, Any]:
         """The content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
-        resolved = {"model": named[0], "candidates": named[1:], "source": self._source, "mode": self._request.mode}
-        return resolved | self._request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
+        return self._request.resolved("cpu") | {"model": named[0], "candidates": named[1:], "source": self._source}
 
     def _canonical(self) -> dict[str, Any]:
         """Canonical references with the requested revisions."""

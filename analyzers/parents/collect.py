@@ -197,9 +197,9 @@ class Fitted:
                 needed.append(i)
         if len(significant) > 1 and left <= AT_ROUNDING**2 * self._sums.rounding:  # differences as small as rounding: only bits decide
             several = needed if len(needed) > 1 else significant
-            together, alone = self._exactness(several)[0], self._exactness([self.best])[0]
-            if together is not None and alone is not None:
-                return several if together.share > alone.share + _PROVES else [self.best]
+            together, single = self._exactness(several)[0], self._exactness([self.best])[0]
+            if together is not None and single is not None:
+                return several if together.share > single.share + _PROVES else [self.best]
         return needed
 
     def _equal(self, i: int) -> float:

@@ -178,6 +178,10 @@ class ParentsReport(Report):
         """The model."""
         return {"model": self.checkpoint.ref}
 
+    def headline(self) -> str:
+        """The statement."""
+        return self.statement
+
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""
         from analyzers.parents.tables import tables

@@ -14,7 +14,8 @@ def one(report: ParentsReport) -> str:
     lines = [
         f"{side.ref} @ {side.commit[:12]}; read {size(report.bytes_read)} in {report.timing.seconds:.2g} s",
         "",
-        f"{report.verdict}: {report.statement}",
+        f"Verdict: {report.verdict}",
+        *report.answer_lines(),
         "",
         *(f"{'Proof' if each.proof else 'Inference'}: {each.text}" for each in report.evidence),
         "",

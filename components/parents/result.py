@@ -6,19 +6,10 @@ from components.parents.form import command, permalink
 from components.plots import parents as plots
 from components.results.layout import Layout, Piece, Plot, Said, Tab
 from components.text import numbers
-from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes
 from components.text.names import model_name
 from components.text.plain_text import shown
-
-_VERDICTS = {
-    "same-weights": "The same weights",
-    "quantized-copy": "A quantized copy",
-    "derived": "Derived",
-    "merge": "A merge",
-    "unrelated": "Not related",
-    "undecided": "Not decided",
-}
 
 WEIGHTS = "The weight of each parent in each layer, by least squares, with its 95% interval. Tensors outside the layers are on the left."
 ANCESTRY = (
@@ -27,8 +18,8 @@ ANCESTRY = (
 )
 
 
-def headline(report: ParentsReport) -> str:
-    """Head, verdict, tiles."""
+def headline(report: ParentsReport, links: bool = True) -> str:
+    """Head, verdict, tiles. links: include those that work only on the app's pages."""
     facts = (
         f"{numbers.plural(len(report.candidates), 'candidate')}; {numbers.plural(report.values_compared, 'value')} compared. "
         f"Read {numbers.size(report.bytes_read)} in {numbers.duration(report.timing.seconds)}"
@@ -37,16 +28,11 @@ def headline(report: ParentsReport) -> str:
     return card(
         "Parents",
         model_head(model_name(report), report.checkpoint, facts),
+        answered(report, report.headline(), links),
         about_sample(report.checkpoint.ref, shows=True),
-        reading(_VERDICTS[report.verdict], report.statement),
         tiles(_equal(best), _distance(best), _explained(report), _exact(report)),
         notes(report.notes),
     )
-
-
-def summary(report: ParentsReport) -> str:
-    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"{model_name(report)}: {report.statement}"
 
 
 def _equal(best: Candidate) -> str:
@@ -89,7 +75,6 @@ RESULT: Layout[ParentsReport] = Layout(
     "Parents",
     model_name,
     headline,
-    summary,
     permalink,
     command,
     (

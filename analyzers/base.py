@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
@@ -151,6 +151,14 @@ class Timing(Data):
         return cls(seconds=perf_counter() - start, reading_seconds=reading, bytes_per_second=nbytes / reading if reading > 0 else None)
 
 
+class NextStep(NamedTuple):
+    """What to do about a result. advice: a sentence that the result backs; analyzer: answers the next question about the same ``model``."""
+
+    advice: str
+    analyzer: str
+    model: str
+
+
 class Report(Data):
     """The result of an analyzer. ``id`` is the content address of the resolved request (see `content_id`)."""
 
@@ -173,11 +181,28 @@ class Report(Data):
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
         return self.tables()
 
+    def headline(self) -> str:
+        """The answer in a sentence or two: the same on the page, in a link's preview, in the API's summary and on the command line."""
+        raise NotImplementedError
+
+    def next_step(self) -> NextStep | None:
+        """What to do about the result; None where there is nothing to do."""
+        return None
+
+    def findings(self) -> list[str]:
+        """What else was found, a sentence each."""
+        sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines()
+        return [sentence for sentence in sentences if sentence not in self.headline()]
+
+    def answer_lines(self) -> list[str]:
+        """`headline`, `next_step` and `findings` for a terminal."""
+        step, found = self.next_step(), self.findings()
+        return [self.headline(), *([f"What now: {step.advice}"] if step else []), *(["", *found] if found else [])]
+
     @property
     def summary(self) -> str:
-        """The answer in one line. This and what follows are drawn as on the page: they need the extra ``plots``, and raise MissingExtra."""
-        line: str = self._layout().summary(self)
-        return line
+        """The subject and the answer in one line. This and what follows need the extra ``plots``, and raise MissingExtra."""
+        return f"{' -> '.join(self.subject().values())}: {self._layout().summary(self)}"
 
     def plots(self) -> "dict[str, Figure]":
         """Every figure of the result, by its name on the page."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Data, Interval, WeightsReport, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.dtype_detection.headline import headline, next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -352,6 +353,14 @@ class DtypeReport(WeightsReport):
     tensors_aggregated: bool
     buffers: tuple[BufferRow, ...]
     notes: tuple[str, ...]
+
+    def headline(self, trained: str = "") -> str:
+        """See `base.Report.headline`. trained: the sentence on the training precision, if others know better."""
+        return headline(self, trained)
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The checkpoint."""

@@ -38,6 +38,8 @@ def one(report: DtypeReport) -> str:
         f"{checkpoint.ref} @ {checkpoint.commit[:12]}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
         f"{plural(checkpoint.files, 'file')}; read {read} in {report.timing.seconds:.2g} s",
         "",
+        *report.answer_lines(),
+        "",
         *columns(rows),
         "",
         *_evidence(lineage.evidence),

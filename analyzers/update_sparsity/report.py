@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Interval, WeightsReport, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.update_sparsity.headline import next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -370,6 +371,14 @@ class SparsityReport(WeightsReport):
     spectral: tuple[Spectrum, ...]
     statement: str
     notes: tuple[str, ...]
+
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return self.statement
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """Base and last tuned checkpoint."""

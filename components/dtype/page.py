@@ -9,6 +9,7 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeReport
+from components.dtype.first_screen import first_screen
 from components.dtype.form import QUANTIZATIONS, Form, form
 from components.dtype.result import RESULT
 from components.dtype.several import Batch, Several, opened, permalink
@@ -143,6 +144,7 @@ PAGE = AnalysisPage(
     of_query=form,
     fields=partial(build_model_fields, "Inspect", blocks=(), options=_build_options, label=_LABEL),
     result=RESULT,
+    below=first_screen,
     runs=PassportRuns,
     check=Form.requests,
 )

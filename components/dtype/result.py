@@ -13,7 +13,7 @@ from components.plots.among_models import among_models
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.site import addresses, archive
 from components.text import numbers
-from components.text.headline import about_sample, card, tiles
+from components.text.headline import about_sample, answered, card, tiles
 from components.text.markup import cited, head, tag, tile
 from components.text.plain_text import html, prose, shown
 from components.text.render import macros
@@ -24,10 +24,10 @@ _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
-    """The header and the four tiles of a report. links: include links that work only on the app's pages."""
+    """The header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
-    could = str(_COULD.suggestions(suggestions(report)))
-    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions, could)
+    said, could = answered(report, summary(report), links), str(_COULD.suggestions(suggestions(report)))
+    return card("Passport", _head(report), said, questions, could, about_sample(report.checkpoint.ref, shows=True))
 
 
 def _head(report: DtypeReport) -> str:
@@ -129,6 +129,5 @@ RESULT = Layout(
     permalink=permalink,
     command=command,
     tabs=_TABS,
-    alone=lambda report: passport(report, links=False),
     overview=overview,
 )

@@ -24,9 +24,17 @@ _LIKELY = 0.75
 
 
 def summary(report: DtypeReport) -> str:
-    """The four answers as one plain-text sentence (not HTML), for a status line or a screen reader."""
-    stored, passed, trained, risk = answers(report)
-    return f"{report.checkpoint.ref}: stored as {stored}; passed through: {passed}; trained in: {trained}; in fp16: {risk}."
+    """The report's headline, with the labels of the library; plain text."""
+    found = archive.consensus(report.checkpoint.ref)
+    if found is None or not found.labels:
+        return report.headline()
+    if found.precision is None:
+        return report.headline("Labels disagree on its training precision.")
+    return report.headline(f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
+
+
+def _unverified(found: Consensus) -> bool:
+    return all(row.label.provenance == "local" for row in found.labels)
 
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
@@ -67,8 +75,7 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
         return inferred(report)
     if found.precision is None:
         return DISPUTED, "warning", "label"
-    unverified = all(row.label.provenance == "local" for row in found.labels)
-    return found.precision, "label", "label, no login" if unverified else "label"
+    return found.precision, "label", "label, no login" if _unverified(found) else "label"
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:

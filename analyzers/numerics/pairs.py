@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from analyzers.numerics.conversions import bf16_places, fp32_of, values_of
 from analyzers.numerics.pair_kernels import (
-    COUNTS, JOINT_STEPS, LARGEST, NONFINITE, REACH, RELATIVE, SQUARE, STEP_BINS, SUMS, TOTAL, count_pairs, count_values,
+    COUNTS,
+    JOINT_STEPS,
+    LARGEST,
+    NONFINITE,
+    REACH,
+    RELATIVE,
+    SQUARE,
+    STEP_BINS,
+    SUMS,
+    TOTAL,
+    count_pairs,
+    count_values,
 )  # fmt: skip
 from analyzers.numerics.pair_tables import PairCounts, PairTables
 

@@ -36,7 +36,7 @@ def fp32_table(dtype: str) -> NDArray[np.uint32]:
 
 
 def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
-    """(n,) the places of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond all."""
+    """(n,) places of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond all."""
     patterns = _rounded_to_odd(codes.view(np.float64)) if dtype == "F64" else fp32_of(codes, dtype)
     magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)
     place = np.where(patterns >> np.uint32(31), -1, 1) * ((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16)

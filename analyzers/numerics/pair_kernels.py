@@ -122,7 +122,7 @@ def _values_at(
     v: NDArray[np.float64], steps: NDArray[np.int64],
 ) -> int:  # fmt: skip
     """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; returns how many there are."""
-    found = 0
+    found: Any = 0
     for i in index:
         w_pattern, v_pattern = np.int64(base[i]) << shift, np.int64(tuned[i]) << shift
         w_magnitude, v_magnitude = w_pattern & _MAGNITUDE, v_pattern & _MAGNITUDE

@@ -15,7 +15,8 @@ from analyzers.numerics.sketches import FIRST_EXPONENT, PER_BINADE
 
 def count_pairs(
     base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str], eta: float, counts: NDArray[np.int64], sums: NDArray[np.float64],
-    absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64], changed: NDArray[np.bool_] | None, device: str,
+    absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64], changed: NDArray[np.bool_] | None,
+    device: str,
 ) -> float:  # fmt: skip
     """See `pair_kernels.count_pairs`, without a joint histogram. dtypes: of the two sides, which fp32 holds exactly."""
     import torch

@@ -73,7 +73,11 @@ def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | 
     if described is None:
         return Refusal(404, NO_ENDPOINT)
     parameters = {each["parameter_name"] for each in described["parameters"]}
-    return None if call.keys() <= parameters | {"oauth_token"} else Refusal(422, UNKNOWN_FIELD)
+    if not call.keys() <= parameters | {"oauth_token"}:
+        return Refusal(422, UNKNOWN_FIELD)
+    required = (each["parameter_name"] for each in described["parameters"] if not each["parameter_has_default"])
+    missing = next((each for each in required if each not in call), None)
+    return None if missing is None else Refusal(422, f"{missing} is missing: /gradio_api/info describes every parameter.")
 
 
 def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:

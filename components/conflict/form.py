@@ -10,8 +10,12 @@ from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.language_models.data import pair_of
 from components.forms.form import (
+    ATTENTION,
     BUILTIN,
+    DATA,
     DATASET,
+    DTYPE,
+    MODEL,
     Cost,
     Query,
     changed,
@@ -30,13 +34,33 @@ from components.forms.form import (
 ABOUT = (
     "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
     "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
-    'comparison with a top-k FFN. data: "builtin" or the id of a Hub dataset, from which samples are chosen at random by seed, or the '
-    'first; pairs: given instead, a list of {"instruction", "output"} and optionally "input"; template: how they become a prompt.'
+    "comparison with a top-k FFN."
 )
-PARAMETERS = (
-    "model", "data", "pairs", "samples", "max_length", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "loss", "gamma",
-    "floor", "epsilon", "weights", "dtype", "attention", "checkpointing", "seed", "choice", "template",
-)  # fmt: skip
+PARAMETERS = {
+    "model": MODEL,
+    "data": DATA,
+    "pairs": 'Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".',
+    "samples": "How many samples (default 50), of the data or of the given pairs.",
+    "max_length": "Truncate samples to this many tokens (default 512).",
+    "unit": "ffn (default): neurons of the FFN; attention: rows of the attention projections.",
+    "ffn": "original (default), or topk: also measure a top-k FFN on the same samples.",
+    "topk": "With a top-k FFN: the share of the neurons that each token keeps (default 0.125).",
+    "topk_share": "With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
+    "topk_layers": "Layers with a top-k FFN: last (default), all, a number or a range such as 0-3, counted from 0.",
+    "select": "Score that ranks the neurons of a top-k FFN: gate (default), up, abs-up, product or abs-product.",
+    "loss": "Loss of a sample: the mean (default) or the sum over its answer tokens.",
+    "gamma": "A pair conflicts where its cosine is below this (default 0).",
+    "floor": "Exclude gradients with a norm below this many times the layer's median norm (default 0).",
+    "epsilon": "Exclude gradients whose norm is not above this (default 0).",
+    "weights": "Also measure individual weights, which takes longer (default true).",
+    "dtype": DTYPE,
+    "attention": ATTENTION,
+    "checkpointing": "Recompute activations: slower, less memory (default false; automatic where memory is short).",
+    "seed": "Seed of the choice of samples, and of their halves and batches (default 0).",
+    "choice": "Which samples: random (default; chosen by seed among all rows) or first.",
+    "template": "How a sample becomes a prompt: auto (default; chat if the tokenizer has a template, else plain), plain, alpaca, "
+    "alpaca-input or chat.",
+}
 COST = Cost(
     "fewer or shorter samples, a smaller model",
     lambda request: (1 if request.ffn == "original" else 2) * request.samples * request.max_length,

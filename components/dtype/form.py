@@ -6,6 +6,7 @@ from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
 from analyzers.errors import InvalidRequest
 from components.forms.form import (
+    MODEL,
     READING,
     Cost,
     Query,
@@ -25,7 +26,7 @@ ABOUT = (
     "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
     "precision it was probably trained, and whether its weights fit fp16."
 )
-PARAMETERS = ("model", *READING)
+PARAMETERS = {"model": MODEL, **READING}
 COST = Cost("quick mode, a smaller budget, fewer models")
 
 

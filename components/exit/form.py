@@ -8,7 +8,10 @@ from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.signals import METHODS as DEFAULT
 from components.forms.form import (
     BUILTIN,
+    DATA,
     DATASET,
+    DTYPE,
+    MODEL,
     SHOWN,
     Cost,
     Query,
@@ -28,13 +31,31 @@ from components.forms.form import (
 ABOUT = (
     "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
     "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
-    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer. methods: names of signals, all by default; "
-    'residual: lambda of parallel_gold and parallel_topmass; data: "builtin" or the id of a Hub dataset.'
+    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer."
 )
-PARAMETERS = (
-    "model", "methods", "data", "rank", "k", "anchors", "rank_exact", "rank_tail", "topk_by", "alpha", "residual", "mass_threshold",
-    "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length", "tokens", "dtype", "seed",
-)  # fmt: skip
+PARAMETERS = {
+    "model": MODEL,
+    "methods": f"Names of the signals to measure (default all: {', '.join(DEFAULT)}).",
+    "data": DATA,
+    "rank": "Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
+    "k": "Vocabulary rows of hybrid and true_rows for each token (default 8).",
+    "anchors": "Anchor hidden states of span (default 64; at most half the width).",
+    "rank_exact": "Of hybrid's rank, the columns of the exact codes (default 32; at most a quarter of the rank).",
+    "rank_tail": "With rank_exact: columns of hybrid's tail sketch; their sum is its rank.",
+    "topk_by": "How hybrid ranks logit gradients: value (default; positive ones first) or magnitude.",
+    "alpha": "Scale of dense and hybrid (default 1).",
+    "residual": "lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass (default 0.1).",
+    "mass_threshold": "Probability mass of the tokens that parallel_topmass codes (default 0.95).",
+    "seeds": "Draws of random codes for the spread over seeds (default 8).",
+    "sweep": "Also measure other ranks, ks and anchors, which takes longer (default true).",
+    "layers": "Of the logit lens: auto (default, up to six), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
+    "training_steps": "Steps of a small transformer under each signal, with three seeds each (default 80; 0: no training).",
+    "samples": "How many samples of the data, from the first on (default 32).",
+    "sequence_length": "Truncate samples to this many tokens (default 256).",
+    "tokens": "The most answer tokens to measure (default 512).",
+    "dtype": DTYPE,
+    "seed": "Seed of codes, anchors, the choice of tokens and the small transformer (default 0).",
+}
 OPTIONS = (
     "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed", "alpha",
     "residual", "mass_threshold", "layers", "topk_by", "dtype", "sweep",

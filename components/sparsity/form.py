@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from analyzers.update_sparsity.report import SparsityReport, SparsityRequest
+from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
 from components.forms.form import (
+    MODEL,
     READING,
     Cost,
     Query,
@@ -25,7 +26,13 @@ ABOUT = (
     "the fraction of weights that are unchanged in bf16, by layer, role and tensor, how large the updates are, and what could not be "
     "compared."
 )
-PARAMETERS = ("base", "tuned", *READING, "eta", "spectral")
+PARAMETERS = {
+    "base": f"The checkpoint before training. {MODEL}",
+    "tuned": f"What became of it: a list of one to {limits.TRAJECTORY} checkpoints, in the order of the training.",
+    **READING,
+    "eta": f"Of the probe, which counts a weight as changed where |v - w| > eta max(|w|, |v|); between 0 and 1 (default {DEFAULT_ETA:g}).",
+    "spectral": "Also compare singular values and subspaces of matrices, which takes minutes (default false).",
+}
 COST = Cost("quick mode, a smaller budget, fewer models")
 _OWN = ("eta", "spectral")
 # One character over the limit, so that too long references are rejected rather than truncated.

@@ -1,5 +1,6 @@
 """The torch path counts what the compiled loop counts. Its code is the same on any device: here it runs on the CPU."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from analyzers.numerics.conversions import changed as changed_pairs
 from tests.numerics.test_pairs import PAIRS, counted, same_tables, weights, whole
 from tests.numerics.values import TORCH, all_patterns, hostile32
 
-real_count = torch_pairs.count_pairs
+real_count: Callable[..., float] = torch_pairs.count_pairs
 
 
 def on_cpu(*arguments: Any) -> float:

@@ -2,11 +2,23 @@
 
 from dataclasses import dataclass
 
-from components.forms.form import READING, Cost, Query, ReadingForm, command_line, link_to_reading, parsed, pinned, queried, validated
+from components.forms.form import (
+    MODEL,
+    READING,
+    Cost,
+    Query,
+    ReadingForm,
+    command_line,
+    link_to_reading,
+    parsed,
+    pinned,
+    queried,
+    validated,
+)
 from tests.toy import ToyReport, ToyRequest
 
 ABOUT = "How many tensors a checkpoint has, as JSON."
-PARAMETERS = ("model", *READING)
+PARAMETERS = {"model": MODEL, **READING}
 COST = Cost("quick mode")
 
 

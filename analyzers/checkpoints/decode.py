@@ -121,7 +121,8 @@ def _scales(scale: Scale, first: int, last: int, read: Read) -> Floats:
         return values
     factor = _float32(scale.factor, 0, 1, read)[0]
     with np.errstate(all="ignore"):
-        return values / factor if scale.divides else values * factor
+        whole: Floats = values / factor if scale.divides else values * factor
+    return whole
 
 
 def _float32(tensor: Tensor, first: int, last: int, read: Read) -> Floats:

@@ -20,7 +20,7 @@ from analyzers.checkpoints.tensor import Tensor
 
 # Views of up to this size, gaps between their elements included, are read whole, in one chunk: a plan for a whole tensor of this size
 # is a single span, so the plan cannot change how the view is read.
-HELD_BYTES = limits.STREAM_BYTES // limits.HUB_PARALLEL_READS
+HELD_BYTES = limits.STREAM_BYTES // 8
 
 # Fills a buffer with the bytes of a file from an offset on.
 ReadInto = Callable[[int, memoryview], None]
@@ -35,8 +35,9 @@ def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, b
     """
     part = buffer[: count * tensor.itemsize]
     codes = part.view(f"<u{tensor.itemsize}")
-    if tensor.strides is None:
+    if tensor.strides is None and count:  # nothing may begin at the end of the file
         read_into(tensor.offset + start * tensor.itemsize, part.data)
+    if tensor.strides is None:
         return codes
     shape, strides = _merged(tensor.shape, tensor.strides)
     for at, first, lengths in _boxes(shape, start, start + count):

@@ -7,8 +7,10 @@ checkpoints, the shorter the chunks. Several checkpoints may differ in files, dt
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -194,25 +196,28 @@ def _base(sides: Sides) -> Tensor:
 
 
 def _chunk_bytes(checkpoints: int) -> int:
-    """Bytes of a chunk of each of ``checkpoints``, such that as many reads as the Hub serves at once fit the memory limit."""
-    return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (limits.HUB_PARALLEL_READS * checkpoints)) // _ALIGNED * _ALIGNED, _ALIGNED)
+    """Bytes of a chunk of each of ``checkpoints``, such that the chunks of at least two threads fit the memory limit."""
+    return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (2 * checkpoints)) // _ALIGNED * _ALIGNED, _ALIGNED)
 
 
 class _Stream(Generic[S]):
     """One stream. names: of the checkpoints, for errors; sides: the tensor of each checkpoint that a span covers, as it is read."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], names: Sequence[str | None], sides: Callable[[S], Sides]) -> None:
-        self._checkpoints, self._names, self._sides = checkpoints, names, sides
+        self._checkpoints, self._names = checkpoints, names
+        self._sides: Callable[[S], Sides] = sides
         self._stop, self._tally = threading.Event(), Tally()
+        self._readers: ThreadPoolExecutor | None = None
 
     def run(self, spans: Sequence[S], work: Callable[[S, Iterator[PairedChunk]], T]) -> Iterator[Step[S, T]]:
         """See `stream`."""
         sizes = [span.count * widest_bits(self._sides(span)) // 8 + 1 for span in spans]
         number, most = len(self._checkpoints), min(_chunk_bytes(len(self._checkpoints)), -(-max(sizes, default=1) // _ALIGNED) * _ALIGNED)
-        threads = max(1, min(max(each.parallel_reads for each in self._checkpoints), len(spans), limits.STREAM_BYTES // (number * most)))
-        local = all(isinstance(each.repository, LocalRepository) for each in self._checkpoints)
-        if local and sum(sizes) < _SHARED_BYTES * len(spans):
-            threads = 1
+        remote = sum(not isinstance(each.repository, LocalRepository) for each in self._checkpoints)
+        wanted = -(-max(each.parallel_reads for each in self._checkpoints) // max(remote, 1))
+        if not remote and sum(sizes) < _SHARED_BYTES * len(spans):
+            wanted = 1
+        threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * most)))
         own = max(min(limits.STREAM_BYTES // (threads * number), max(sizes, default=1)) // _ALIGNED * _ALIGNED, most)
 
         def worker() -> Callable[[S], T]:
@@ -223,7 +228,8 @@ class _Stream(Generic[S]):
             for checkpoint in self._checkpoints:
                 checkpoint.repository.close()
 
-        with closing(work_through(spans, threads, worker, self._stop, cancel)) as finished:
+        self._readers = ThreadPoolExecutor(min(threads * remote, limits.HUB_PARALLEL_READS), "stream-read") if remote > 1 else None
+        with self._readers or nullcontext(), closing(work_through(spans, threads, worker, self._stop, cancel)) as finished:
             for found in finished:
                 span, result = found if found is not None else (None, None)
                 yield Step(span, result, self._tally.bytes, self._tally.requests)
@@ -235,19 +241,24 @@ class _Stream(Generic[S]):
         sides, end = self._sides(span), span.start + span.count
         chunk = piece = block = chunk_elements(sides)
         present = [side for side in sides if side is not None]
-        if any(side.strides is not None for side in present):  # the byte ranges of parts of a view overlap: as much as possible at a time
+        if len(sides) > 1 and any(
+            side.strides is not None for side in present
+        ):  # the byte ranges of parts of a view overlap: as much as possible at a time
             block = max(buffers.shape[1] * 8 // widest_bits(sides) // chunk, 1) * chunk
         if any(side.scale is not None for side in present):
             piece = whole_rows(_DECODED, row_length(present[0]))
         for first in range(span.start, end, block):
             last = min(first + block, end)
-            read = [None if side is None else self._read(i, side, first, last, buffers[i]) for i, side in enumerate(sides)]
+            read_all = self._readers.map if self._readers else map  # sides on the Hub at once
+            read = list(read_all(self._read, range(len(sides)), sides, repeat(first), repeat(last), buffers))
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
                 yield PairedChunk(start, tuple(None if codes is None else codes[part] for codes in read))
 
-    def _read(self, i: int, side: Tensor, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes":
+    def _read(self, i: int, side: Tensor | None, start: int, stop: int, buffer: NDArray[np.uint8]) -> "NDArray[Any] | ScaledCodes | None":
         """The patterns of elements ``start`` to ``stop`` of a side, or to its end if it has fewer."""
+        if side is None:
+            return None
 
         def fetch(tensor: Tensor, first: int, count: int, into: NDArray[np.uint8]) -> NDArray[Any]:
             file = self._checkpoints[i].files[tensor.file]

@@ -120,7 +120,7 @@ def count_values(
 def _values_at(
     index: NDArray[np.int64], base: NDArray[Any], tuned: NDArray[Any], shift: int, changed: NDArray[np.bool_], w: NDArray[np.float64],
     v: NDArray[np.float64], steps: NDArray[np.int64],
-) -> int:  # fmt: skip
+) -> Any:  # fmt: skip
     """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; returns how many there are."""
     found: Any = 0
     for i in index:

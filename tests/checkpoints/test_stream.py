@@ -48,9 +48,7 @@ class FakeRepository:
         self.closed.set()
 
 
-def checkpoint(
-    tensors: list[tuple[str, tuple[int, ...]]], threads: int = 3, files: int = 2
-) -> tuple[Checkpoint, list[bytes]]:
+def checkpoint(tensors: list[tuple[str, tuple[int, ...]]], threads: int = 3, files: int = 2) -> tuple[Checkpoint, list[bytes]]:
     """A checkpoint of random bytes in memory; dtype and shape of each tensor, dealt out to ``files``."""
     rng = np.random.default_rng(len(tensors))
     data = [bytearray(rng.bytes(7)) for _ in range(files)]
@@ -150,7 +148,8 @@ def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pyte
     assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
 
 
-def test_spans_cover_large_tensors_in_file_order() -> None:
+def test_spans_cover_large_tensors_in_file_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 8 << 20)
     tensors = [
         Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
         Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),

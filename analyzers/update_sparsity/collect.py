@@ -1,5 +1,6 @@
 """The read plan for all sides, and the counts of its spans, collected per pair of tensors and per block of a sample."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from analyzers.numerics import ChangedPlaces, PairCounts
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.report import SparsityRequest
-from analyzers.update_sparsity.statistics import Pair, Places
+from analyzers.update_sparsity.statistics import Number, Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
 
 # Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
@@ -39,7 +40,7 @@ class Plan:
     exact: bool
     strata: NDArray[np.int64]
     population: NDArray[np.int64]
-    weights: list[Fraction]
+    weights: Sequence[Number]
 
     @classmethod
     def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, request: SparsityRequest) -> "Plan":
@@ -57,7 +58,7 @@ class Plan:
                 return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
         spans = whole_paired_spans(alignment)
         one = np.zeros(len(elements), np.int64)
-        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [Fraction(1)])
+        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [1])
 
 
 def _requests(sides: Sequence[Checkpoint]) -> int:
@@ -77,9 +78,7 @@ class Collector:
     def __init__(self, alignment: Alignment, plan: Plan, tuned: int) -> None:
         self._groups = alignment.groups
         self._plan = plan
-        self._spans_left: dict[int, int] = {}
-        for span in plan.spans:
-            self._spans_left[span.group] = self._spans_left.get(span.group, 0) + 1
+        self._spans_left = Counter(span.group for span in plan.spans)
         self._counts: dict[int, PairCounts] = {}
         self._places: dict[int, ChangedPlaces] = {}
         self._finished: dict[int, Places] = {}
@@ -120,20 +119,9 @@ class Collector:
         tuned = len(self._groups[0].tuned)
         if self._plan.exact or not self._blocks:
             return {}, [None] * tuned
-        blocks = sorted(self._blocks)  # they came as threads finished them, and float sums depend on their order
-        found = share_interval(
-            ShareBlocks(
-                stratum=np.array([b[0] for b in blocks]),
-                elements=np.array([b[1] for b in blocks]),
-                tested=np.array([b[2] for b in blocks]),
-                positive=np.array([b[3] for b in blocks]),
-                population=self._plan.population,
-            )
-        )
-        each = [
-            Interval(estimate=float(e), low=float(low), high=float(high)) if np.isfinite(e) else None
-            for e, low, high in zip(found.estimate, found.low, found.high, strict=True)
-        ]
+        # Sorted: they came as threads finished them, and float sums depend on their order.
+        stratum, elements, tested, positive = map(np.array, zip(*sorted(self._blocks), strict=True))
+        each = Interval.each(share_interval(ShareBlocks(stratum, elements, tested, positive, self._plan.population)))
         named = {path: interval for path, interval in zip(_PATHS, each, strict=False) if interval is not None}
         return named, each[len(_PATHS) :]
 

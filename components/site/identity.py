@@ -1,5 +1,6 @@
-"""Who contributes: the login if the app has logins, else a browser, identified by the secret in its cookie. Never a form field."""
+"""Who sends a request and who contributes: a login, else a browser, by the secret in its cookie. Never a form field."""
 
+import hashlib
 import os
 import secrets
 from collections.abc import Mapping
@@ -8,6 +9,8 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 from gradio.utils import get_space
+from starlette.requests import Request
+from starlette.types import Scope
 
 from analyzers.errors import InvalidRequest
 from components.library import Identity, Library
@@ -76,3 +79,29 @@ def _elsewhere(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin")
     ours = [headers.get("host", ""), *os.environ.get("SPACE_HOST", "").split(",")]
     return bool(origin) and urlsplit(origin or "").netloc not in {host.strip() for host in ours if host.strip()}
+
+
+_KEY = secrets.token_bytes(16)
+# `Front` adds it to each request. Its name is secret, so that nobody else can: calls of MCP clients come again from this machine with it.
+_HEADER = f"x-mantissa-client-{secrets.token_hex(16)}"
+
+
+def with_client(scope: Scope) -> Scope:
+    """``scope`` with its client in a header."""
+    if any(name == _HEADER.encode() for name, _ in scope["headers"]):
+        return scope
+    return {**scope, "headers": [*scope["headers"], (_HEADER.encode(), _client(scope).encode())]}
+
+
+def client_of(request: gr.Request | Request | None) -> str:
+    """The client of a request that passed `with_client`; "" for any other."""
+    headers: Any = getattr(request, "headers", None) or {}
+    return str(headers.get(_HEADER, ""))
+
+
+def _client(scope: Scope) -> str:
+    login = scope.get("session", {}).get("oauth_info", {}).get("userinfo", {}).get("preferred_username")
+    cookie = Request(scope).cookies.get(COOKIE)
+    address = (scope.get("client") or ("",))[0]
+    who = f"login {login}" if login else f"cookie {cookie}" if cookie else f"address {address}"
+    return hashlib.blake2b(who.encode(errors="replace"), key=_KEY, digest_size=16).hexdigest()

@@ -24,8 +24,7 @@ from analyzers.errors import (
     UnknownArchitecture,
 )
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.cost import needed_bytes
-from analyzers.exit_feedback.meter import metered
+from analyzers.exit_feedback.cost import metered, needed_bytes
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.work import Work
 from analyzers.language_models.data import instruction_pairs

@@ -12,7 +12,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Report
-from analyzers.dtype_detection.examples import examples
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, database
 from components.library.checks import now

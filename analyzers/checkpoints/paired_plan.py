@@ -1,17 +1,25 @@
 """What a paired stream reads: everything or a sample, as spans of the groups of an alignment."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
+from analyzers import limits
 from analyzers.checkpoints.align import Alignment, Group, PairedSpan
+from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.elements import memory_order, read_bytes
+from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.sample import RUN, Block, IntArray, plan_sample
-from analyzers.checkpoints.stream import in_file_order, widest_bits
+from analyzers.checkpoints.stream import in_file_order, whole_paired_spans, widest_bits
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import InvalidRequest
+
+# Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
+FEWEST_REQUESTS = 40
 
 # A sampled block is read sparsely if the file's layout makes it cost more than this multiple of its bytes.
 _COSTLY = 8
@@ -26,6 +34,48 @@ class PairedSample(NamedTuple):
     spans: list[PairedSpan]
     strata: IntArray
     population: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class PairedPlan:
+    """What will be read.
+
+    exact: everything is, as one stratum; strata: (groups,) the stratum of each group; population: (strata,) elements of each,
+    read or not; weights: (strata,) elements that one read element stands for, 0 where none is read; nbytes: of all sides together.
+    """
+
+    spans: list[PairedSpan]
+    nbytes: int
+    exact: bool
+    strata: IntArray
+    population: IntArray
+    weights: Sequence[Fraction | int]
+
+    @classmethod
+    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, mode: str, budget: int, seed: int) -> "PairedPlan":
+        """The same for the same arguments; mode: "quick" or "exact". Raises InvalidRequest for a budget too small."""
+        elements = np.array([group.base.elements for group in alignment.groups], np.int64)
+        if mode == "quick":
+            sample = plan_paired_sample(alignment, budget, _requests(sides), seed)
+            if not sample.spans:
+                raise InvalidRequest("The budget is too small for a single pair of values; raise it.")
+            read = np.zeros(len(sample.population), np.int64)
+            for span in sample.spans:
+                read[sample.strata[span.group]] += span.count
+            if int(read.sum()) < int(elements.sum()):
+                weights = [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(sample.population, read, strict=True)]
+                return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
+        spans = whole_paired_spans(alignment)
+        one = np.zeros(len(elements), np.int64)
+        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [1])
+
+
+def _requests(sides: Sequence[Checkpoint]) -> int:
+    """Reads that the plan may make of each side: all on the Hub share what two quick runs of one checkpoint may make."""
+    remote = [side for side in sides if not isinstance(side.repository, LocalRepository)]
+    local = [side.repository.range_requests for side in sides if isinstance(side.repository, LocalRepository)]
+    shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
+    return max(FEWEST_REQUESTS, min(local + shared))
 
 
 def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: int) -> PairedSample:

@@ -116,7 +116,7 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
 
 def measure(
     checkpoint: Checkpoint, slabs: Slabs, formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
-) -> Iterator[Step[Errors]]:
+) -> Iterator[Step[Span, Errors]]:
     """Read ``slabs`` and round them to each format. largest: magnitude in each tensor, as far as it was read."""
     sampled = bool(slabs.population)
 

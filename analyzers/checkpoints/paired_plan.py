@@ -14,13 +14,9 @@ from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.elements import memory_order, read_bytes
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.sample import RUN, Block, IntArray, plan_sample
-from analyzers.checkpoints.side import width
-from analyzers.checkpoints.stream import SPAN_BYTES, row_length, whole_rows
+from analyzers.checkpoints.stream import in_file_order, whole_paired_spans, widest_bits
 from analyzers.checkpoints.tensor import Tensor
 from analyzers.errors import InvalidRequest
-
-# Byte alignment of each side's part of a buffer.
-ALIGNED = 64
 
 # Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
 FEWEST_REQUESTS = 40
@@ -82,21 +78,6 @@ def _requests(sides: Sequence[Checkpoint]) -> int:
     return max(FEWEST_REQUESTS, min(local + shared))
 
 
-def whole_paired_spans(alignment: Alignment) -> list[PairedSpan]:
-    """Spans that cover every group entirely, in the base's file order.
-
-    Each is a whole number of chunks. The chunk length depends on the group and on the number of checkpoints, not on their
-    source, so sums over chunks are the same for any threads and sources.
-    """
-    spans = []
-    for number in _in_file_order(alignment):
-        group = alignment.groups[number]
-        elements, chunk = group.base.elements, chunk_elements(group)
-        step = max(SPAN_BYTES * 8 // widest_bits(group) // chunk, 1) * chunk
-        spans += [PairedSpan(number, start, min(step, elements - start)) for start in range(0, elements, step)]
-    return spans
-
-
 def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: int) -> PairedSample:
     """Plan what to read of each checkpoint with at most ``budget`` bytes and ``requests`` reads of any one of them.
 
@@ -119,7 +100,7 @@ def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: i
     _, strata = np.unique(strata, return_inverse=True)
     population = np.zeros(int(strata.max(initial=-1)) + 1, np.int64)
     np.add.at(population, strata, [group.base.elements for group in groups])
-    return PairedSample([span for number in _in_file_order(alignment) for span in by_group[number]], strata.astype(np.int64), population)
+    return PairedSample([span for number in in_file_order(alignment) for span in by_group[number]], strata.astype(np.int64), population)
 
 
 def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
@@ -127,7 +108,7 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
     scattered = {
         block.tensor
         for block in blocks
-        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor]) // 8)
+        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor].sides) // 8)
     }
     kept = [block for block in blocks if block.tensor not in scattered]
     costly = [block for block in blocks if block.tensor in scattered]
@@ -143,30 +124,10 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
     return kept, scattered
 
 
-def chunk_bytes(checkpoints: int) -> int:
-    """Bytes of a chunk of each of ``checkpoints``, such that the chunks of at least two threads fit the memory limit."""
-    return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (2 * checkpoints)) // ALIGNED * ALIGNED, ALIGNED)
-
-
-def chunk_elements(group: Group) -> int:
-    """Elements of a chunk of ``group``: whole rows if a row fits."""
-    return whole_rows(chunk_bytes(len(group.sides)) * 8 // widest_bits(group), row_length(group.base))
-
-
-def widest_bits(group: Group) -> int:
-    """Buffer bits per element, of the side that takes most."""
-    return max(width(side) for side in group.sides if side is not None)
-
-
 def _as_planned(group: Group) -> Tensor:
     """The side with the most bits per element, preferring the base, with the shape and role of the base."""
     widest = max((side for side in group.sides if side is not None), key=lambda side: side.bits)
     return group.base if widest is group.base else replace(widest, shape=group.base.shape, role=group.base.role)
-
-
-def _in_file_order(alignment: Alignment) -> list[int]:
-    groups = alignment.groups
-    return sorted(range(len(groups)), key=lambda i: (groups[i].base.file, groups[i].base.offset))
 
 
 def _stored_alike(group: Group) -> bool:

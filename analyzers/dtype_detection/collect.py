@@ -111,8 +111,7 @@ class Plan:
     def of(cls, checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> "Plan":
         """The same for the same checkpoint and request, on any machine. Raises InvalidRequest for a budget too small."""
         if request.mode == "exact":
-            source = checkpoint.repository
-            spans = whole_spans(floats, source.parallel_reads, source.chunk_bytes)
+            spans = whole_spans(floats)
             return cls(spans, sum(span.nbytes for span in spans), None, None)
         requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
         budget, reads = request.budget, 1 + max(map(scale_reads, floats), default=0)

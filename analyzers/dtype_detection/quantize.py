@@ -114,7 +114,7 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
 
 def measure(
     checkpoint: Checkpoint, spans: Sequence[Span], formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
-) -> Iterator[Step[Errors]]:
+) -> Iterator[Step[Span, Errors]]:
     """Read ``spans`` and round them to each format. largest: magnitude in each tensor, as far as it is known."""
 
     def work(span: Span, chunks: Iterator[Chunk]) -> Errors:

@@ -150,5 +150,5 @@ def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str)
     if most is not None and parameters * tokens > most:
         raise LimitExceeded(
             f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
-            f"be run at once here (MANTISSA_WEB_MODEL_WORK): choose {less}, or use the command line."
+            f"be run at once here (MANTISSA_WEB_MODEL_WORK): use {less} or the command line."
         )

@@ -8,15 +8,25 @@ from typing import Any
 
 from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, check_size, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, align, parse_reference, repeated_heads, stream_aligned
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    PairedPlan,
+    align,
+    check_side,
+    open_sides,
+    parse_reference,
+    repeated_heads,
+    stream_aligned,
+)
 from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
-from analyzers.update_sparsity.collect import Collector, Plan
+from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer
 from analyzers.update_sparsity.matrices import Matrices, decompose
 from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
-from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
+from analyzers.update_sparsity.sides import check_alignment, side_names
 from analyzers.update_sparsity.statistics import total, weigh_pairs
 from analyzers.update_sparsity.words import notes, statement, unmatched
 
@@ -36,7 +46,8 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     access = access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
-        sides = yield from open_sides(request, access)
+        texts = [request.base, *request.tuned]
+        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder)
         for side in sides:
             stack.enter_context(side)
         comparison = _Comparison(request, sides, device)
@@ -68,7 +79,7 @@ class _Comparison:
             check_side(side, name, bool(request.include))
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
         check_alignment(sides, self._names, self._alignment)
-        self._plan = Plan.of(sides, self._alignment, request)
+        self._plan = PairedPlan.of(sides, self._alignment, request.mode, request.budget, request.seed)
         self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None
 
     @property

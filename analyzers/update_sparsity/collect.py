@@ -1,72 +1,21 @@
-"""The read plan for all sides, and the counts of its spans, collected per pair of tensors and per block of a sample."""
+"""The counts of spans, collected per pair of tensors and per block of a sample."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import ROLES, Alignment, Checkpoint, LocalRepository, PairedSpan, plan_paired_sample, whole_paired_spans
-from analyzers.errors import InvalidRequest
+from analyzers.checkpoints import ROLES, Alignment, PairedPlan, PairedSpan
 from analyzers.numerics import ChangedPlaces, PairCounts
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 from analyzers.update_sparsity.count import Counted
-from analyzers.update_sparsity.report import SparsityRequest
-from analyzers.update_sparsity.statistics import Number, Pair, Places
+from analyzers.update_sparsity.statistics import Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
-
-# Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
-FEWEST_REQUESTS = 40
 
 # Shares that quick mode estimates with an interval, by their path in the report; then the sparsity of each role.
 _SHARES = ("sparsity", "probe.sparsity", "swallowed.share")
 _PATHS = (*_SHARES, *(f"roles.{role}.sparsity" for role in ROLES))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What will be read.
-
-    exact: everything is, as one stratum; strata: (groups,) the stratum of each group; population: (strata,) elements of each,
-    read or not; weights: (strata,) elements that one read element stands for, 0 where none is read; nbytes: of all sides together.
-    """
-
-    spans: list[PairedSpan]
-    nbytes: int
-    exact: bool
-    strata: NDArray[np.int64]
-    population: NDArray[np.int64]
-    weights: Sequence[Number]
-
-    @classmethod
-    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, request: SparsityRequest) -> "Plan":
-        """The same for the same checkpoints and request. Raises InvalidRequest for a budget too small."""
-        elements = np.array([group.base.elements for group in alignment.groups], np.int64)
-        if request.mode == "quick":
-            sample = plan_paired_sample(alignment, request.budget, _requests(sides), request.seed)
-            if not sample.spans:
-                raise InvalidRequest("The budget is too small for a single pair of values; raise it.")
-            read = np.zeros(len(sample.population), np.int64)
-            for span in sample.spans:
-                read[sample.strata[span.group]] += span.count
-            if int(read.sum()) < int(elements.sum()):
-                weights = [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(sample.population, read, strict=True)]
-                return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
-        spans = whole_paired_spans(alignment)
-        one = np.zeros(len(elements), np.int64)
-        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [1])
-
-
-def _requests(sides: Sequence[Checkpoint]) -> int:
-    """Reads that the plan may make of each side: all on the Hub share what two quick runs of one checkpoint may make."""
-    remote = [side for side in sides if not isinstance(side.repository, LocalRepository)]
-    local = [side.repository.range_requests for side in sides if isinstance(side.repository, LocalRepository)]
-    shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
-    return max(FEWEST_REQUESTS, min(local + shared))
 
 
 class Collector:
@@ -75,7 +24,7 @@ class Collector:
     Beside the blocks of a sample, only what a row needs is kept of each pair of tensors.
     """
 
-    def __init__(self, alignment: Alignment, plan: Plan, tuned: int) -> None:
+    def __init__(self, alignment: Alignment, plan: PairedPlan, tuned: int) -> None:
         self._groups = alignment.groups
         self._plan = plan
         self._spans_left = Counter(span.group for span in plan.spans)

@@ -16,10 +16,10 @@ from analyzers import ANALYZERS
 from analyzers.base import Report
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
-from components.library import Result
+from components.library import FILES, Result
 from components.site import archive, badges, previews, share_card
 from components.site.assets import FOREVER, asset
-from components.site.exports import TYPES, Exports, is_file
+from components.site.exports import TYPES, Exports
 from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
 
@@ -134,7 +134,7 @@ def export(request: Request) -> Response:
     """Labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
     ours = archive.library()
-    if not is_file(kind, form) or ours is None:
+    if (kind, form) not in FILES or ours is None:
         return PlainTextResponse("There is no such file here.", 404)
     path = exports.path(ours, kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})

@@ -92,10 +92,19 @@ def _options() -> list[Any]:
 
 
 # Label of each example button, and its form.
-_AT_A_GLANCE = {"seeds": "2", "samples": "8", "sequence_length": "128", "tokens": "128", "sweep": False, "training_steps": "0"}
 # The first takes some ten seconds.
 EXAMPLES = {
-    "at a glance": Form("sample:tiny-bf16", ("dense", "parallel", "span", "svd"), **_AT_A_GLANCE, layers="final"),
+    "at a glance": Form(
+        "sample:tiny-bf16",
+        ("dense", "parallel", "span", "svd"),
+        seeds="2",
+        samples="8",
+        sequence_length="128",
+        tokens="128",
+        sweep=False,
+        training_steps="0",
+        layers="final",
+    ),
     "tiny-bf16": Form("sample:tiny-bf16"),
     "tiny-bf16, no training": Form("sample:tiny-bf16", sweep=False, training_steps="0", layers="final"),
     "tiny-fp32, span and ceilings": Form("sample:tiny-fp32", ("parallel", "span", "svd", "true_rows"), anchors="16", rank="16"),

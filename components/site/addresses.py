@@ -38,7 +38,9 @@ def asked(request: Any) -> str:
     report: Any = SimpleNamespace(request=request)
     for field in ("model", "base", "data"):
         setattr(report, {"model": "checkpoint"}.get(field, field), named(getattr(request, field, "")))
-    report.tuned, report.inputs = tuple(map(named, getattr(request, "tuned", ()))), report.data
+    for field in ("tuned", "candidates"):
+        setattr(report, field, tuple(map(named, getattr(request, field, ()))))
+    report.inputs = report.data
     return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
 
 

@@ -107,6 +107,8 @@ def test_a_revision_becomes_part_of_its_model() -> None:
         ("sparsity", "base=org%2Fbase&tuned=org%2Fone&tuned=org%2Ftwo&mode=quick&seed=3"),
         ("conflict", "model=org%2Fname&data=org%2Fdata&samples=8"),
         ("precision", "model=org%2Fname&variants=bf16%2Cfp16&data=random&sequences=3"),
+        ("parents", "model=org%2Fname&candidate=org%2Fa&candidate=org%2Fb&mode=exact"),
+        ("parents", "model=org%2Fname&mode=quick"),
         ("exit", "model=sample%3Atiny-bf16&methods=parallel%2Cspan&data=org%2Fdata&samples=4"),
     ],
 )

@@ -13,7 +13,7 @@ from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Sp
 from analyzers.dtype_detection.collect import Chosen, Collector, Partial, Plan, Shares, in_order, intervals, merge, storage_rows
 from analyzers.dtype_detection.count import Counted, Counter
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Extremes
+from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Extremes
 from analyzers.dtype_detection.statistics import (
     UNREAD,
     TensorResult,
@@ -29,9 +29,6 @@ from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, un
 from analyzers.errors import LimitExceeded
 from analyzers.formatting import size
 from analyzers.numerics.device import Device, choose_device
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
 

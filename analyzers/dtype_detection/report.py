@@ -29,6 +29,9 @@ Verdict = Literal[
 RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
 Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 3
+
 
 class DtypeRequest(WeightsRequest):
     """Which checkpoint to inspect, and how.

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.scan.journal import Journal, writable
 from analyzers.scan.listing import Listed

@@ -16,14 +16,11 @@ from analyzers.numerics.device import Device, choose_device
 from analyzers.update_sparsity.collect import Collector, Plan
 from analyzers.update_sparsity.count import Comparer
 from analyzers.update_sparsity.matrices import Matrices, decompose
-from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
+from analyzers.update_sparsity.report import ANALYSIS_VERSION, Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
 from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
 from analyzers.update_sparsity.statistics import cells, weigh_cells
 from analyzers.update_sparsity.words import notes, statement, unmatched
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
 
 _OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
 

@@ -12,8 +12,8 @@ from gradio.utils import get_space
 from analyzers.errors import InvalidRequest
 from components.library import Identity, Library
 from components.site import archive
+from components.site.clients import COOKIE, client_of
 
-COOKIE = "mantissa"
 # A cookie is weak evidence of identity: the library counts labels without a login separately.
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
@@ -56,7 +56,7 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
     secret = str((getattr(request, "cookies", None) or {}).get(COOKIE, ""))[:_LONGEST]
     if not secret:
         raise InvalidRequest(_NOBODY)
-    return ours.local_identity(secret)
+    return ours.local_identity(secret, client_of(request).address)
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ def _seconds(work: Any) -> float:
 def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str) -> None:
     sent = [post(app, "inspect", inspect("org/slow", seed)) for seed in range(36)]
     assert {status for status, _ in sent} <= {200, 503}
+    time.sleep(1)  # so many calls of one client are accepted in a second
     # from the same address and without a cookie: nobody reads those calls, so they take no share
     for model in ("sample:tiny-bf16", "sample:tiny-bf16", "org/name"):
         assert _seconds(partial(result, app, "inspect", inspect(model))) < 20
@@ -64,6 +65,10 @@ def test_one_client_has_half_of_the_slots_and_a_quarter_of_the_queue(app: str) -
 
         def call(seed: int) -> int:
             status, sent = post(app, "inspect", inspect("org/slow", 200 + seed), greedy)
+            for _ in range(5):
+                if status == 503:
+                    time.sleep(1)
+                    status, sent = post(app, "inspect", inspect("org/slow", 200 + seed), greedy)
             if status == 200:
                 with urllib.request.urlopen(f"{app}/gradio_api/call/inspect/{sent['event_id']}", timeout=60) as answer:
                     for _ in range(40):
@@ -71,7 +76,7 @@ def test_one_client_has_half_of_the_slots_and_a_quarter_of_the_queue(app: str) -
             return status
 
         calls = [clients.submit(call, seed) for seed in range(30)]
-        time.sleep(3)
+        time.sleep(6)
         status, refused = post(app, "inspect", inspect("org/slow", 300), greedy)
         assert (status, refused["detail"]) == (503, "Too many calls are waiting already: try again in a minute.")
         for model in ("sample:tiny-tuned", "org/name"):

@@ -29,8 +29,8 @@ from analyzers.dtype_detection.examples import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.site import archive
+from components.site.clients import COOKIE
 from components.site.front import exception_handlers, middleware
-from components.site.identity import COOKIE
 from components.site.routes import exports, routes
 from tests.components.reports import HOSTILE, hostile_report, report
 

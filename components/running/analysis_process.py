@@ -68,7 +68,8 @@ def run(request: Request, largest: int | None) -> Generator[Any, None, None]:
     finally:
         process.close()
         if process.runs_model and not _spare and _started.is_set():
-            _spare.append(_Process(runs_model=True))
+            with suppress(LimitExceeded):
+                _spare.append(_taken(runs_model=True))
 
 
 def analysis(request: Request, largest: int | None) -> Generator[Any, None, None]:
@@ -146,13 +147,16 @@ class _Process:
 
 
 def _taken(runs_model: bool) -> _Process:
-    """A process that was started before, or a new one."""
+    """A process that was started before, or a new one. Raises LimitExceeded if there is none."""
     while runs_model and _spare:
         process = _spare.pop()
         if process.is_alive():
             return process
         process.close()
-    return _Process(runs_model)
+    try:
+        return _Process(runs_model)
+    except (EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
+        raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.") from None
 
 
 def _serve(connection: Connection, runs_model: bool) -> None:

@@ -47,8 +47,8 @@ def build() -> gr.Blocks:
     with Pages(title="Mantissa", analytics_enabled=False, delete_cache=_DELETE_CACHE) as app:
         first, *others = ANALYZERS.values()
         first.component("page").PAGE.build(app)
-        endpoints.add_endpoints()
-        library_api.add_endpoints()
+        endpoints.add_endpoints(app)
+        library_api.add_endpoints(app)
     for analyzer in others:
         with app.route(analyzer.title, f"/{analyzer.address}") as page:
             analyzer.component("page").PAGE.build(page)

@@ -24,6 +24,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Files that take longest: last, they would keep one process busy while the others have nothing left to do.
+_LONGEST = ("browser/", "attacks/", "mantissa/", "scan/", "test_command_line.py", "library/", "test_registry.py", "language_models/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first."""
+    first = tuple(f"tests/{each}" for each in _LONGEST)
+    items.sort(key=lambda item: not item.nodeid.startswith(first))
+
+
 class _Schedule(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
     """Whole files to each process, and those with a browser to two of them: a Chromium and an app each. The third has the rest."""
 

@@ -40,7 +40,7 @@ def test_nothing_but_the_registry_names_an_analyzer() -> None:
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
     # They are about passports: the facts that lists are filtered by, the classifier on the methods page, the badge of a model.
     assert naming == {
-        "components/api/filters.py": {"dtype"},
+        "components/api/library.py": {"dtype"},
         "components/pages/methods.py": {"dtype"},
         "components/site/embed.py": {"dtype"},
     }

@@ -28,10 +28,12 @@ class Accumulator:
         if codes.size == 0:
             return
         codes = np.require(codes, requirements=("C", "A", "W"))  # as the loops require; chunks of a stream always are
-        if self._device == "cuda":
-            self._count_on_device(codes)
-        elif codes.dtype == np.uint64:
+        if codes.dtype == np.uint64:
             self._count64(codes)
+        elif self._device == "cuda":
+            from analyzers.numerics import torch_kernels
+
+            self._add_fp32(*torch_kernels.count(codes, self._table, "cuda"))
         elif codes.dtype == np.uint32:
             self._add_fp32(*count_fp32(codes, self._table))
         else:
@@ -63,16 +65,6 @@ class Accumulator:
         whole = sum(square << 2 * exponent for exponent, square in enumerate(squares.tolist()))
         taken.squares = whole << (SQUARE_BITS - 2 * (stored.mantissa_bits + stored.bias))
 
-    def _count_on_device(self, codes: NDArray[Any]) -> None:
-        from analyzers.numerics import torch_kernels
-
-        table, low, high, squares, near_overflow = torch_kernels.count(codes, self.dtype, "cuda")
-        self._table += table
-        if codes.dtype == np.uint32:
-            self._add_fp32(low, high, squares, near_overflow)
-        elif codes.dtype == np.uint64:
-            self._exact64(codes)
-
     def _add_fp32(self, low: int, high: int, squares: float, near_overflow: int) -> None:
         """Add what `count_fp32` returns."""
         if high:
@@ -94,19 +86,12 @@ class Accumulator:
         index = (np.where(same, plane, 5).astype(np.int64) << 16) | (patterns >> np.uint32(16)).astype(np.int64)
         index[np.isnan(values)] = 0x7FC0  # a NaN's payload may live in the bits that fp32 drops
         self._table += np.bincount(index, minlength=self._table.size)
-        self._exact64(codes)
-
-    def _exact64(self, codes: NDArray[np.uint64]) -> None:
-        values = codes.view(np.float64)
-        values = values[np.isfinite(values)]
-        magnitude = np.abs(values)
-        nonzero = magnitude[magnitude != 0]
-        if nonzero.size == 0:
-            return
-        high = float(nonzero.max())
-        shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows, nor underflows next to the largest
-        self._extend(float(nonzero.min()), high, float(np.square(np.ldexp(values, -shift)).sum()), 2 * shift)
-        self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
+        magnitude = np.abs(values[np.isfinite(values) & (values != 0)])
+        if magnitude.size:
+            high = float(magnitude.max())
+            shift = int(np.frexp(high)[1])  # scaled to below 1, so that no square overflows, nor underflows next to the largest
+            self._extend(float(magnitude.min()), high, float(np.square(np.ldexp(magnitude, -shift)).sum()), 2 * shift)
+            self._taken.near_overflow += int(((magnitude >= FP16_OVERFLOW) & (magnitude < 65536)).sum())
 
     def _extend(self, low: float, high: float, squares: float, shift: int) -> None:
         """Add extremes and a sum of squares given as ``squares * 2^shift``."""

@@ -8,7 +8,6 @@ representative answers for all of them.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,36 +77,20 @@ FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)
 
 @cache
 def bins(dtype: str) -> Bins:
-    """The bins of ``dtype``'s histogram. For wide dtypes one half is computed: every test gives the same for x and -x."""
+    """The bins of ``dtype``'s histogram."""
+    stored = NARROW.get(dtype, FP32)
     if dtype in NARROW:
-        return _bins(NARROW[dtype].decode(), NARROW[dtype], None)
-    high = np.arange(1 << 15, dtype=np.uint32) << np.uint32(16)
-    codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
-    with np.errstate(invalid="ignore"):  # signalling NaN patterns
-        half = _bins(codes.view(np.float32).astype(np.float64), FP32, np.arange(codes.size) >> 15)
-
-    def both(array: NDArray[Any], sign: int = 1) -> NDArray[Any]:
-        one = array.reshape(PLANES[dtype], 1 << 15)
-        return np.concatenate([one, one if sign == 1 else -one], axis=1).reshape(-1)
-
-    rest = {name: both(getattr(half, name)) for name in Bins.__slots__ if name not in ("value", "exact")}
-    return Bins(value=both(half.value, -1), exact={name: both(array) for name, array in half.exact.items()}, **rest)
-
-
-def _bins(value: NDArray[np.float64], stored: FloatFormat, plane: NDArray[np.int64] | None) -> Bins:
-    """The bins with representatives ``value`` of the ``stored`` format, and with planes the ``plane`` of each."""
-    every = np.ones(value.size, dtype=np.bool_)
-    in_fp32 = every if plane is None else plane < 5
+        value, in_fp32 = stored.decode(), np.ones(1 << stored.bits, dtype=np.bool_)
+    else:
+        high = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+        codes = np.concatenate([high | np.uint32(low) for low in _PLANE_LOW_BITS[: PLANES[dtype]]])
+        with np.errstate(invalid="ignore"):  # signalling NaN patterns
+            value, in_fp32 = codes.view(np.float32).astype(np.float64), np.arange(codes.size) < 5 << 16
     finite_nonzero = np.isfinite(value) & (value != 0)
     magnitude = np.where(finite_nonzero, np.abs(value), 1.0)
     significand, exponent = np.frexp(magnitude)
     exact = {FP32.name: finite_nonzero & in_fp32}
-    for format_ in FORMATS:
-        # Computed only for planes with enough zero bits: this runs before the first answer.
-        zeros = every if plane is None else in_fp32 & (plane >= (4 if format_.mantissa_bits <= BF16.mantissa_bits else 1))
-        exact[format_.name] = np.zeros(value.size, dtype=np.bool_)
-        exact[format_.name][zeros] = format_.is_exact(value[zeros])
-        exact[format_.name] &= finite_nonzero
+    exact |= {format_.name: format_.is_exact(value) & finite_nonzero & in_fp32 for format_ in FORMATS}
     # An fp16 value on the grid of its subnormals: a multiple of 2^-24.
     with np.errstate(over="ignore", invalid="ignore"):
         steps = value * 2.0**24
@@ -152,15 +135,6 @@ def classes(dtype: str) -> Classes:
     table = bins(dtype)
     names = [name for name in Bins.__slots__ if name not in ("value", "exact", "exponent")]
     masks = [*(getattr(table, name) for name in names), *table.exact.values()]
-    # Every test gives the same for x and -x, and half of the bins have the other sign; except in FNUZ formats, whose NaN is -0.
-    shape = (-1, 2, 1 << 15) if bin_count(dtype) >= 1 << 16 else (-1, 1, bin_count(dtype))
-    signature = np.zeros((bin_count(dtype) // (shape[1] * shape[2]), shape[2]), dtype=np.int32)
-    for bit, mask in enumerate(masks):
-        signature |= mask.reshape(shape)[:, 0].astype(np.int32) << np.int32(bit)
-    found = np.zeros(int(signature.max()) + 1, dtype=np.bool_)
-    found[signature] = True
-    number = np.cumsum(found) - 1
-    of = np.repeat(number[signature][:, None], shape[1], axis=1).reshape(-1)
-    example = np.zeros(int(number[-1]) + 1, dtype=np.int64)
-    example[of] = np.arange(of.size)
+    signature = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(masks))
+    _, example, of = np.unique(signature, return_index=True, return_inverse=True)
     return Classes(of, example)

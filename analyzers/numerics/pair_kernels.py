@@ -1,8 +1,8 @@
-"""The loop over pairs of bit patterns of two checkpoints; `pairs_fp64` has the same definitions in numpy.
+"""The loops over pairs of values of two checkpoints.
 
 Most pairs of a fine-tune are equal: blocks without a difference are skipped. Most others are a few bf16 steps apart. If both sides are
-stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, from
-which `pairs` computes everything else. All other pairs that differ are counted one at a time.
+stored in bf16, the base's pattern and the step describe such a pair completely: it takes one increment of a joint histogram, whose
+cells are counted at the end. All other pairs that differ are counted one at a time.
 """
 
 from typing import Any
@@ -21,15 +21,17 @@ JOINT_STEPS = 2 * REACH + 1
 CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER = range(5)
 COUNTS = 5
 
-# Columns of `sums`, whose rows are: pairs that differ and did not change, changed pairs.
-TOTAL, SQUARE, LARGEST, RELATIVE_TOTAL, RELATIVE_SQUARE, RELATIVE_LARGEST = range(6)
+# Columns of `sums`, whose rows are: pairs that differ and did not change, changed pairs. The relative ones follow.
+TOTAL, SQUARE, LARGEST, RELATIVE = range(4)
 SUMS = 6
+
+STEP_BINS = 18
 
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
 _NAN_PLACE = 0x7FC0
-_NORMAL = np.float32(2.0**-126)
-_LARGEST = np.float32(np.finfo(np.float32).max)
+_LARGEST = np.finfo(np.float64).max
+_NORMAL = 2.0**-1022
 
 # Bins (see `sketches`) are numbered by the exponent, from 2^-1074 on, and the first 7 mantissa bits.
 _MANTISSA_SHIFT = 52 - 7
@@ -62,14 +64,15 @@ def _bf16_place(pattern: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _bin_of(x: Any) -> Any:
-    """See `sketches.bin_of`; x is a normal float64."""
-    return (np.float64(x).view(np.int64) >> _MANTISSA_SHIFT) + _FIRST_BIN
+def bin_of(x: Any) -> Any:
+    """The number of the bin of a positive finite float64: see `sketches`."""
+    normal = x if x >= _NORMAL else x * 2.0**64
+    return (np.float64(normal).view(np.int64) >> _MANTISSA_SHIFT) + (_FIRST_BIN if x >= _NORMAL else _FIRST_BIN - (64 << 7))
 
 
 @njit(nogil=True, cache=True)
 def _step_bin(steps: Any) -> Any:
-    """See `pair_tables.step_bin`."""
+    """The bin of a number of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
     if steps < 4:
         return steps
     exponent = (np.float64(steps).view(np.int64) >> 52) - 1023
@@ -77,49 +80,58 @@ def _step_bin(steps: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _count_differing(
-    base: NDArray[Any], tuned: NDArray[Any], index: NDArray[np.int64], shift: int, eta: float, counts: NDArray[np.int64],
-    sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64], step_counts: NDArray[np.int64],
-    changed: NDArray[np.bool_],
+def count_values(
+    w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64], eta: float, scale: float,
+    counts: NDArray[np.int64], sums: NDArray[np.float64], absolute: NDArray[np.int64], relative: NDArray[np.int64],
+    step_counts: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Count the pairs at ``index``, whose patterns differ; see `count_pairs`."""
+    """Count pairs of different numbers (n,), ``steps`` of bf16 apart, each ``times`` times.
+
+    eta: of the probe; scale: factor of absolute updates in ``sums``. Added to: ``counts`` (COUNTS,), ``sums`` (2, SUMS), and, unless they
+    are empty, the histograms of `PairTables`, ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (STEP_BINS,).
+    """
+    for i in range(w.size):
+        moved = np.int64(steps[i] != 0)
+        counts[DIFFER] += times[i]
+        counts[CHANGED] += times[i] * moved
+        if not (abs(w[i]) < np.inf and abs(v[i]) < np.inf):
+            counts[PROBE] += times[i]
+            counts[NONFINITE_DIFFER] += times[i]
+            continue
+        update, larger = abs(v[i] - w[i]), max(abs(w[i]), abs(v[i]))
+        share = update / larger
+        if update == np.inf:
+            update, share = _LARGEST, abs(v[i] / 2 - w[i] / 2) / (larger / 2)
+        counts[PROBE] += times[i] * (update > eta * larger)
+        scaled = update * scale
+        sums[moved, TOTAL] += times[i] * scaled
+        sums[moved, SQUARE] += times[i] * scaled * scaled
+        sums[moved, LARGEST] = max(sums[moved, LARGEST], update)
+        sums[moved, RELATIVE + TOTAL] += times[i] * share
+        sums[moved, RELATIVE + SQUARE] += times[i] * share * share
+        sums[moved, RELATIVE + LARGEST] = max(sums[moved, RELATIVE + LARGEST], share)
+        if absolute.size:
+            absolute[moved, bin_of(update)] += times[i]
+            relative[moved, bin_of(share)] += times[i]
+            step_counts[_step_bin(steps[i])] += times[i]
+
+
+@njit(nogil=True, cache=True)
+def _values_at(
+    index: NDArray[np.int64], base: NDArray[Any], tuned: NDArray[Any], shift: int, changed: NDArray[np.bool_], w: NDArray[np.float64],
+    v: NDArray[np.float64], steps: NDArray[np.int64],
+) -> Any:  # fmt: skip
+    """Set ``w``, ``v`` and ``steps`` to those of the pairs at ``index`` that are different numbers; returns how many there are."""
+    found: Any = 0
     for i in index:
         w_pattern, v_pattern = np.int64(base[i]) << shift, np.int64(tuned[i]) << shift
         w_magnitude, v_magnitude = w_pattern & _MAGNITUDE, v_pattern & _MAGNITUDE
-        larger_magnitude = max(w_magnitude, v_magnitude)
-        if larger_magnitude == 0 or min(w_magnitude, v_magnitude) > _INFINITY:
-            if changed.size:  # +0 and -0, or two NaNs
-                changed[i] = False
-            continue
-        steps = abs(_bf16_place(w_pattern) - _bf16_place(v_pattern))
-        moved = np.int64(steps != 0)
-        counts[DIFFER] += 1
-        counts[CHANGED] += moved
+        steps[found] = abs(_bf16_place(w_pattern) - _bf16_place(v_pattern))
         if changed.size:
-            changed[i] = moved
-        if larger_magnitude >= _INFINITY:
-            counts[PROBE] += 1
-            counts[NONFINITE_DIFFER] += 1
-            continue
-        w32, v32 = np.uint32(w_pattern).view(np.float32), np.uint32(v_pattern).view(np.float32)
-        w, v = np.float64(w32), np.float64(v32)
-        update, larger = abs(v - w), max(abs(w), abs(v))
-        share = update / larger
-        counts[PROBE] += update > eta * larger
-        sums[moved, TOTAL] += update
-        sums[moved, SQUARE] += update * update
-        sums[moved, LARGEST] = max(sums[moved, LARGEST], update)
-        sums[moved, RELATIVE_TOTAL] += share
-        sums[moved, RELATIVE_SQUARE] += share * share
-        sums[moved, RELATIVE_LARGEST] = max(sums[moved, RELATIVE_LARGEST], share)
-        if absolute.size:
-            rounded = abs(v32 - w32)
-            if _NORMAL <= rounded <= _LARGEST:  # see `PairTables.add`
-                update = np.float64(rounded)
-                share = np.float64(rounded / max(abs(w32), abs(v32)))
-            absolute[moved, _bin_of(update)] += 1
-            relative[moved, _bin_of(share)] += 1
-            step_counts[_step_bin(steps)] += 1
+            changed[i] = steps[found] != 0
+        w[found], v[found] = np.uint32(w_pattern).view(np.float32), np.uint32(v_pattern).view(np.float32)
+        found += max(w_magnitude, v_magnitude) != 0 and min(w_magnitude, v_magnitude) <= _INFINITY  # not +0 and -0, nor two NaNs
+    return found
 
 
 @njit(nogil=True, cache=True)
@@ -149,12 +161,12 @@ def count_pairs(
 ) -> float:  # fmt: skip
     """Count pairs of patterns (n,) of fp32, or of bf16; returns the sum of the base's squares over pairs of finite values.
 
-    shift: what makes fp32 patterns of these, 0 or 16. eta: of the probe. Added to: ``joint`` for bf16, unless it is
-    empty, the pairs that are near each other, and to all that follows only the others: ``counts`` (COUNTS,); ``sums`` (2, SUMS) of the
-    updates; ``absolute`` and ``relative`` (2, bins) and ``step_counts`` (18,), the histograms of `PairTables`, unless they are empty.
-    changed: (n,) where patterns differ, or none; set to where the bf16 values of pairs differ.
+    shift: what makes fp32 patterns of these, 0 or 16. joint: for bf16, unless it is empty, to which pairs near each other are added; only
+    the others are added to what follows, as by `count_values`. changed: (n,) where patterns differ, or none; set to where the bf16 values
+    of pairs differ.
     """
-    index = np.empty(BLOCK, dtype=np.int64)
+    index, steps, once = np.empty(BLOCK, dtype=np.int64), np.empty(BLOCK, dtype=np.int64), np.ones(BLOCK, dtype=np.int64)
+    w_values, v_values = np.empty(BLOCK, dtype=np.float64), np.empty(BLOCK, dtype=np.float64)
     squares = 0.0
     for start in range(0, base.size, BLOCK):
         stop = min(start + BLOCK, base.size)
@@ -178,8 +190,8 @@ def count_pairs(
             for i in range(stop - start):  # branch-free: a branch would often be mispredicted
                 index[found] = i
                 found += base[start + i] != tuned[start + i]
-        marks = changed[start:stop]
-        _count_differing(
-            base[start:stop], tuned[start:stop], index[:found], shift, eta, counts, sums, absolute, relative, step_counts, marks
-        )
+        part = slice(start, stop)
+        found = _values_at(index[:found], base[part], tuned[part], shift, changed[part], w_values, v_values, steps)
+        some = slice(0, found)
+        count_values(w_values[some], v_values[some], steps[some], once[some], eta, 1.0, counts, sums, absolute, relative, step_counts)
     return squares

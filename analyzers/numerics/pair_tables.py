@@ -9,19 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.histogram import FP64_LARGEST
-from analyzers.numerics.pair_kernels import JOINT_STEPS, REACH
-from analyzers.numerics.sketches import Bin, Distribution, Summary, bin_of
+from analyzers.numerics.pair_kernels import STEP_BINS
+from analyzers.numerics.sketches import Bin, Distribution, Summary
 
 Quantity = Literal["absolute", "relative"]
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Sum, sum of squares, and maximum.
 Sums = tuple[Fraction | float, Fraction | float, float]
-
-STEP_BINS = 18
-_FP32_NORMAL = np.float32(2.0**-126)
 
 
 @dataclass(slots=True)
@@ -76,10 +71,6 @@ def _no_steps() -> Ints:
     return np.zeros(STEP_BINS, dtype=np.int64)
 
 
-def _no_joint() -> Ints:
-    return np.zeros(JOINT_STEPS << 15, dtype=np.int64)
-
-
 @dataclass(slots=True, eq=False)
 class PairTables:
     """How large the updates v - w of pairs (w, v) of finite values are; all of it symmetric in w and v.
@@ -89,8 +80,7 @@ class PairTables:
     thread; the tables of several threads are merged.
 
     zeros: pairs of equal values. nonfinite: pairs with a NaN or an infinity on either side, which nothing else counts. absolute,
-    relative, steps: the histograms, to which the compiled loops add. joint: pairs of bf16 patterns that are near each other (see
-    `pair_kernels`), which are moved to the histograms when these are asked for: their sums then do not depend on who counted what.
+    relative, steps: the histograms, to which the loops of `pair_kernels` add.
     """
 
     zeros: int = 0
@@ -98,25 +88,6 @@ class PairTables:
     absolute: Distribution = field(default_factory=Distribution)
     relative: Distribution = field(default_factory=Distribution)
     steps: Ints = field(default_factory=_no_steps)
-    joint: Ints = field(default_factory=_no_joint, repr=False)
-
-    def add(self, w: Floats, v: Floats, steps: Ints, times: Ints) -> None:
-        """Add differing pairs of finite values: (n,) values, steps between them, and how often each pair occurs.
-
-        The bin of an update is that of its float32 result where both values are exact in fp32 and the difference is normal there, and
-        of its float64 result else: a rule for each pair alone, so that every way of counting gives the same. Powers of two are told
-        exactly: where the relative update is small the difference is exact, and no quotient below a power of two rounds to it.
-        """
-        short_update, short_relative, short = _short_updates(w, v)
-        exact = updates(w, v)
-        for distribution, values, rounded in zip((self.absolute, self.relative), exact, (short_update, short_relative), strict=True):
-            bins = bin_of(np.where(short, rounded, values))
-            moved = steps != 0
-            for plane, chosen in enumerate((~moved, moved)):
-                distribution.count(plane, bins[chosen], times[chosen])
-            distribution.accumulate(False, *_sums(values, times))
-            distribution.accumulate(True, *_sums(values[moved], times[moved]))
-        np.add.at(self.steps, step_bin(steps), times)
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
         """Add counts of pairs of equal values, and of excluded pairs."""
@@ -124,36 +95,14 @@ class PairTables:
         self.nonfinite += nonfinite
         self.steps[0] += zeros
 
-    def add_joint(self, at: Ints, times: Ints) -> None:
-        """Add ``times`` pairs to the cells ``at`` of the joint histogram; as pairs of equal values they were counted before."""
-        self.joint[at] += times
-        self.add_others(-int(times.sum()), 0)
-
     def add_sums(self, changed_only: bool, absolute: Sums, relative: Sums) -> None:
         """Add the sums of updates whose bins are counted elsewhere: of all pairs that differ, and of the changed ones of them."""
         for distribution, (total, square, largest) in ((self.absolute, absolute), (self.relative, relative)):
             if largest:  # adding zeros would be slow
                 distribution.accumulate(changed_only, total, square, largest)
 
-    def add_bins(self, plane: int, absolute: tuple[Ints, Ints], relative: tuple[Ints, Ints]) -> None:
-        """Add bins of updates and their counts, of pairs that did not change (0) or did (1)."""
-        self.absolute.count(plane, *absolute)
-        self.relative.count(plane, *relative)
-
-    def add_steps(self, counts: Ints) -> None:
-        """Add how many pairs there are in each bin of steps (see `step_bin`), (18,)."""
-        self.steps += counts
-
-    def _settle(self) -> None:
-        """Move the joint histogram to the others."""
-        at = np.flatnonzero(self.joint)
-        if at.size:
-            self.add(*joint_values(at), self.joint[at])
-            self.joint[:] = 0
-
     def merge(self, other: "PairTables") -> None:
         """Add the counts of ``other``. Associative and commutative; empty tables are the identity."""
-        self.joint += other.joint
         self.absolute.merge(other.absolute)
         self.relative.merge(other.relative)
         self.zeros += other.zeros
@@ -167,7 +116,6 @@ class PairTables:
         return mine == theirs and np.array_equal(self.steps, other.steps)
 
     def _of(self, quantity: Quantity) -> Distribution:
-        self._settle()
         return self.absolute if quantity == "absolute" else self.relative
 
     def summary(self, quantity: Quantity, changed_only: bool) -> Summary:
@@ -187,7 +135,6 @@ class PairTables:
 
     def ulp_bins(self) -> list[UlpBin]:
         """Pairs by steps: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
-        self._settle()
         edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
         bins = [UlpBin(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]
         while bins and bins[-1].count == 0:
@@ -197,51 +144,3 @@ class PairTables:
     def energy(self, tops: Sequence[float]) -> list[float | None]:
         """The share of the sum of squared updates in each ``top`` share of the pairs, largest first; None where nothing differs."""
         return self._of("absolute").energy(self.zeros, tops)
-
-
-def updates(w: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """|v - w| and |v - w| / max(|w|, |v|) of differing finite values in float64. A difference beyond float64 is its largest value."""
-    with np.errstate(over="ignore"):
-        update = np.abs(v - w)
-    larger = np.maximum(np.abs(w), np.abs(v))
-    relative = update / larger
-    beyond = np.isinf(update)
-    if beyond.any():
-        relative[beyond] = np.abs(v[beyond] / 2 - w[beyond] / 2) / (larger[beyond] / 2)
-        update[beyond] = FP64_LARGEST
-    return update, relative
-
-
-def _short_updates(w: Floats, v: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """`updates` in float32, and the mask of the pairs that are binned by them."""
-    with np.errstate(all="ignore"):
-        w32, v32 = w.astype(np.float32), v.astype(np.float32)
-        update = np.abs(v32 - w32)
-        relative = update / np.maximum(np.abs(w32), np.abs(v32))
-    short = (w32 == w) & (v32 == v) & (update >= _FP32_NORMAL) & np.isfinite(update)
-    return update.astype(np.float64), relative.astype(np.float64), short
-
-
-def _sums(values: Floats, times: Ints) -> tuple[Fraction, Fraction, float]:
-    """Sum, sum of squares, and maximum."""
-    largest = float(values.max(initial=0.0))
-    shift = int(np.frexp(largest)[1])  # scaled to below 1: no square overflows, or vanishes beside the largest
-    scaled = np.ldexp(values, -shift)
-    total, square = float((scaled * times).sum()), float((scaled * scaled * times).sum())
-    return Fraction(total) * Fraction(2) ** shift, Fraction(square) * Fraction(4) ** shift, largest
-
-
-def step_bin(steps: Ints) -> Ints:
-    """(n,) the bin of numbers of steps: 0, 1, 2 and 3 have one each, then 4 to 7, 8 to 15 and so on to 32,768 to 65,535."""
-    return np.where(steps < 4, steps, np.frexp(steps)[1] + 1)
-
-
-def joint_values(at: Ints) -> tuple[Floats, Floats, Ints]:
-    """(n,) |w|, |v| and the steps between them of the pairs, of one sign, that the cells ``at`` of the joint histogram stand for."""
-    step, pattern = np.divmod(at, 1 << 15)
-    step -= REACH
-    return _bf16_values(pattern), _bf16_values(pattern + step), np.abs(step)
-
-
-def _bf16_values(patterns: Ints) -> Floats:
-    return (patterns.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)

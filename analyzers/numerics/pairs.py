@@ -2,35 +2,31 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import ldexp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics import pairs_fp64
+from analyzers.numerics.conversions import bf16_places, fp32_of, values_of
 from analyzers.numerics.pair_kernels import (
-    CHANGED,
     COUNTS,
-    DIFFER,
     JOINT_STEPS,
     LARGEST,
     NONFINITE,
-    NONFINITE_DIFFER,
-    PROBE,
     REACH,
-    RELATIVE_LARGEST,
-    RELATIVE_SQUARE,
-    RELATIVE_TOTAL,
+    RELATIVE,
     SQUARE,
+    STEP_BINS,
     SUMS,
     TOTAL,
     count_pairs,
-)
-from analyzers.numerics.pair_tables import PairCounts, PairTables, joint_values
+    count_values,
+)  # fmt: skip
+from analyzers.numerics.pair_tables import PairCounts, PairTables
 
 _NO_JOINT = np.zeros(0, dtype=np.int64)
-_NO_BINS = np.zeros((2, 0), dtype=np.int64)
-_NO_STEPS = np.zeros(0, dtype=np.int64)
+_NO_TABLES = (np.zeros((2, 0), dtype=np.int64), np.zeros((2, 0), dtype=np.int64), np.zeros(STEP_BINS, dtype=np.int64))
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
 # Pairs widened to fp32 at a time, so that the result stays in cache.
@@ -51,8 +47,10 @@ class PairCounter:
         self._dtypes = (dtype_base, dtype_tuned)
         self._eta = eta
         self._tables = tables
+        self._bins = _NO_TABLES if tables is None else (tables.absolute.counts, tables.relative.counts, tables.steps)
         self._device = device
         self._taken = PairCounts()
+        self._counts = np.zeros(COUNTS, dtype=np.int64)
         self._joint: NDArray[np.int64] | None = None  # see `pair_kernels`
 
     def update(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None = None) -> None:
@@ -64,48 +62,79 @@ class PairCounter:
             raise ValueError(f"{base.size} patterns and {tuned.size} are no pairs")
         if base.size == 0:
             return
-        if self._device == "cuda":
+        self._taken.values += base.size
+        if "F64" in self._dtypes:
+            self._count_fp64(base, tuned, changed)
+        elif self._device == "cuda":
             from analyzers.numerics import torch_pairs
 
-            counts = torch_pairs.count_pairs(base, tuned, self._dtypes, self._eta, self._tables, "cuda", changed)
-        elif "F64" in self._dtypes:
-            counts = pairs_fp64.count_pairs(base, tuned, self._dtypes, self._eta, self._tables, changed)
+            sums = np.zeros((2, SUMS))
+            square = torch_pairs.count_pairs(base, tuned, self._dtypes, self._eta, self._counts, sums, *self._bins, changed, "cuda")
+            self._add_sums(sums, Fraction(square))
         else:
-            counts = self._count(base, tuned, changed)
-        self._taken.add(counts)
+            self._count_fp32(base, tuned, changed)
 
     def take(self) -> PairCounts:
         """The counts since the last call."""
         if self._joint is not None:
-            self._taken.add(_joint_counts(self._joint, self._eta, self._tables))
+            self._joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
+            cells = np.flatnonzero(self._joint)
+            step, pattern = np.divmod(cells, 1 << 15)
+            step -= REACH
+            w, v = (values_of(codes.astype(np.uint16), "BF16") for codes in (pattern, pattern + step))  # of one sign
+            self._count_values(w, v, np.abs(step), self._joint[cells])
             self._joint = None
         taken, self._taken = self._taken, PairCounts()
+        taken.changed, taken.probe, taken.differ, taken.nonfinite, nonfinite_differ = self._counts.tolist()
+        self._counts[:] = 0
+        if self._tables is not None:
+            self._tables.add_others(taken.values - taken.nonfinite - (taken.differ - nonfinite_differ), taken.nonfinite)
         return taken
 
-    def _count(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> PairCounts:
-        """Count pairs of dtypes that fp32 holds exactly, by the compiled loop; see `pairs_fp64.count_pairs`."""
-        tables, counts, sums = self._tables, np.zeros(COUNTS, dtype=np.int64), np.zeros((2, SUMS))
-        bins = (_NO_BINS, _NO_BINS, _NO_STEPS) if tables is None else (tables.absolute.counts, tables.relative.counts, tables.steps)
-        flags = _NO_FLAGS if changed is None else changed
-        joint = _NO_JOINT
+    def _count_fp32(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
+        """Count pairs of dtypes that fp32 holds exactly."""
+        joint, flags, sums, square = _NO_JOINT, _NO_FLAGS if changed is None else changed, np.zeros((2, SUMS)), 0.0
         if self._dtypes == ("BF16", "BF16") and base.size >= _FEW:
             joint = self._joint = np.zeros(JOINT_STEPS << 15, dtype=np.int64) if self._joint is None else self._joint
-        square = 0.0
         for shift, w, v, part in _pieces(base, tuned, self._dtypes):
             if changed is not None:
                 np.not_equal(w, v, out=changed[part])
-            square += count_pairs(w, v, shift, self._eta, joint, counts, sums, *bins, flags[part])
-        changes, probes, differ, nonfinite, nonfinite_differ = counts[[CHANGED, PROBE, DIFFER, NONFINITE, NONFINITE_DIFFER]].tolist()
-        every = sums.sum(axis=0)
-        every[LARGEST], every[RELATIVE_LARGEST] = sums[:, LARGEST].max(), sums[:, RELATIVE_LARGEST].max()
-        if tables is not None:
-            # Pairs in the joint histogram are subtracted again by `PairTables.add_joint`.
-            tables.add_others(base.size - nonfinite - (differ - nonfinite_differ), nonfinite)
-            for changed_only, of in ((False, every.tolist()), (True, sums[1].tolist())):
-                absolute = of[TOTAL], of[SQUARE], of[LARGEST]
-                tables.add_sums(changed_only, absolute, (of[RELATIVE_TOTAL], of[RELATIVE_SQUARE], of[RELATIVE_LARGEST]))
-        largest, update_square = float(every[LARGEST]), Fraction(float(every[SQUARE]))
-        return PairCounts(base.size, changes, probes, differ, nonfinite, largest, update_square, Fraction(square))
+            square += count_pairs(w, v, shift, self._eta, joint, self._counts, sums, *self._bins, flags[part])
+        self._add_sums(sums, Fraction(square))
+
+    def _count_fp64(self, base: NDArray[Any], tuned: NDArray[Any], changed: NDArray[np.bool_] | None) -> None:
+        """Count pairs of which one side is float64."""
+        w, v = values_of(base, self._dtypes[0]), values_of(tuned, self._dtypes[1])
+        finite = np.isfinite(w) & np.isfinite(v)
+        self._counts[NONFINITE] += w.size - np.count_nonzero(finite)
+        shift = _shift(w[finite])
+        self._taken.base_square += Fraction(float(np.square(np.ldexp(w[finite], -shift)).sum())) * Fraction(4) ** shift
+        at = np.flatnonzero((w != v) & ~(np.isnan(w) & np.isnan(v)))
+        steps = np.abs(bf16_places(base[at], self._dtypes[0]) - bf16_places(tuned[at], self._dtypes[1]))
+        if changed is not None:
+            changed[:] = False
+            changed[at] = steps != 0
+        self._count_values(w[at], v[at], steps, np.ones(at.size, dtype=np.int64))
+
+    def _count_values(self, w: NDArray[np.float64], v: NDArray[np.float64], steps: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+        """Count pairs of different numbers; see `pair_kernels.count_values`."""
+        for chosen in (steps == 0, steps != 0):  # each with a scale of its own: no square may overflow, or vanish next to the largest
+            part = w[chosen], v[chosen], steps[chosen], times[chosen]
+            shift, sums = _shift(*part[:2]), np.zeros((2, SUMS))
+            count_values(*part, self._eta, ldexp(1, -shift), self._counts, sums, *self._bins)
+            self._add_sums(sums, Fraction(0), shift)
+
+    def _add_sums(self, sums: NDArray[np.float64], base_square: Fraction, shift: int = 0) -> None:
+        """Add the sums of one chunk, of absolute updates in units of 2^shift."""
+        unit, rows = Fraction(2) ** shift, sums.tolist()
+        for row, changed_only in ((rows[0], False), (rows[1], False), (rows[1], True)):
+            total, square, largest = row[:RELATIVE]
+            absolute = Fraction(total) * unit, Fraction(square) * unit * unit, largest
+            if self._tables is not None:
+                self._tables.add_sums(changed_only, absolute, (row[RELATIVE + TOTAL], row[RELATIVE + SQUARE], row[RELATIVE + LARGEST]))
+            if not changed_only:
+                self._taken.add(PairCounts(absolute_max=largest, update_square=absolute[SQUARE]))
+        self._taken.add(PairCounts(base_square=base_square))
 
 
 def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], slice]]:
@@ -115,25 +144,16 @@ def _pieces(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) ->
         return
     for first in range(0, base.size, _PIECE):
         part = slice(first, first + _PIECE)
-        w, v = (pairs_fp64.fp32_of(codes[part], dtype) for codes, dtype in zip((base, tuned), dtypes, strict=True))
+        w, v = (fp32_of(codes[part], dtype) for codes, dtype in zip((base, tuned), dtypes, strict=True))
         yield 0, _plain(w), _plain(v), part
-
-
-def _joint_counts(joint: NDArray[np.int64], eta: float, tables: PairTables | None) -> PairCounts:
-    """The counts of the pairs in the joint histogram, which is added to ``tables``."""
-    joint[REACH << 15 : (REACH + 1) << 15] = 0  # equal pairs
-    at = np.flatnonzero(joint)
-    times = joint[at]
-    if tables is not None:
-        tables.add_joint(at, times)
-    w, v, _ = joint_values(at)
-    update = np.abs(v - w)
-    count = int(times.sum())
-    probes = int(times[update > eta * np.maximum(np.abs(w), np.abs(v))].sum())
-    square = Fraction(float((times * update * update).sum()))
-    return PairCounts(0, count, probes, count, 0, float(update.max(initial=0.0)), square)
 
 
 def _plain(codes: NDArray[Any]) -> NDArray[Any]:
     """``codes`` as the loop is compiled for: contiguous, aligned and writable; copied if necessary."""
     return np.require(codes, requirements=("C", "A", "W"))
+
+
+def _shift(*values: NDArray[np.float64]) -> int:
+    """The exponent of a power of two by which differences of the finite ones of ``values`` are divided, lest their squares overflow."""
+    largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in values)
+    return max(int(np.frexp(largest)[1]) + 1, -1000)

@@ -51,13 +51,6 @@ class Bin:
     changed: int
 
 
-def bin_of(values: Floats) -> Ints:
-    """(n,) the number of the bin of each of ``values`` (n,), which are positive and finite."""
-    mantissa, exponent = np.frexp(values)
-    inside = (mantissa * (2 * PER_BINADE)).astype(np.int64) - PER_BINADE
-    return (exponent.astype(np.int64) - 1 - FIRST_EXPONENT) * PER_BINADE + inside
-
-
 def lower_edge(number: int) -> float:
     """Where bin ``number`` begins; the largest float64 for the bin after the last."""
     exponent, inside = divmod(number, PER_BINADE)
@@ -85,10 +78,6 @@ class Distribution:
     sums: list[int] = field(default_factory=lambda: [0, 0])
     squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
-
-    def count(self, plane: int, bins: Ints, counts: Ints) -> None:
-        """Add ``counts`` (n,) to ``bins`` (n,) of a plane; bins may repeat and need not be in order."""
-        np.add.at(self.counts[plane], bins, counts)
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""

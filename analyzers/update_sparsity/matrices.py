@@ -11,8 +11,8 @@ import numpy as np
 from analyzers import limits
 from analyzers.checkpoints import Alignment, Checkpoint, Group, PairedChunk, PairedSpan, stream_aligned, whole_paired_spans
 from analyzers.checkpoints.workers import HEARTBEAT
+from analyzers.numerics.conversions import changed, fp32_of
 from analyzers.numerics.device import Device
-from analyzers.numerics.pairs_fp64 import changed, fp32_of
 from analyzers.update_sparsity.report import Spectrum
 
 _NUMBER = re.compile(r"[0-9]+")

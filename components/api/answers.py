@@ -2,12 +2,13 @@
 
 import inspect
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import gradio as gr
+from gradio.events import api
 
 from components.running.background import in_background
 from components.running.jobs import sentence
@@ -24,6 +25,21 @@ def one_sentence() -> Iterator[None]:
         yield
     except Exception as error:
         raise gr.Error(sentence(error), print_exception=False) from None
+
+
+def register(app: gr.Blocks, function: Callable[..., Any], about: str, parameters: Mapping[str, str], returns: str, **options: Any) -> None:
+    """Register ``function`` as a public endpoint and MCP tool of its name. Call inside the Blocks.
+
+    about: what it answers; parameters: a description of each, on one line; returns: what its output is called; options: of `gradio.api`.
+    """
+    endpoint = json_over_mcp(function)
+    names = [name for name in inspect.signature(function).parameters if name in parameters]
+    # MCP reads the descriptions of parameters from the docstring, /gradio_api/info those of components from their labels
+    endpoint.__doc__ = "\n".join([about, "", "Parameters:", *(f"    {name}: {parameters[name]}" for name in names)])
+    made = api(endpoint, api_name=function.__name__, api_description=about, api_visibility="public", **options)
+    for number, label in zip([*made["inputs"], *made["outputs"]], [*(parameters[name] for name in names), returns], strict=True):
+        if isinstance(component := app.blocks[number], gr.components.Component):  # as all inputs and outputs are
+            component.label = label
 
 
 def is_mcp(path: str) -> bool:

@@ -11,7 +11,7 @@ import gradio as gr
 
 from components.running.gradio_internals import has_session, session_of
 from components.running.queue_limits import RESTARTING, accepts, is_closing
-from components.site.clients import Client
+from components.site.identity import Client
 from components.text import numbers
 
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
@@ -74,7 +74,11 @@ def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | 
     if described is None:
         return Refusal(404, NO_ENDPOINT)
     parameters = {each["parameter_name"] for each in described["parameters"]}
-    return None if call.keys() <= parameters | {"oauth_token"} else Refusal(422, UNKNOWN_FIELD)
+    if not call.keys() <= parameters | {"oauth_token"}:
+        return Refusal(422, UNKNOWN_FIELD)
+    required = (each["parameter_name"] for each in described["parameters"] if not each["parameter_has_default"])
+    missing = next((each for each in required if each not in call), None)
+    return None if missing is None else Refusal(422, f"{missing} is missing: /gradio_api/info describes every parameter.")
 
 
 def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:

@@ -1,53 +1,82 @@
 """The endpoints for programs: the same analyses, within the same limits, as plain data.
 
-Each analyzer has an endpoint of its name. Its parameters are fields of the request, and the request validates the JSON.
+Each analyzer has an endpoint of its name, and one that answers in short. Their parameters are fields of the request, and the request
+validates the JSON.
 """
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from gradio.events import api
-from pydantic import BaseModel
+import gradio as gr
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress
+from analyzers.base import Progress, Report
 from analyzers.errors import InvalidRequest
-from components.api.answers import json_over_mcp, one_sentence
+from components.api.answers import one_sentence, register
+from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
 from components.running.jobs import job, kind_of, sentence
+from components.site import addresses
 
 _YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
+_SUMMARY = (
+    "The short form, enough for most questions: the answer in a few sentences (headline), its numbers (facts), caveats (notes), the id of "
+    "the report, and the page of the app that shows it. Yields progress; the last item is the summary."
+)
 _MANY = (
-    f"The same for up to {limits.MODELS} models, read one after the other. Yields progress; the last item is a list in the order of the "
-    'ids, each of them once: a report, or {"model", "error"} with the sentence that says why there is none.'
+    f"The same for up to {limits.MODELS} models, one after the other. Yields progress; the last item is a list in the order of the "
+    'ids, without duplicates: a report, or {"model", "error"} with the reason why there is none.'
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
 
 
-def add_endpoints() -> None:
-    """Register ``/NAME`` of each analyzer, ``/NAME_many`` where it takes several models, and former names. Call inside the Blocks."""
+def add_endpoints(app: gr.Blocks) -> None:
+    """Register ``/NAME`` and ``/NAME_summary`` of each analyzer, ``/NAME_many`` where it takes several models, and former names.
+
+    Call inside the Blocks.
+    """
     for analyzer in ANALYZERS.values():
         about = analyzer.component("form").ABOUT
+        long = f"The full report is long: agents, call {analyzer.name}_summary first."
+        _add(app, analyzer, endpoint(analyzer, f"{analyzer.name}_summary", in_short), f"{about} {_SUMMARY}", "summary")
         for name in (analyzer.name, *analyzer.aliases):
-            _add(analyzer, endpoint(analyzer, name), f"{about} {_YIELDS}")
+            _add(app, analyzer, endpoint(analyzer, name), f"{about} {_YIELDS} {long}", "report")
             if analyzer.many:
-                _add(analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY}")
+                _add(app, analyzer, many(analyzer, f"{name}_many"), f"{about} {_MANY} {long}", "reports")
 
 
-def endpoint(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[dict[str, Any]]]:
-    """The endpoint of an analyzer, called ``name``: one request, its progress and its report."""
+def in_full(report: Report) -> dict[str, Any]:
+    """The report as JSON."""
+    return report.model_dump(mode="json")
+
+
+def endpoint(analyzer: Analyzer, name: str = "", written: Callable[[Any], dict[str, Any]] = in_full) -> Callable[..., Iterator[Any]]:
+    """The endpoint of an analyzer, called ``name``: one request, its progress and its report as ``written``."""
 
     def answer(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         with one_sentence():
-            for item in paced(job(_request(analyzer, _given(answer, values, named)))):
-                yield item.model_dump(mode="json")
+            for item in paced(job(_request(analyzer, named_arguments(answer, values, named)))):
+                yield item.model_dump(mode="json") if isinstance(item, Progress) else written(item)
 
-    named: Callable[..., Iterator[dict[str, Any]]] = _named(answer, name or analyzer.name, parameters(analyzer))
-    return named
+    made: Callable[..., Iterator[Any]] = with_parameters(answer, name or analyzer.name, _parameters(analyzer), Iterator[Any])
+    return made
+
+
+def in_short(report: Report) -> dict[str, Any]:
+    """A report in short: its headline, its summary table, its notes, its id, and the page that shows it."""
+    table = report.tables()["summary"].astype(object)
+    (facts,) = table.where(table.notna(), None).to_dict("records")
+    facts.pop("statement", None)  # the headline has it
+    return {
+        "analyzer": report.analyzer,
+        "id": report.id,
+        "headline": addresses.layout(report.analyzer).summary(report),
+        "facts": facts,
+        "notes": getattr(report, "notes", ()),
+        "page": addresses.again(report),
+    }
 
 
 def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
@@ -56,7 +85,7 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
     def answer(*values: Any, **named: Any) -> Iterator[Any]:
         started = time.monotonic()
         with one_sentence():
-            given = _given(answer, values, named)
+            given = named_arguments(answer, values, named)
             requests = [_request(analyzer, given | {"model": model}) for model in _models(given.pop("models", None))]
         found: list[dict[str, Any]] = []
         for number, request in enumerate(requests, 1):
@@ -71,22 +100,10 @@ def many(analyzer: Analyzer, name: str = "") -> Callable[..., Iterator[Any]]:
                 found.append({"model": request.model, "error": sentence(error)})
         yield found
 
-    types: dict[str, tuple[Any, Any]] = {"models": (list[str] | None, None)} | parameters(analyzer)
+    types: Parameters = {"models": (list[str], REQUIRED)} | _parameters(analyzer)
     del types["model"]
-    named: Callable[..., Iterator[Any]] = _named(answer, name or f"{analyzer.name}_many", types)
+    named: Callable[..., Iterator[Any]] = with_parameters(answer, name or f"{analyzer.name}_many", types, Iterator[Any])
     return named
-
-
-def parameters(analyzer: Analyzer) -> dict[str, tuple[Any, Any]]:
-    """The type and the default of each parameter, as JSON has them. A required one is empty by default: Gradio wants a value."""
-    fields = analyzer.request_model().model_fields
-    found = {}
-    for name in analyzer.component("form").PARAMETERS:
-        default = fields[name].get_default()
-        kind = _json_type(fields[name].annotation)
-        required = fields[name].is_required()
-        found[name] = (kind | None, None) if default == () or (required and kind is not str) else (kind, "" if required else default)
-    return found
 
 
 def paced(items: Iterable[Any]) -> Iterator[Any]:
@@ -101,36 +118,15 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
         yield item
 
 
-def _add(analyzer: Analyzer, function: Callable[..., Any], about: str) -> None:
-    kind = kind_of(analyzer.name)
-    api(
-        json_over_mcp(function),
-        api_name=function.__name__,
-        api_description=about,
-        concurrency_limit=None,  # the job itself waits for its turn
-        concurrency_id=kind.name,
-        api_visibility="public",
-    )
+def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about: str, returns: str) -> None:
+    described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
+    described |= analyzer.component("form").PARAMETERS
+    # the job itself waits for its turn
+    register(app, function, about, described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 
 
-def _named(function: Any, name: str, types: dict[str, tuple[Any, Any]]) -> Any:
-    """``function`` with this name, these parameters and one output, which Gradio and MCP read."""
-    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    given = [inspect.Parameter(each, keyword, default=default, annotation=kind) for each, (kind, default) in types.items()]
-    function.__name__ = function.__qualname__ = name
-    function.__signature__ = inspect.Signature(given, return_annotation=Iterator[Any])
-    function.__annotations__ = {each: kind for each, (kind, _) in types.items()} | {"return": Iterator[Any]}
-    return function
-
-
-def _given(function: Any, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; null and an empty text mean the default. JSON has no integers: 1.0 is 1."""
-    bound = inspect.signature(function).bind(*values, **named).arguments
-    return {name: _whole(value) for name, value in bound.items() if value is not None and value != ""}
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _parameters(analyzer: Analyzer) -> Parameters:
+    return parameters(analyzer.request_model(), analyzer.component("form").PARAMETERS)
 
 
 def _request(analyzer: Analyzer, given: dict[str, Any]) -> Any:
@@ -149,15 +145,3 @@ def _models(given: Any) -> list[str]:
     if len(found) > limits.MODELS:
         raise InvalidRequest(f"One call takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
     return found
-
-
-def _json_type(annotation: Any) -> Any:
-    """The type of a field of a request as JSON has it: lists for tuples, objects for models."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return dict[str, Any]
-    kinds = get_args(annotation)
-    if get_origin(annotation) is tuple:
-        return list[_json_type(kinds[0])]  # type: ignore[misc]  # a type made at run time
-    if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_json_type, kinds))]  # noqa: UP007 - of types made at run time
-    return annotation

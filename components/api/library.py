@@ -1,16 +1,22 @@
 """The library for programs and agents: search it, read it, add to it. Nothing here reads weights."""
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
 import gradio as gr
-from gradio.events import api
 
+from analyzers import ANALYZERS
+from analyzers.checkpoints import DTYPE_BITS
+from analyzers.checkpoints.reference import quoted
+from analyzers.checkpoints.tensor import PACKED_BITS
+from analyzers.dtype_detection.lineage import FORMAT_OF
+from analyzers.dtype_detection.report import RiskLevel, Verdict
 from analyzers.errors import InvalidRequest
-from components.api.answers import json_over_mcp, one_sentence
-from components.api.arguments import flag_of, number_of, text_of
-from components.api.filters import check_filters
-from components.library import FLAG_REASONS, LAST_PAGE, PRECISIONS, Query, model_id
+from components.api.answers import one_sentence, register
+from components.api.parameters import named_arguments, parameters, with_parameters
+from components.forms.form import validated_json
+from components.library import FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses
 from components.site.identity import identity, our_library
@@ -21,10 +27,7 @@ FIND_MODELS = (
     "disputed), the storage dtype, the formats its values provably passed through, whether its weights fit fp16, and the id of its "
     f"stored passport. Reads stored facts; computes nothing. {_PAGED}"
 )
-FIND_LABELS = (
-    "Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). "
-    f"current: exclude labels that their contributor has replaced. {_PAGED}"
-)
+FIND_LABELS = f"Search the labels: who says that a model was trained in which precision, with the evidence (a link or a quote). {_PAGED}"
 FIND_RESULTS = (
     f"Search the stored results of analyses of public checkpoints, without the reports themselves, which stored_result gives. {_PAGED}"
 )
@@ -34,80 +37,94 @@ CONSENSUS = (
 )
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
-    "Label a public model on the Hub with the precision it was trained in. evidence: a link (https://...) or a quote; required. "
-    f"precision: one of {', '.join(PRECISIONS)}. Attributed to the caller's login if the app has logins; otherwise to the "
-    "secret of the caller's own in a cookie, mantissa=SECRET, which is required. The answer says whether it is "
-    '"saved here" or "published".'
+    "Label a public model on the Hub with the precision it was trained in. Needs evidence: a link or a quote. Attributed to the caller's "
+    "login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The answer says "
+    'whether the label is "saved here" or "published".'
 )
-FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+FLAG = f"Report that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+PARAMETERS = {
+    "text": "Words to search for in models, contributors and evidence; all of them must occur.",
+    "model": "A model on the Hub: org/name, without a revision.",
+    "precision": f"A training precision: one of {', '.join(PRECISIONS)}.",
+    "storage": "A dtype that weights are stored in, such as F32 or BF16.",
+    "passed_through": "A format that the values provably passed through, such as bf16.",
+    "trained_in": "The training precision according to the stored report: one of the precisions, or undecided.",
+    "fp16_risk": f"Whether the weights fit fp16: one of {', '.join(get_args(RiskLevel))}.",
+    "analyzer": f"One of {', '.join(ANALYZERS)}.",
+    "contributor": "Labels or results of this contributor: the name exactly as listed.",
+    "disputed": "true: only where labels disagree; false: only where they do not; null (default): both.",
+    "current": "Leave out labels that their contributor has replaced (default true).",
+    "sort": "Column to sort by, such as model or created (default: newest first).",
+    "descending": "Largest or newest first (default true).",
+    "page": "Which page, from 1 (default 1).",
+    "id": "The id of a report, 64 hex digits.",
+    "evidence": "Where the precision is documented: a link (https://...); or give a quote.",
+    "quote": "A quote that documents the precision, with its source.",
+}
+FLAG_PARAMETERS = {
+    "label": "The id of the label, as find_labels and consensus give it.",
+    "reason": f"One of: {'; '.join(FLAG_REASONS)}.",
+    "text": "Details (optional).",
+}
 
 
-def find_models(
-    text: str = "",
-    precision: str = "",
-    storage: str = "",
-    passed_through: str = "",
-    trained_in: str = "",
-    fp16_risk: str = "",
-    disputed: bool | None = None,
-    sort: str = "updated",
-    descending: bool = True,
-    page: int = 1,
-) -> dict[str, Any]:
-    """See `FIND_MODELS`."""
-    fields = {"storage": storage, "passed_through": passed_through, "trained_in": trained_in, "fp16_risk": fp16_risk}
-    return _listed("models", text, sort, descending, page, disputed=disputed, precision=precision, **fields)
+_FACTS = ("storage", "passed_through", "trained_in", "fp16_risk")
+_ORDER = ("sort", "descending", "page")
+# The fields of a query that each list knows.
+_FIELDS = {
+    "models": ("text", "precision", *_FACTS, "disputed", *_ORDER),
+    "labels": ("text", "model", "precision", "contributor", "current", "disputed", *_ORDER),
+    "results": ("text", "model", "analyzer", *_FACTS, "contributor", *_ORDER),
+}
+# The values that a column can have. Others, such as the quantized types of GGUF, are known where a stored result has them.
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "precision": PRECISIONS,
+    "trained_in": (*PRECISIONS, "undecided"),
+    "storage": (*DTYPE_BITS, *PACKED_BITS),
+    "passed_through": (*FORMAT_OF.values(), "fp4_e2m1", "mxfp4", "nvfp4", *get_args(Verdict)),
+    "fp16_risk": get_args(RiskLevel),
+}
 
 
-def find_labels(
-    text: str = "",
-    model: str = "",
-    precision: str = "",
-    contributor: str = "",
-    current: bool = True,
-    disputed: bool | None = None,
-    sort: str = "created",
-    descending: bool = True,
-    page: int = 1,
-) -> dict[str, Any]:
-    """See `FIND_LABELS`."""
-    fields = {"model": model, "precision": precision, "contributor": contributor}
-    return _listed("labels", text, sort, descending, page, disputed=disputed, current=current, **fields)
+def finder(kind: str) -> Callable[..., dict[str, Any]]:
+    """The endpoint that searches a list of the library: ``models``, ``labels`` or ``results``."""
+
+    def answer(*values: Any, **named: Any) -> dict[str, Any]:
+        with one_sentence():
+            query = validated_json(Query, named_arguments(answer, values, named))
+            ours = our_library()
+            _check_filters(ours, query)
+            found: dict[str, Any] = getattr(ours, kind)(query).model_dump(mode="json")
+            return found
+
+    endpoint: Callable[..., dict[str, Any]] = with_parameters(answer, f"find_{kind}", parameters(Query, _FIELDS[kind]), dict[str, Any])
+    return endpoint
 
 
-def find_results(
-    text: str = "",
-    model: str = "",
-    analyzer: str = "",
-    storage: str = "",
-    passed_through: str = "",
-    trained_in: str = "",
-    fp16_risk: str = "",
-    contributor: str = "",
-    sort: str = "created",
-    descending: bool = True,
-    page: int = 1,
-) -> dict[str, Any]:
-    """See `FIND_RESULTS`."""
-    fields = {"model": model, "analyzer": analyzer, "storage": storage, "passed_through": passed_through}
-    fields |= {"trained_in": trained_in, "fp16_risk": fp16_risk, "contributor": contributor}
-    return _listed("results", text, sort, descending, page, **fields)
+def _check_filters(library: Library, query: Query) -> None:
+    """Refuse a filter that no row can match, which would silently find nothing. Raises InvalidRequest."""
+    if query.model:
+        model_id(query.model)
+    for name, known in (_KNOWN | {"analyzer": tuple(ANALYZERS)}).items():
+        value = getattr(query, name)
+        if value and value not in known and value not in library.facets("results").get(name, {}):
+            raise InvalidRequest(f"{name} must be one of {', '.join(known)}, not {quoted(value)}.")
 
 
-def consensus(model: str = "") -> dict[str, Any]:
+def consensus(model: str) -> dict[str, Any]:
     """See `CONSENSUS`."""
     with one_sentence():
-        name = model_id(text_of("model", model))
+        name = model_id(*_texts(model=model))
         ours = our_library()
         answer: dict[str, Any] = ours.consensus(name).model_dump(mode="json")
         answer["replaced"] = [row.model_dump(mode="json") for row in ours.history(name) if not row.current]
         return answer | {"badge": addresses.badge(name)}
 
 
-def stored_result(id: str = "") -> dict[str, Any]:
+def stored_result(id: str) -> dict[str, Any]:
     """See `STORED`."""
     with one_sentence():
-        found = our_library().result(text_of("id", id)[:64])
+        found = our_library().result(_texts(id=id)[0][:64])
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = json.loads(found)
@@ -117,60 +134,47 @@ def stored_result(id: str = "") -> dict[str, Any]:
 def add_label(
     request: gr.Request,
     profile: gr.OAuthProfile | None,
-    model: str = "",
-    precision: str = "",
+    model: str,
+    precision: str,
     evidence: str = "",
     quote: str = "",
 ) -> dict[str, Any]:
     """See `ADD`."""
     with one_sentence():
-        texts = [text_of(*each) for each in (("model", model), ("precision", precision), ("evidence", evidence), ("quote", quote))]
+        texts = _texts(model=model, precision=precision, evidence=evidence, quote=quote)
         saved: dict[str, Any] = add(identity(profile, request), *texts).model_dump(mode="json")
         return saved
 
 
 def flag_label(
-    request: gr.Request, profile: gr.OAuthProfile | None, label: str = "", reason: str = FLAG_REASONS[0], text: str = ""
+    request: gr.Request, profile: gr.OAuthProfile | None, label: str, reason: str = FLAG_REASONS[0], text: str = ""
 ) -> dict[str, Any]:
     """See `FLAG`."""
     with one_sentence():
-        named = text_of("label", label), text_of("reason", reason)
-        saved = our_library().add_flag(*named, identity(profile, request), text_of("text", text))
+        label, reason, text = _texts(label=label, reason=reason, text=text)
+        saved = our_library().add_flag(label, reason, identity(profile, request), text)
         answer: dict[str, Any] = saved.model_dump(mode="json")
         return answer
 
 
-def add_endpoints() -> None:
+def add_endpoints(app: gr.Blocks) -> None:
     """Register the endpoints. Call inside the Blocks."""
     endpoints = (
-        (find_models, FIND_MODELS),
-        (find_labels, FIND_LABELS),
-        (find_results, FIND_RESULTS),
+        (finder("models"), FIND_MODELS),
+        (finder("labels"), FIND_LABELS),
+        (finder("results"), FIND_RESULTS),
         (consensus, CONSENSUS),
         (stored_result, STORED),
         (add_label, ADD),
-        (flag_label, FLAG),
     )
-    for function, description in endpoints:
-        api(json_over_mcp(function), api_name=function.__name__, api_description=description, queue=False, api_visibility="public")
+    for function, about in endpoints:
+        register(app, function, about, PARAMETERS, "answer", queue=False)
+    register(app, flag_label, FLAG, FLAG_PARAMETERS, "answer", queue=False)
 
 
-def _listed(kind: str, text: Any, sort: Any, descending: Any, page: Any, **fields: Any) -> dict[str, Any]:
-    """A page of the list called ``kind``. Raises gr.Error."""
-    with one_sentence():
-        asked: dict[str, Any] = {}
-        for name, value in fields.items():
-            if name == "disputed":
-                asked[name] = None if value is None else flag_of(name, value, False)
-            else:
-                asked[name] = flag_of(name, value, True) if name == "current" else text_of(name, value)
-        number = number_of("page", page) or "1"
-        if not (number.isascii() and number.isdigit() and len(number) <= 8 and 1 <= int(number) <= LAST_PAGE):
-            raise InvalidRequest(f"page must be a whole number from 1 to {LAST_PAGE:,}.")
-        asked |= {"sort": text_of("sort", sort), "descending": flag_of("descending", descending, True)}
-        query = Query.of(text=text_of("text", text).strip(), page=int(number), **asked)
-        ours = our_library()
-        check_filters(ours, ((name, value) for name, value in fields.items() if isinstance(value, str)))
-        found: Any = getattr(ours, kind)(query)
-        answer: dict[str, Any] = found.model_dump(mode="json")
-        return answer
+def _texts(**values: Any) -> list[str]:
+    """The values of parameters, for which a program may send any JSON; null is empty. Raises InvalidRequest."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequest(f"{name} must be text.")
+    return [value or "" for value in values.values()]

@@ -9,35 +9,39 @@ from analyzers import limits
 from analyzers.errors import InvalidData, LimitExceeded
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
 from analyzers.language_models.data import pair_of
-from components.forms.form import (
-    BUILTIN,
-    DATASET,
-    Cost,
-    Query,
-    changed,
-    command_line,
-    dataset,
-    link,
-    linked,
-    one_model,
-    parsed,
-    pinned,
-    queried,
-    queried_data,
-    validated,
-)
+from components.forms import form as forms
 
 ABOUT = (
     "How often training samples pull the same neuron of a model in opposite directions, as JSON: conflict rates by layer and block with "
     "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
-    'comparison with a top-k FFN. data: "builtin" or the id of a Hub dataset, from which samples are chosen at random by seed, or the '
-    'first; pairs: given instead, a list of {"instruction", "output"} and optionally "input"; template: how they become a prompt.'
+    "comparison with a top-k FFN."
 )
-PARAMETERS = (
-    "model", "data", "pairs", "samples", "max_length", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "loss", "gamma",
-    "floor", "epsilon", "weights", "dtype", "attention", "checkpointing", "seed", "choice", "template",
-)  # fmt: skip
-COST = Cost(
+PARAMETERS = {
+    "model": forms.MODEL,
+    "data": forms.DATA,
+    "pairs": 'Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".',
+    "samples": "Number of samples of the data or of the given pairs (default 50).",
+    "max_length": "Truncate samples to this many tokens (default 512).",
+    "unit": "ffn (default): neurons of the FFN; attention: rows of the attention projections.",
+    "ffn": "original (default), or topk: also measure a top-k FFN on the same samples.",
+    "topk": "With a top-k FFN: the share of the neurons that each token keeps (default 0.125).",
+    "topk_share": "With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
+    "topk_layers": "Layers with a top-k FFN: last (default), all, a number or a range such as 0-3, counted from 0.",
+    "select": "Score that ranks the neurons of a top-k FFN: gate (default), up, abs-up, product or abs-product.",
+    "loss": "Loss of a sample: the mean (default) or the sum over its answer tokens.",
+    "gamma": "A pair of samples conflicts where its cosine is below this (default 0).",
+    "floor": "Exclude gradients with a norm below this many times the layer's median norm (default 0).",
+    "epsilon": "Exclude gradients whose norm is not above this (default 0).",
+    "weights": "Also measure individual weights, which takes longer (default true).",
+    "dtype": forms.DTYPE,
+    "attention": forms.ATTENTION,
+    "checkpointing": "Recompute activations: slower, less memory (default false; automatic where memory is short).",
+    "seed": "Seed of the choice of samples, and of their halves and batches (default 0).",
+    "choice": "Which samples: random (default; chosen by seed among all rows) or first.",
+    "template": "How a sample becomes a prompt: auto (default; chat if the tokenizer has a template, else plain), plain, alpaca, "
+    "alpaca-input or chat.",
+}
+COST = forms.Cost(
     "fewer or shorter samples, a smaller model",
     lambda request: (1 if request.ffn == "original" else 2) * request.samples * request.max_length,
 )
@@ -58,7 +62,7 @@ class Form:
     """
 
     model: str = ""
-    source: str = BUILTIN
+    source: str = forms.BUILTIN
     samples: str = ""
     max_length: str = ""
     choice: str = "random"
@@ -83,34 +87,34 @@ class Form:
 
     def request(self) -> ConflictRequest:
         """The validated request. Raises InvalidRequest with the sentence to show, InvalidData or LimitExceeded for pairs."""
-        asked = {"model": one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
-        return validated(ConflictRequest, **asked | parsed(self, ConflictRequest, OPTIONS))
+        asked = {"model": forms.one_model(self.model, "Samples are compared in one model at a time: name one."), **self._data()}
+        return forms.validated(ConflictRequest, self, OPTIONS, **asked)
 
     def _data(self) -> dict[str, Any]:
         if self.source == PAIRS:
             pairs = pasted(self.pairs)
             return {"pairs": pairs, "samples": max(2, len(pairs))}
-        return dataset(self.dataset) if self.source == DATASET else {}
+        return forms.dataset(self.dataset) if self.source == forms.DATASET else {}
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form that the keys and values of a query describe, named as in the request; the last of each counts, unknown ones are ignored."""
-    known = queried(query, Form, ("model", *OPTIONS))
+    known = forms.queried(query, Form, ("model", *OPTIONS))
     if "pairs" in dict(query):
         return Form(**known, pairs=dict(query)["pairs"], source=PAIRS)
-    return Form(**known | queried_data(query))
+    return Form(**known | forms.queried_data(query))
 
 
 def permalink(report: ConflictReport) -> str:
     """The query that shows this report again, pinned to the commits: ``?model=...&data=...``. Pairs too long for it are omitted."""
-    request, options = report.request, changed(report.request, OPTIONS)
-    keys = [("model", pinned(report.checkpoint))]
+    request, options = report.request, forms.changed(report.request, OPTIONS)
+    keys = [("model", forms.pinned(report.checkpoint))]
     if request.pairs:
         text = lines(pair.model_dump(exclude_defaults=True) for pair in request.pairs)
-        keys += [("pairs", linked(text)), ("samples", str(options.pop("samples", request.samples)))]
-    elif request.data != BUILTIN:
+        keys += [("pairs", forms.linked(text)), ("samples", str(options.pop("samples", request.samples)))]
+    elif request.data != forms.BUILTIN:
         keys.append(("data", f"{report.data.source}@{report.data.commit}"))
-    return link(keys, options)
+    return forms.link(keys, options)
 
 
 def command(report: ConflictReport) -> str:
@@ -120,9 +124,11 @@ def command(report: ConflictReport) -> str:
     request = report.request
     idle = TOPK_OPTIONS if request.ffn != "topk" else ()  # the command refuses them
     data = {}
-    if request.pairs or request.data != BUILTIN:
+    if request.pairs or request.data != forms.BUILTIN:
         data["data"] = "pairs.jsonl" if request.pairs else f"{report.data.source}@{report.data.commit}"
-    return command_line(["conflict", pinned(report.checkpoint)], data | changed(request, (name for name in OPTIONS if name not in idle)))
+    return forms.command_line(
+        ["conflict", forms.pinned(report.checkpoint)], data | forms.changed(request, (name for name in OPTIONS if name not in idle))
+    )
 
 
 def pasted(text: str) -> tuple[dict[str, str], ...]:

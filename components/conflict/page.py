@@ -8,7 +8,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from components.conflict.form import PAIRS, Form, form
 from components.conflict.result import RESULT
-from components.forms.fields import QUIET, Fields, build_attention, build_dtype, build_model_fields, build_number, build_text
+from components.forms.fields import QUIET, Fields, build_attention, build_choice, build_dtype, build_model_fields, build_number, build_text
 from components.forms.form import DATASET
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
@@ -31,6 +31,15 @@ class LayerMeter(Meter):
 
 
 _SCORES = [("gate", "gate"), ("up", "up"), ("|up|", "abs-up"), ("gate x up", "product"), ("|gate x up|", "abs-product")]
+_PAIRS = {
+    "label": "Pairs",
+    "info": "One per line: a JSON object with instruction and output (and optionally input), or both separated by a tab.",
+    "placeholder": '{"instruction": "Name the capital of France.", "output": "Paris."}',
+    "elem_id": "m-pairs",
+}
+_CHOICES = [("at random, by the seed", "random"), ("the first", "first")]
+_UNITS = [("FFN neurons", "ffn"), ("Attention projections, by row", "attention")]
+_FFNS = [("original", "original"), ("compare with top-k", "topk")]
 _TEMPLATES = [
     ("automatic", "auto"), ("plain", "plain"), ("Alpaca", "alpaca"), ("Alpaca, always with an input", "alpaca-input"), ("chat", "chat"),
 ]  # fmt: skip
@@ -44,21 +53,14 @@ def build_fields(examples: list[str]) -> Fields:
 def _text() -> list[Any]:
     """source, samples, max_length, choice, template, pairs, dataset."""
     info = "Instructions and answers. The loss is taken over the answers' tokens."
-    return build_text([("My own pairs", PAIRS)], info, _amounts, (PAIRS, _pairs))
+    return build_text([("My own pairs", PAIRS)], info, _amounts, (PAIRS, _PAIRS))
 
 
 def _amounts() -> list[Any]:
     return [
         build_number("Samples", "50", f"From 2 to {limits.CONFLICT_SAMPLES}.", "m-samples"),
         build_number("Longest sample", "512", "In tokens; longer ones are truncated.", "m-length"),
-        gr.Radio(
-            [("at random, by the seed", "random"), ("the first", "first")],
-            value="random",
-            label="Which samples",
-            info="Of all rows of the data.",
-            elem_id="m-choice",
-            min_width=200,
-        ),
+        build_choice(_CHOICES, "Which samples", "Of all rows of the data.", "m-choice", min_width=200),
         gr.Dropdown(
             _TEMPLATES,
             value="auto",
@@ -70,50 +72,20 @@ def _amounts() -> list[Any]:
     ]
 
 
-def _pairs() -> gr.Textbox:
-    return gr.Textbox(
-        label="Pairs",
-        info="One per line: a JSON object with instruction and output (and optionally input), or both separated by a tab.",
-        placeholder='{"instruction": "Name the capital of France.", "output": "Paris."}',
-        lines=6,
-        max_lines=16,
-        visible=False,
-        elem_id="m-pairs",
-    )
-
-
 def _gradients() -> list[Any]:
     """unit, ffn, topk, topk_layers, topk_share, select."""
     with gr.Row():
-        unit = gr.Radio(
-            [("FFN neurons", "ffn"), ("Attention projections, by row", "attention")],
-            value="ffn",
-            label="Gradients of",
-            info="The units whose gradients are compared between samples.",
-            elem_id="m-unit",
-        )
-        ffn = gr.Radio(
-            [("original", "original"), ("compare with top-k", "topk")],
-            value="original",
-            label="FFN",
-            info="Top-k: each token keeps only its highest-ranked neurons in the chosen layers. Both run on the same samples.",
-            elem_id="m-ffn",
-        )
+        unit = build_choice(_UNITS, "Gradients of", "The units whose gradients are compared between samples.", "m-unit")
+        both = "Top-k: each token keeps only its highest-ranked neurons in the chosen layers. Both run on the same samples."
+        ffn = build_choice(_FFNS, "FFN", both, "m-ffn")
     with gr.Column(visible=False, elem_classes="m-flush") as topk_fields:
         with gr.Row():
-            topk = gr.Textbox(
-                label="k, as a share of the width", placeholder="12.5%", info="Neurons that each token keeps.", elem_id="m-topk"
+            topk = build_number("k, as a share of the width", "12.5%", "Neurons that each token keeps.", "m-topk", 160)
+            layers = build_number("In layers", "last", "last, all, a number, or a range such as 8-15.", "m-layers", 160)
+            share = build_number(
+                "Or smallest set covering", "90%", "This share of the sum of |score|, instead of k.", "m-share-of-sum", 160
             )
-            layers = gr.Textbox(
-                label="In layers", placeholder="last", info="last, all, a number, or a range such as 8-15.", elem_id="m-layers"
-            )
-            share = gr.Textbox(
-                label="Or smallest set covering",
-                info="This share of the sum of |score|, instead of k.",
-                placeholder="90%",
-                elem_id="m-share-of-sum",
-            )
-        select = gr.Radio(_SCORES, value="gate", label="Rank neurons by", info="Highest first.", elem_id="m-select")
+        select = build_choice(_SCORES, "Rank neurons by", "Highest first.", "m-select")
     ffn.change(lambda ffn: gr.update(visible=ffn == "topk"), ffn, topk_fields, queue=False, **QUIET)
     return [unit, ffn, topk, layers, share, select]
 
@@ -121,7 +93,7 @@ def _gradients() -> list[Any]:
 def _options() -> list[Any]:
     """loss, gamma, floor, epsilon, dtype, attention, seed, checkpointing, weights."""
     with gr.Row():
-        loss = gr.Radio(["mean", "sum"], value="mean", label="Loss of a sample", info="Over its answer's tokens.")
+        loss = build_choice(["mean", "sum"], "Loss of a sample", "Over its answer's tokens.")
         gamma = build_number("Conflict below", "0", "A pair with a smaller cosine conflicts.", width=140)
         floor = build_number("Smallest gradient norm", "0", "In medians of the norms in its layer.", width=140)
         epsilon = build_number("Gradient norm above", "0", "Absolute; shorter gradients are excluded.", width=140)

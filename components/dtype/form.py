@@ -1,45 +1,39 @@
 """The passport form: as typed, as a request, as a link, and as a command."""
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection.report import QuantizationFormat
 from analyzers.errors import InvalidRequest
-from components.forms.form import (
-    READING,
-    Cost,
-    Query,
-    ReadingForm,
-    changed,
-    command_line,
-    link_to_reading,
-    parsed,
-    pinned,
-    queried,
-    references,
-    revised,
-    validated,
-)
+from components.forms import form as forms
 
+QUANTIZATIONS = get_args(QuantizationFormat)
 ABOUT = (
     "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
     "precision it was probably trained, and whether its weights fit fp16."
 )
-PARAMETERS = ("model", *READING)
-COST = Cost("quick mode, a smaller budget, fewer models")
+PARAMETERS = {
+    "model": forms.MODEL,
+    **forms.READING,
+    "quantize": f"Also round the matrices to these formats and rank them by error: a list of {', '.join(QUANTIZATIONS)} (default none).",
+}
+COST = forms.Cost("quick mode, a smaller budget, fewer models")
 
 
 @dataclass(frozen=True, slots=True)
-class Form(ReadingForm):
-    """The fields of the form, as typed. ``model`` may name several."""
+class Form(forms.ReadingForm):
+    """The fields of the form, as typed. ``model`` may name several; quantize: names of formats."""
 
     model: str = ""
+    quantize: tuple[str, ...] = ()
 
     def request(self) -> DtypeRequest:
         """The validated request for one model. Raises InvalidRequest with the sentence to show."""
         if not self.model.strip():
             raise InvalidRequest("Type or paste a model id such as google-t5/t5-small, or pick one of the samples.")
-        return validated(DtypeRequest, model=self.model.strip(), **parsed(self, DtypeRequest, READING))
+        return forms.validated(DtypeRequest, self, forms.READING, model=self.model.strip(), quantize=self.quantize)
 
     def requests(self) -> list[DtypeRequest]:
         """One request per model in ``model``, all with the same options. Raises InvalidRequest."""
@@ -48,18 +42,24 @@ class Form(ReadingForm):
 
 def models(text: str) -> list[str]:
     """The model ids in ``text``, without duplicates. Raises InvalidRequest if there are too many."""
-    found = list(dict.fromkeys(references(text, limits.MODELS)))
+    found = list(dict.fromkeys(forms.references(text, limits.MODELS)))
     if len(found) > limits.MODELS:
         raise InvalidRequest(f"One run takes at most {limits.MODELS} models (MANTISSA_MODELS), not {len(found):,}: use the command line.")
     return found
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form described by a query: each ``model`` adds one; ``revision`` applies to a single model only."""
-    asked = [text for key, text in revised(query) if key == "model"]
+    asked = [text for key, text in forms.revised(query) if key == "model"]
     # one character over the limit, so that too many are rejected rather than truncated
     model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
-    return Form(model, **queried(query, Form, READING))
+    formats = forms.last_texts(query).get("quantize", "")
+    return Form(model, tuple(filter(None, formats.split(","))), **forms.queried(query, Form, forms.READING))
+
+
+def options(request: DtypeRequest) -> dict[str, str]:
+    """The options of dtype detection alone, as links and commands have them."""
+    return {"quantize": ",".join(request.quantize)} if request.quantize else {}
 
 
 def permalink(report: DtypeReport) -> str:
@@ -68,9 +68,10 @@ def permalink(report: DtypeReport) -> str:
     keys = [("model", checkpoint.ref)]
     if not checkpoint.ref.startswith("sample:"):
         keys.append(("revision", checkpoint.commit))
-    return link_to_reading(keys, report.request)
+    return forms.link_to_reading([*keys, *options(report.request).items()], report.request)
 
 
 def command(report: DtypeReport) -> str:
     """The shell command for the same analysis."""
-    return command_line(["dtype", pinned(report.checkpoint)], changed(report.request, READING))
+    asked = forms.changed(report.request, forms.READING) | options(report.request)
+    return forms.command_line(["dtype", forms.pinned(report.checkpoint)], asked)

@@ -9,9 +9,10 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeReport
-from components.dtype.form import Form, form
+from components.dtype.first_screen import first_screen
+from components.dtype.form import QUANTIZATIONS, Form, form
 from components.dtype.result import RESULT
-from components.dtype.several import Batch, build_several, opened, permalink
+from components.dtype.several import Batch, Several, opened, permalink
 from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
 from components.results.layout import Layout
 from components.results.share import Share
@@ -46,7 +47,7 @@ class PassportRuns(Runs):
 
     def __init__(self, controls: Controls, status: gr.HTML, layout: Layout[DtypeReport], meter: type[Meter]) -> None:
         self._batch = gr.State()
-        self._several = build_several()
+        self._several = Several()
         super().__init__(controls, status, layout, meter)
 
     def state(self) -> list[Any]:
@@ -128,17 +129,22 @@ class PassportRuns(Runs):
             return {self.status: failed(sentence(error))}
 
 
+def _build_options() -> list[Any]:
+    formats = gr.CheckboxGroup(list(QUANTIZATIONS), label="Quantization headroom: also round the matrices to (reads them twice)")
+    return [formats, *build_reading()]
+
+
 PAGE = AnalysisPage(
     name="dtype",
     question="What precision was this model trained in?",
     about="Paste a Hub model id, or several: Mantissa reads a sample of the bytes (64 MB, a few seconds, whatever the size) and reports "
-    "what "
-    "they prove and what they suggest.",
+    "what they prove and what they suggest.",
     examples=EXAMPLES,
     form=Form,
     of_query=form,
-    fields=partial(build_model_fields, "Inspect", blocks=(), options=build_reading, label=_LABEL),
+    fields=partial(build_model_fields, "Inspect", blocks=(), options=_build_options, label=_LABEL),
     result=RESULT,
+    below=first_screen,
     runs=PassportRuns,
     check=Form.requests,
 )

@@ -9,12 +9,13 @@ from typing import Any
 import gradio as gr
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from components.dtype.form import options
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome, comparison, overview_of, reports_of
 from components.forms.form import READING, changed, command_line, link_to_reading, pinned
 from components.plots.among_models import among_models
 from components.results.downloads import Files, file_name, tables_zip, write_files
-from components.results.share import Share, build_share, downloads
+from components.results.share import Share, downloads
 from components.results.standalone import Page, report_page
 from components.text import numbers
 from components.text.markup import caption
@@ -22,12 +23,12 @@ from components.text.markup import caption
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
-    return link_to_reading([("model", _pinned(outcome)) for outcome in outcomes], request)
+    return link_to_reading([*(("model", _pinned(outcome)) for outcome in outcomes), *options(request).items()], request)
 
 
 def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The shell command for the same comparison."""
-    return command_line(["dtype", *map(_pinned, outcomes)], changed(request, READING))
+    return command_line(["dtype", *map(_pinned, outcomes)], changed(request, READING) | options(request))
 
 
 def _pinned(outcome: Outcome) -> str:
@@ -107,16 +108,18 @@ class Batch:
         return f"{said}; {numbers.count(failed)} could not be, the table says why." if failed else f"{said}."
 
 
-@dataclass(frozen=True, slots=True)
 class Several:
-    """The components a batch fills."""
+    """The components a batch fills, laid out when made, and hidden until there is a batch."""
 
-    card: gr.Column
-    table: gr.HTML
-    tabs: gr.Column
-    about: gr.HTML
-    among: gr.Plot
-    share: Share
+    def __init__(self) -> None:
+        with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as self.card:
+            self.table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
+            with gr.Column(visible=False, elem_classes="m-flush") as self.tabs, gr.Tabs():
+                with gr.Tab("Among models"):
+                    self.about = gr.HTML(elem_classes="m-plain")
+                    self.among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
+                with gr.Tab("Share"):
+                    self.share = Share("m-all", embeds=False)
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
@@ -157,16 +160,3 @@ def opened(batch: Batch | None, event: gr.EventData) -> Outcome | None:
     if batch is None or not isinstance(row, int) or not 0 <= row < len(batch.outcomes):
         return None
     return batch.outcomes[row] if batch.outcomes[row].report is not None else None
-
-
-def build_several() -> Several:
-    """Lay out the components, hidden until there is a batch. Call inside a page."""
-    with gr.Column(visible=False, elem_id="m-several", elem_classes="m-box") as card:
-        table = gr.HTML(elem_classes="m-plain", js_on_load=_OPEN, elem_id="m-table")
-        with gr.Column(visible=False, elem_classes="m-flush") as under, gr.Tabs():
-            with gr.Tab("Among models"):
-                about = gr.HTML(elem_classes="m-plain")
-                among = gr.Plot(show_label=False, label="Among models of known training precision", elem_classes="m-figure")
-            with gr.Tab("Share"):
-                share = build_share("m-all", embeds=False)
-    return Several(card, table, under, about, among, share)

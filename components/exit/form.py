@@ -6,35 +6,36 @@ from typing import Any
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.signals import METHODS as DEFAULT
-from components.forms.form import (
-    BUILTIN,
-    DATASET,
-    SHOWN,
-    Cost,
-    Query,
-    changed,
-    command_line,
-    dataset,
-    last_texts,
-    link,
-    one_model,
-    parsed,
-    pinned,
-    queried,
-    queried_data,
-    validated,
-)
+from components.forms import form as forms
 
 ABOUT = (
     "How close gradients without backpropagation at the LM head are to the exact one, as JSON: for each signal the cosine per token "
     "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
-    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer. methods: names of signals, all by default; "
-    'residual: lambda of parallel_gold and parallel_topmass; data: "builtin" or the id of a Hub dataset.'
+    "k, anchors, seeds and layers, time and memory, and training curves of a small transformer."
 )
-PARAMETERS = (
-    "model", "methods", "data", "rank", "k", "anchors", "rank_exact", "rank_tail", "topk_by", "alpha", "residual", "mass_threshold",
-    "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length", "tokens", "dtype", "seed",
-)  # fmt: skip
+PARAMETERS = {
+    "model": forms.MODEL,
+    "methods": f"Names of the signals to measure (default all: {', '.join(DEFAULT)}).",
+    "data": forms.DATA,
+    "rank": "Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
+    "k": "Vocabulary rows of hybrid and true_rows for each token (default 8).",
+    "anchors": "Anchor hidden states of span (default 64; at most half the width).",
+    "rank_exact": "Columns of hybrid's rank that hold exact codes (default 32; at most a quarter of the rank).",
+    "rank_tail": "With rank_exact: columns of hybrid's tail sketch; their sum is its rank.",
+    "topk_by": "How hybrid ranks logit gradients: value (default; positive ones first) or magnitude.",
+    "alpha": "Scale of dense and hybrid (default 1).",
+    "residual": "lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass (default 0.1).",
+    "mass_threshold": "Probability mass of the tokens that parallel_topmass codes (default 0.95).",
+    "seeds": "Draws of random codes for the spread over seeds (default 8).",
+    "sweep": "Also measure other ranks, ks and anchors, which takes longer (default true).",
+    "layers": "Of the logit lens: auto (default, up to six), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
+    "training_steps": "Steps of a small transformer under each signal, with three seeds each (default 80; 0: no training).",
+    "samples": "Number of samples, taken from the start of the data (default 32).",
+    "sequence_length": "Truncate samples to this many tokens (default 256).",
+    "tokens": "Maximum number of answer tokens to measure (default 512).",
+    "dtype": forms.DTYPE,
+    "seed": "Seed of codes, anchors, the choice of tokens and the small transformer (default 0).",
+}
 OPTIONS = (
     "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed", "alpha",
     "residual", "mass_threshold", "layers", "topk_by", "dtype", "sweep",
@@ -55,7 +56,7 @@ class Form:
     k: str = ""
     anchors: str = ""
     seeds: str = ""
-    source: str = BUILTIN
+    source: str = forms.BUILTIN
     samples: str = ""
     sequence_length: str = ""
     dataset: str = ""
@@ -75,10 +76,10 @@ class Form:
     def request(self) -> ExitRequest:
         """The validated request. Raises InvalidRequest with the sentence to show."""
         if (unknown := next((name for name in self.methods if name not in DEFAULT), None)) is not None:
-            raise InvalidRequest(f"There is no signal {unknown[:SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
-        asked: dict[str, Any] = {"model": one_model(self.model, "Signals are measured in one model at a time: name one.")}
-        asked |= dataset(self.dataset) if self.source == DATASET else {}
-        return validated(ExitRequest, **asked, methods=self.methods, **parsed(self, ExitRequest, OPTIONS))
+            raise InvalidRequest(f"There is no signal {unknown[: forms.SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
+        asked: dict[str, Any] = {"model": forms.one_model(self.model, "Signals are measured in one model at a time: name one.")}
+        asked |= forms.dataset(self.dataset) if self.source == forms.DATASET else {}
+        return forms.validated(ExitRequest, self, OPTIONS, **asked, methods=self.methods)
 
 
 def _tokens(request: ExitRequest) -> int:
@@ -87,7 +88,7 @@ def _tokens(request: ExitRequest) -> int:
     return request.samples * request.sequence_length + request.tokens * points
 
 
-COST = Cost(
+COST = forms.Cost(
     "fewer signals, seeds, tokens or training steps, no sweep, a smaller model",
     _tokens,
     # with each signal and with the three references, for every training seed
@@ -95,29 +96,29 @@ COST = Cost(
 )
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form that a query describes: keys as in the request, ``methods`` separated by commas; of repeated keys the last counts, unknown
     ones are ignored.
     """
-    known = queried(query, Form, ("model", *OPTIONS)) | queried_data(query)
-    if (listed := last_texts(query).get("methods")) is not None:
+    known = forms.queried(query, Form, ("model", *OPTIONS)) | forms.queried_data(query)
+    if (listed := forms.last_texts(query).get("methods")) is not None:
         known["methods"] = tuple(name.strip() for name in listed.split(",")) if listed.strip() else ()
     return Form(**known)
 
 
 def permalink(report: ExitReport) -> str:
     """The query for this report, pinned to its commits: ``?model=...&methods=...``."""
-    return link([("model", pinned(report.checkpoint))], _changed(report))
+    return forms.link([("model", forms.pinned(report.checkpoint))], _changed(report))
 
 
 def command(report: ExitReport) -> str:
     """The same analysis on the command line."""
-    return command_line(["exit", pinned(report.checkpoint)], _changed(report))
+    return forms.command_line(["exit", forms.pinned(report.checkpoint)], _changed(report))
 
 
 def _changed(report: ExitReport) -> dict[str, Any]:
     """Methods, data and options that are not at their default."""
     request = report.request
     options = {} if request.methods == DEFAULT else {"methods": ",".join(request.methods)}
-    options |= {} if request.data == BUILTIN else {"data": f"{report.inputs.source}@{report.inputs.commit}"}
-    return options | changed(request, OPTIONS)
+    options |= {} if request.data == forms.BUILTIN else {"data": f"{report.inputs.source}@{report.inputs.commit}"}
+    return options | forms.changed(request, OPTIONS)

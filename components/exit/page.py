@@ -10,7 +10,7 @@ from analyzers.exit_feedback.signals import METHODS
 from components.exit.form import Form, form
 from components.exit.result import RESULT
 from components.exit.text import cosine
-from components.forms.fields import Fields, build_dtype, build_model_fields, build_number, build_text
+from components.forms.fields import Fields, build_choice, build_dtype, build_model_fields, build_number, build_text
 from components.running.analysis_page import AnalysisPage
 from components.running.progress import Meter, listed
 
@@ -67,7 +67,7 @@ def _runs() -> list[Any]:
     """training_steps, layers, sweep."""
     with gr.Row():
         steps = build_number("Training steps", "30", "Of a small transformer under each signal; 0 for none.", "m-steps", 200)
-        layers = gr.Textbox(label="Layers of the logit lens", placeholder="auto", info="auto, all, final, or 0,4-6.", elem_id="m-layers")
+        layers = build_number("Layers of the logit lens", "auto", "auto, all, final, or 0,4-6.", "m-layers", 160)
         sweep = gr.Checkbox(value=True, label="Sweep other ranks, ks and anchors", info="Faster when off.", elem_id="m-sweep")
     return [steps, layers, sweep]
 
@@ -79,7 +79,7 @@ def _options() -> list[Any]:
         rank_tail = build_number(
             "Tail rank", "the rest of the rank", "Columns of hybrid's tail sketch; needs the exact rank.", "m-rank-tail"
         )
-        topk_by = gr.Radio(["value", "magnitude"], value="value", label="Top-k by", info="Size of the logit gradient, for hybrid.")
+        topk_by = build_choice(["value", "magnitude"], "Top-k by", "Size of the logit gradient, for hybrid.")
     with gr.Row():
         alpha = build_number("Alpha", "1", "Scale of dense and hybrid.", "m-alpha")
         residual = build_number("Lambda", "0.1", "Weight of the codes orthogonal to h in parallel_gold and parallel_topmass.", "m-lambda")

@@ -6,30 +6,26 @@ from analyzers.exit_feedback.text import recovered
 from components.exit import tables, text
 from components.exit.form import command, permalink
 from components.exit.tables import SWEEP
-from components.exit.text import cosine, data_name, give_or_take, settings, several_layers, spread, too_few, was_swept
+from components.exit.text import captions, cosine, data_name, give_or_take, settings, several_layers, spread, too_few, was_swept
 from components.plots import exit_feedback as plots
+from components.plots.exit_sweep import sweep
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
-from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import caption, notes
 from components.text.names import model_name
 
 
-def headline(report: ExitReport) -> str:
-    """Model, statement, tiles."""
+def headline(report: ExitReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     return card(
         "Exit feedback",
         _head(report),
-        about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
-        reading("How close the signals are", report.statement),
+        answered(report, report.headline(), links),
         tiles(_closest(report), _random(report), _along(report), _trained(report) if report.training else _cheapest(report)),
+        about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
     )
-
-
-def summary(report: ExitReport) -> str:
-    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"{model_name(report)}: {report.statement}"
 
 
 def _head(report: ExitReport) -> str:
@@ -114,23 +110,23 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cosines",
         [
-            Said(text.at_head),
+            Said(captions.at_head),
             Plot("Cosines at the head", plots.at_head),
             Piece(lambda report: tables.signals(report) + tables.seeds(report)),
-            Said(text.BEFORE),
+            Said(captions.before_norm),
             Plot("Cosines before the final norm", plots.before_norm),
-            Piece(lambda report: caption(text.inputs(report)) + notes(report.notes)),
+            Piece(lambda report: caption(captions.inputs(report)) + notes(report.notes)),
         ],
     ),
     Tab(
         "Sweep",
-        [Said(text.sweep, text.sweep_legend), Plot("Cosine against rank, k and anchors", plots.sweep), Rows(SWEEP)],
+        [Said(captions.sweep, text.sweep_legend), Plot("Cosine against rank, k and anchors", sweep), Rows(SWEEP)],
         when=was_swept,
     ),
     Tab(
         "Energy",
         [
-            Said(text.ENERGY, lambda _: legend(plots.SIDES, lines=False)),
+            Said(captions.energy, lambda _: legend(plots.SIDES, lines=False)),
             Plot("Energy along the hidden state", plots.energy),
             Piece(tables.energy, folded="Along and orthogonal"),
         ],
@@ -138,23 +134,23 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "By loss",
         [
-            Said(text.LOSS_BINS, text.signal_legend),
+            Said(captions.loss_bins, text.signal_legend),
             Plot("Cosine by loss", plots.loss_bins),
             Piece(tables.loss_bins, folded="Cosines by loss"),
         ],
     ),
     Tab(
         "By layer",
-        [Said(text.LAYERS, text.signal_legend), Plot("Cosine by layer", plots.layers), Piece(tables.layers, folded="Cosines by layer")],
+        [Said(captions.layers, text.signal_legend), Plot("Cosine by layer", plots.layers), Piece(tables.layers, folded="Cosines by layer")],
         when=several_layers,
     ),
     Tab(
         "Training",
         [
-            Said(text.training, text.training_legend),
+            Said(captions.training, text.training_legend),
             Plot("Loss of the small transformer", plots.training_losses),
             Piece(tables.training),
-            Said(text.COSINES_OF_TRAINING),
+            Said(captions.cosines_of_training),
             Plot("Cosine in training", plots.training_cosines),
         ],
         when=lambda report: bool(report.training),
@@ -162,12 +158,12 @@ _TABS: tuple[Tab[ExitReport], ...] = (
     Tab(
         "Cost",
         [
-            Said(text.cost, lambda _: legend(plots.FORMS, lines=False)),
+            Said(captions.cost, lambda _: legend(plots.FORMS, lines=False)),
             Plot("Time of loss and gradients", plots.seconds),
-            Said(text.MEMORY),
+            Said(captions.memory),
             Plot("Memory of loss and gradients", plots.memory),
             Piece(tables.cost, folded="Time and memory"),
         ],
     ),
 )
-RESULT = Layout("Exit feedback", model_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Exit feedback", model_name, headline, permalink, command, _TABS)

@@ -1,6 +1,6 @@
 """The fields of a page: the question with its buttons and examples, the options about weights, and those about running a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,25 +128,18 @@ def build_text(
     sources: Sequence[tuple[str, str]],
     info: str,
     numbers: Callable[[], list[Any]],
-    own: tuple[str, Callable[[], gr.Textbox]] | None = None,
+    own: tuple[str, Mapping[str, Any]] | None = None,
 ) -> list[Any]:
     """Lay out the choice of text: its source, the fields from ``numbers``, the visitor's own text, and a dataset. Returns them in that
     order.
 
     sources: further (label, value) kinds of text next to the built-in one and a dataset; own: the kind for the visitor's own text and the
-    function that builds its field, if there is one.
+    settings of its field, if there is one.
     """
     with gr.Row():
-        source = gr.Radio(
-            [("Built-in text", BUILTIN), *sources, ("A Hub dataset", DATASET)],
-            value=BUILTIN,
-            label="Text",
-            info=info,
-            elem_id="m-source",
-            scale=2,
-        )
+        source = build_choice([("Built-in text", BUILTIN), *sources, ("A Hub dataset", DATASET)], "Text", info, "m-source", scale=2)
         amounts = numbers()
-    texts = {own[0]: own[1]()} if own else {}
+    texts = {own[0]: gr.Textbox(lines=6, max_lines=16, visible=False, **own[1])} if own else {}
     texts[DATASET] = gr.Textbox(
         label="Dataset",
         info="The id of a public dataset with instruction and output, prompt and completion, or messages.",
@@ -168,12 +161,18 @@ def build_number(label: str, placeholder: str, info: str, name: str | None = Non
     return gr.Textbox(label=label, placeholder=placeholder, info=info, elem_id=name, min_width=width)
 
 
+def build_choice(choices: Sequence[Any], label: str, info: str, name: str | None = None, **settings: Any) -> gr.Radio:
+    """A choice of one of several values, each a text or (label, value); the first is the default."""
+    first = choices[0] if isinstance(choices[0], str) else choices[0][1]
+    return gr.Radio(choices, value=first, label=label, info=info, elem_id=name, **settings)
+
+
 def build_attention(info: str) -> gr.Radio:
     """The choice of attention implementation."""
-    return gr.Radio(["sdpa", "eager"], value="sdpa", label="Attention", info=info)
+    return build_choice(["sdpa", "eager"], "Attention", info)
 
 
 def build_dtype() -> gr.Radio:
     """The choice of the dtype in which the model runs."""
-    choices: list[Any] = [("automatic", "auto"), "float32", "bfloat16", "float16"]
-    return gr.Radio(choices, value="auto", label="Run the model in", info="Automatic: float32 on a CPU, as stored on a GPU.")
+    choices = [("automatic", "auto"), "float32", "bfloat16", "float16"]
+    return build_choice(choices, "Run the model in", "Automatic: float32 on a CPU, as stored on a GPU.")

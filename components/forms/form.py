@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Protocol, TypeVar, get_args
 from urllib.parse import urlencode
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from analyzers import limits
 from analyzers.base import CheckpointFacts, Request, WeightsRequest, request_error
@@ -24,8 +24,20 @@ SHOWN = 60
 BUILTIN, DATASET = "builtin", "dataset"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
-READING = ("mode", "budget", "include", "exclude", "subfolder", "seed")
-_Request = TypeVar("_Request", bound=Request)
+# What programs and agents are told of the parameters that several analyzers have.
+MODEL = "A checkpoint: org/name, org/name@revision or sample:NAME (sample:tiny-bf16)."
+DATA = "builtin (default) or the id of a dataset on the Hub."
+ATTENTION = "Implementation of attention: sdpa (default) or eager."
+DTYPE = "Run the model in auto (default: float32 on the CPU), float32, bfloat16 or float16."
+READING = {
+    "mode": "quick (default): read a seeded sample of each checkpoint; exact: read everything.",
+    "budget": f"Bytes of weights to sample from each checkpoint, in quick mode (default {limits.DEFAULT_BUDGET_BYTES:,}).",
+    "include": "Only tensors whose name matches this regular expression (default: all).",
+    "exclude": "No tensors whose name matches this regular expression.",
+    "subfolder": "Only the weights in this folder of the repository.",
+    "seed": "Seed of the sample (default 0).",
+}
+_Request = TypeVar("_Request", bound=BaseModel)
 _Form = TypeVar("_Form")
 
 
@@ -92,9 +104,13 @@ def _as_typed(default: Any, value: Any) -> Any:
     return typed(value)
 
 
-def validated(kind: type[_Request], **given: Any) -> _Request:
-    """The validated request. Raises InvalidRequest with the sentence to show."""
-    return _sentence(lambda: kind(**given))
+def validated(kind: type[_Request], form: Any, names: Iterable[str], **given: Any) -> _Request:
+    """The validated request from the fields ``names`` of a form, as typed, and from ``given``.
+
+    Raises InvalidRequest with the sentence to show.
+    """
+    asked = given | parsed(form, kind, names)
+    return _sentence(lambda: kind(**asked))
 
 
 def validated_json(kind: type[_Request], given: dict[str, Any]) -> _Request:
@@ -110,7 +126,7 @@ def _sentence(made: Callable[[], _Request]) -> _Request:
         raise InvalidRequest(said[:1].upper() + said[1:]) from None
 
 
-def parsed(form: Any, kind: type[Request], names: Iterable[str]) -> dict[str, Any]:
+def parsed(form: Any, kind: type[BaseModel], names: Iterable[str]) -> dict[str, Any]:
     """The fields ``names`` of ``form`` that are not empty, each as the type it has in the request. Raises InvalidRequest."""
     given = {name: getattr(form, name) for name in names}
     if given.get("mode") == "exact":  # which reads everything: the page disregards the budget
@@ -122,7 +138,7 @@ def parsed(form: Any, kind: type[Request], names: Iterable[str]) -> dict[str, An
     }
 
 
-def _number(kind: type[Request], name: str, text: str) -> Any:
+def _number(kind: type[BaseModel], name: str, text: str) -> Any:
     annotation = kind.model_fields[name].annotation
     types = get_args(annotation) or (annotation,)
     if name == "budget" or not {int, float} & set(types):
@@ -207,9 +223,9 @@ def link(keys: Query, options: Mapping[str, Any]) -> str:
     return "?" + urlencode([*keys, *written.items()])
 
 
-def link_to_reading(keys: Query, request: WeightsRequest) -> str:
-    """A query of ``keys``, the mode, and the other options of reading that differ from their defaults."""
-    return link(keys, {"mode": request.mode} | changed(request, READING))
+def link_to_reading(keys: Query, request: WeightsRequest, own: Iterable[str] = ()) -> str:
+    """A query of ``keys``, the mode, and of the other options of reading, and its ``own``, those that differ from their defaults."""
+    return link(keys, changed(request, own) | {"mode": request.mode} | changed(request, READING))
 
 
 def linked(text: str) -> str:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, LibraryUnavailable, MantissaError
-from components.library import merge, pending
-from components.library.card import CARD, card
+from components.library import pending
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
 from components.library.lock import folder_lock
@@ -26,6 +25,9 @@ from components.library.rows import known, take
 if TYPE_CHECKING:
     from analyzers.checkpoints.hub import HubRepository
 
+# The card of the dataset: what it is, how to load it, and the configurations that the Hub's viewer shows.
+CARD = "README.md"
+_CARD = Path(__file__).with_name("templates") / "card.md"
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
@@ -161,7 +163,7 @@ class Publisher:
             self.problem = ""
             return self._merge(repository)
         if CARD not in repository.files:
-            files[CARD] = card(self.dataset)
+            files[CARD] = _CARD.read_text(encoding="utf-8").replace("{name}", self.dataset).encode()
         self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository)
         with self._database.write() as connection:
             for batch in batches:
@@ -169,7 +171,7 @@ class Publisher:
         return True
 
     def _merge(self, repository: "HubRepository") -> bool:
-        merged = merge.plan(self._database, repository)
+        merged = pending.plan_merge(self._database, repository)
         if merged is None:
             return False
         self._commit(f"Merge {len(merged.old)} files", {merged.path: merged.content}, repository, merged.old)

@@ -1,7 +1,5 @@
 """Browsing the library: a list with filters, ordering and pages. All filtering happens on the server."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -42,23 +40,35 @@ CLICKS = """element.addEventListener('click', (event) => {
 })"""
 
 
-@dataclass(frozen=True, slots=True)
 class Browse:
-    """The list with its controls. turned: whether the order is reversed; at: the current page number."""
+    """The list with its controls, laid out when made. turned: whether the order is reversed; at: the current page number."""
 
-    kind: gr.Radio
-    text: gr.Textbox
-    filters: gr.Accordion
-    chosen: Sequence[gr.Dropdown]
-    contributor: gr.Textbox
-    disputed: gr.Checkbox
-    order: gr.Dropdown
-    turned: gr.State
-    at: gr.State
-    table: gr.HTML
-    extent: gr.HTML
-    back: gr.Button
-    on: gr.Button
+    def __init__(self) -> None:
+        with gr.Row(elem_classes="m-ask"):
+            self.text = gr.Textbox(
+                label="Search models, contributors and evidence", placeholder="llama", elem_id="m-search", elem_classes="m-picker"
+            )
+        kinds = [("Models", MODELS), ("Labels", LABELS), ("Results", RESULTS)]
+        self.kind = gr.Radio(kinds, value=MODELS, label="Show", show_label=False, elem_id="m-kind", elem_classes="m-kinds")
+        with gr.Accordion("Filter and sort", open=False, elem_classes="m-options", elem_id="m-filters") as self.filters:
+            with gr.Row():
+                pairs = list(_CHOSEN.items())
+                self.chosen = [_dropdown(name, label) for name, label in pairs[:3]]
+            with gr.Row():
+                self.chosen += [_dropdown(name, label) for name, label in pairs[3:]]
+            with gr.Row():
+                self.contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
+                # Custom values: while another list loads, an event may still have an order of the last one, which `named_order` replaces.
+                known = list(orders(MODELS))
+                self.order = gr.Dropdown(known, value=known[0], label="Sort by", allow_custom_value=True, elem_id="m-order")
+                self.disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
+        with gr.Column(elem_id="m-result", elem_classes="m-box m-flush"):
+            self.table = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-list")
+            with gr.Row(elem_classes="m-pager"):
+                self.back = gr.Button("Back", size="sm", elem_id="m-back", elem_classes="m-small", interactive=False)
+                self.extent = gr.HTML(elem_classes="m-plain")
+                self.on = gr.Button("Next", size="sm", elem_id="m-on", elem_classes="m-small", interactive=False)
+        self.turned, self.at = gr.State(False), gr.State(1)
 
     def asked(self) -> list[Any]:
         """The query fields, as the inputs of an event."""
@@ -159,35 +169,6 @@ def query_of(number: int, kind: Any, text: Any, *rest: Any) -> tuple[str, Query]
     fields: dict[str, Any] = {name: typed(value) for name, value in zip(_CHOSEN, chosen, strict=True)}
     fields |= {"text": typed(text).strip(), "contributor": typed(contributor).strip(), "disputed": True if disputed is True else None}
     return named, Query.of(**fields, sort=sort, descending=descending != (turned is True), page=max(1, number), per_page=PER_PAGE)
-
-
-def build_browse() -> Browse:
-    """Lay out the list. Call inside a page."""
-    with gr.Row(elem_classes="m-ask"):
-        text = gr.Textbox(
-            label="Search models, contributors and evidence", placeholder="llama", elem_id="m-search", elem_classes="m-picker"
-        )
-    kinds = [("Models", MODELS), ("Labels", LABELS), ("Results", RESULTS)]
-    kind = gr.Radio(kinds, value=MODELS, label="Show", show_label=False, elem_id="m-kind", elem_classes="m-kinds")
-    with gr.Accordion("Filter and sort", open=False, elem_classes="m-options", elem_id="m-filters") as filters:
-        with gr.Row():
-            pairs = list(_CHOSEN.items())
-            chosen = [_dropdown(name, label) for name, label in pairs[:3]]
-        with gr.Row():
-            chosen += [_dropdown(name, label) for name, label in pairs[3:]]
-        with gr.Row():
-            contributor = gr.Textbox(label="Contributor", elem_id="m-contributor")
-            # Custom values: while another list loads, an event may still have an order of the last one, which `named_order` replaces.
-            known = list(orders(MODELS))
-            order = gr.Dropdown(known, value=known[0], label="Sort by", allow_custom_value=True, elem_id="m-order")
-            disputed = gr.Checkbox(label=_DISPUTED, elem_id="m-disputed")
-    with gr.Column(elem_id="m-result", elem_classes="m-box m-flush"):
-        table = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-list")
-        with gr.Row(elem_classes="m-pager"):
-            back = gr.Button("Back", size="sm", elem_id="m-back", elem_classes="m-small", interactive=False)
-            where = gr.HTML(elem_classes="m-plain")
-            on = gr.Button("Next", size="sm", elem_id="m-on", elem_classes="m-small", interactive=False)
-    return Browse(kind, text, filters, chosen, contributor, disputed, order, gr.State(False), gr.State(1), table, where, back, on)
 
 
 def _dropdown(name: str, label: str) -> gr.Dropdown:

@@ -1,7 +1,6 @@
 """Adding and flagging labels: validation before the library is called, and the messages shown afterwards."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -23,69 +22,45 @@ _ABOUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Adding:
-    """The form for adding a label."""
+    """The form for adding a label, laid out when made."""
 
-    who: gr.HTML
-    model: gr.Dropdown
-    precision: gr.Dropdown
-    evidence: gr.Textbox
-    quote: gr.Textbox
-    add: gr.Button
-    said: gr.HTML
+    def __init__(self) -> None:
+        with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
+            gr.HTML(head("Add a label", "") + caption(_ABOUT), elem_classes="m-plain")
+            self.who = gr.HTML(elem_classes="m-plain", elem_id="m-who")
+            if has_login():
+                gr.LoginButton(size="sm", elem_id="m-login")
+            with gr.Row():
+                self.model = build_picker("Model id on the Hub (org/name)", "m-label-model")
+                self.precision = gr.Dropdown(list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision")
+            build_busy()
+            wire_search([self.model])
+            self.evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")
+            self.quote = gr.Textbox(label="The words of the linked source (optional)", lines=2, elem_id="m-label-quote")
+            with gr.Row(elem_classes="m-downloads"):
+                self.add = gr.Button("Add label", variant="primary", elem_id="m-add-it", size="md")
+            self.said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
 
     def fields(self) -> list[Any]:
         """The form values, as the inputs of an event."""
         return [self.model, self.precision, self.evidence, self.quote]
 
 
-@dataclass(frozen=True, slots=True)
 class Flagging:
-    """The form for flagging a label. label: the id of the flagged label."""
+    """The form for flagging a label, laid out hidden when made. label: the id of the flagged label."""
 
-    box: gr.Column
-    about: gr.HTML
-    label: gr.State
-    reason: gr.Dropdown
-    text: gr.Textbox
-    flag: gr.Button
-    cancel: gr.Button
-    said: gr.HTML
-
-
-def build_adding() -> Adding:
-    """Lay out the form. Call inside a page."""
-    with gr.Column(elem_id="m-add-label", elem_classes="m-fields m-box m-form"):
-        gr.HTML(head("Add a label", "") + caption(_ABOUT), elem_classes="m-plain")
-        who = gr.HTML(elem_classes="m-plain", elem_id="m-who")
-        if has_login():
-            gr.LoginButton(size="sm", elem_id="m-login")
-        with gr.Row():
-            model = build_picker("Model id on the Hub (org/name)", "m-label-model")
-            precision = gr.Dropdown(list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision")
-        build_busy()
-        wire_search([model])
-        evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")
-        quote = gr.Textbox(label="The words of the linked source (optional)", lines=2, elem_id="m-label-quote")
-        with gr.Row(elem_classes="m-downloads"):
-            add = gr.Button("Add label", variant="primary", elem_id="m-add-it", size="md")
-        said = gr.HTML(elem_classes="m-plain", elem_id="m-added")
-    return Adding(who, model, precision, evidence, quote, add, said)
-
-
-def build_flagging() -> Flagging:
-    """Lay out the form, hidden. Call below the labels of a model."""
-    with gr.Column(visible=False, elem_id="m-flagging", elem_classes="m-fields m-box m-form") as box:
-        about = gr.HTML(elem_classes="m-plain")
-        with gr.Row():
-            reason = gr.Dropdown(list(FLAG_REASONS), value=FLAG_REASONS[0], label="What is wrong", elem_id="m-flag-reason")
-            text = gr.Textbox(label="Details (optional)", elem_id="m-flag-text")
-        with gr.Row(elem_classes="m-downloads"):
-            flag = gr.Button("Flag this label", size="md", elem_id="m-flag-it")
-            cancel = gr.Button("Cancel", size="md", elem_id="m-flag-leave")
-    said = gr.HTML(elem_classes="m-plain", elem_id="m-flagged")
-    return Flagging(box, about, gr.State(""), reason, text, flag, cancel, said)
+    def __init__(self) -> None:
+        with gr.Column(visible=False, elem_id="m-flagging", elem_classes="m-fields m-box m-form") as self.box:
+            self.about = gr.HTML(elem_classes="m-plain")
+            with gr.Row():
+                self.reason = gr.Dropdown(list(FLAG_REASONS), value=FLAG_REASONS[0], label="What is wrong", elem_id="m-flag-reason")
+                self.text = gr.Textbox(label="Details (optional)", elem_id="m-flag-text")
+            with gr.Row(elem_classes="m-downloads"):
+                self.flag = gr.Button("Flag this label", size="md", elem_id="m-flag-it")
+                self.cancel = gr.Button("Cancel", size="md", elem_id="m-flag-leave")
+        self.said = gr.HTML(elem_classes="m-plain", elem_id="m-flagged")
+        self.label = gr.State("")
 
 
 def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -> str:

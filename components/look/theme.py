@@ -44,6 +44,19 @@ DARK = {
     "bad": "#ff8a7d",
     "bad-bg": "#3a1a17",
 }
+# The settings of Gradio's theme that have each colour.
+_TOKENS = {
+    "bg": "body_background_fill background_fill_secondary input_background_fill button_secondary_background_fill_hover",
+    "card": "background_fill_primary block_background_fill button_secondary_background_fill "
+    "table_even_background_fill table_odd_background_fill",
+    "ink": "body_text_color button_secondary_text_color table_text_color",
+    "dim": "body_text_color_subdued block_label_text_color block_title_text_color block_info_text_color input_placeholder_color",
+    "line": "block_border_color border_color_primary input_border_color button_secondary_border_color table_border_color",
+    "accent": "border_color_accent input_border_color_focus button_primary_background_fill "
+    "button_primary_background_fill_hover link_text_color link_text_color_hover link_text_color_visited",
+    "label-bg": "color_accent_soft",
+    "on-accent": "button_primary_text_color",
+}
 
 
 def result_css() -> str:
@@ -79,42 +92,8 @@ def gradio_theme() -> "gr.themes.Base":
         font=[gr.themes.Font("system-ui"), gr.themes.Font("sans-serif")],
         font_mono=[gr.themes.Font("ui-monospace"), gr.themes.Font("monospace")],
     )
-    tokens: dict[str, str] = {}
-    for name, colour in {
-        "body_background_fill": "bg",
-        "background_fill_primary": "card",
-        "background_fill_secondary": "bg",
-        "body_text_color": "ink",
-        "body_text_color_subdued": "dim",
-        "block_background_fill": "card",
-        "block_border_color": "line",
-        "block_label_text_color": "dim",
-        "block_title_text_color": "dim",
-        "block_info_text_color": "dim",
-        "border_color_primary": "line",
-        "border_color_accent": "accent",
-        "color_accent_soft": "label-bg",
-        "input_background_fill": "bg",
-        "input_border_color": "line",
-        "input_border_color_focus": "accent",
-        "input_placeholder_color": "dim",
-        "button_primary_background_fill": "accent",
-        "button_primary_background_fill_hover": "accent",
-        "button_primary_text_color": "on-accent",
-        "button_secondary_background_fill": "card",
-        "button_secondary_background_fill_hover": "bg",
-        "button_secondary_text_color": "ink",
-        "button_secondary_border_color": "line",
-        "link_text_color": "accent",
-        "link_text_color_hover": "accent",
-        "link_text_color_visited": "accent",
-        "table_border_color": "line",
-        "table_even_background_fill": "card",
-        "table_odd_background_fill": "card",
-        "table_text_color": "ink",
-    }.items():
-        tokens[name] = LIGHT[colour]
-        tokens[f"{name}_dark"] = DARK[colour]
+    modes = (("", LIGHT), ("_dark", DARK))
+    tokens = {f"{name}{mode}": colours[colour] for colour, names in _TOKENS.items() for name in names.split() for mode, colours in modes}
     return theme.set(**tokens, block_shadow="none", block_title_text_size="13px", input_shadow_focus="none")
 
 

@@ -7,8 +7,8 @@ import gradio as gr
 from components.forms.fields import QUIET
 from components.forms.form import typed
 from components.library import model_id
-from components.library_page.browse import CLICKS, build_browse, orders
-from components.library_page.contributing import add_label, build_adding, build_flagging, thanks, who_you_are
+from components.library_page.browse import CLICKS, Browse, orders
+from components.library_page.contributing import Adding, Flagging, add_label, thanks, who_you_are
 from components.library_page.downloads import PANDAS, build_downloads, counted
 from components.library_page.labels import PIECES, model_labels
 from components.library_page.lists import KINDS, MODELS
@@ -33,9 +33,9 @@ def build(page: gr.Blocks) -> None:
     gr.HTML(title("What were models trained in, and who says so?", _ABOUT), elem_classes="m-plain")
     counts = gr.HTML(elem_classes="m-plain", elem_id="m-counts")
     labels = gr.HTML(elem_classes="m-plain", js_on_load=CLICKS, elem_id="m-labels")
-    flagging = build_flagging()
-    browse = build_browse()
-    adding = build_adding()
+    flagging = Flagging()
+    browse = Browse()
+    adding = Adding()
     code = build_downloads()
     shown = gr.State("")
     browse.wire()

@@ -8,7 +8,7 @@ from analyzers.errors import MantissaError
 from components.dtype import methods as passport
 from components.forms.fields import QUIET
 from components.look.navigation import build_navigation, title
-from components.plots.classifier import reliability
+from components.plots.dtype_detection import reliability
 from components.running.jobs import sentence
 from components.running.runs import failed
 from components.site import archive
@@ -18,18 +18,6 @@ from components.text.render import macros
 _PARTS = macros("pages/templates/methods.html")
 _LOOK_SECONDS = 1.0
 _ALL = {"quick": "quick and exact mode", "limits": "limits", "sources": "sources"}
-
-_SOURCES = """
-<h2 id="sources">Sources</h2>
-<ul>
-<li>Definitions of the extremes, the labelled models and the rule of thumb:
-<a href="https://github.com/stas00/ml-ways/blob/master/numbers/detect-model-pretrained-in-bf16-fp16-fp32.ipynb">stas00/ml-ways</a></li>
-<li>The file format: <a href="https://huggingface.co/docs/safetensors/index">safetensors</a></li>
-<li>fp16 and fp32: <a href="https://ieeexplore.ieee.org/document/8766229">IEEE 754-2019</a></li>
-<li>fp8 and block scales: <a href="https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf">OCP Microscaling
-Formats (MX) 1.0</a></li>
-</ul>
-"""
 
 
 def build(page: gr.Blocks) -> None:
@@ -70,14 +58,11 @@ def methods_html() -> tuple[str, str]:
     above, below = passport.methods()
     others = [analyzer.component("methods").methods() for analyzer in ANALYZERS.values() if analyzer.component("methods") is not passport]
     contents = {analyzer.title: analyzer.component("methods").CONTENTS for analyzer in ANALYZERS.values()} | {"All": _ALL}
-    rest = "".join((below, *others, _limits(), _SOURCES))
+    rest = "".join((below, *others, _limits(), str(_PARTS.sources())))
     return f'<div class="m-prose">{_PARTS.contents(contents)}{above}</div>', f'<div class="m-prose">{rest}</div>'
 
 
 def _limits() -> str:
     rows = [(limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable) for limit in limits.LIMITS]
     listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}), stacked=True)
-    return (
-        '<h2 id="limits">Limits</h2><p>Every limit, with the environment variable that overrides it on your own machine.</p>'
-        f'<div class="m-card">{listed}</div>'
-    )
+    return str(_PARTS.limits(listed))

@@ -1,9 +1,12 @@
 """Models among those with known training precision: largest magnitude against largest tensor norm."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.labels import labelled_extremes
@@ -11,9 +14,6 @@ from analyzers.dtype_detection.rule import PUBLISHED, rule
 from components.plots.marks import line
 from components.plots.style import COLOURS, GREY, LIMIT, MARKERS, label, layout, legend, log_axis, text
 from components.text import numbers, plain_text
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
 
 _PRECISIONS = ("fp16", "bf16", "fp32")
 # Points closer than this, in decades, share one label.
@@ -23,15 +23,13 @@ _EDGE = 0.2
 _HOVER = "%{customdata[0]}<br>%{customdata[3]}<br>largest %{customdata[1]}<br>norm %{customdata[2]}<extra></extra>"
 
 
-def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> "Figure":
+def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go.Figure:
     """The labelled models as points, coloured and shaped by precision, with ``reports`` highlighted and the rule's thresholds drawn.
 
     A single report is named; several are numbered by their ``rows`` in the comparison table, by default 1, 2, ... Reports without a finite
     nonzero weight are not drawn.
     """
-    from plotly.graph_objects import Figure
-
-    figure = Figure(layout=layout(380))
+    figure = go.Figure(layout=layout(380))
     for style, precision in enumerate(_PRECISIONS):
         figure.add_trace(_labelled(precision, style))
     placed = [(row, report) for row, report in zip(rows or range(1, len(reports) + 1), reports, strict=True) if _has_a_place(report)]
@@ -86,7 +84,7 @@ def _distance(report: DtypeReport, abs_max: float, norm_max: float) -> float:
     return math.hypot(math.log10((report.extremes.abs_max or 1) / abs_max), math.log10((report.extremes.norm_max or 1) / norm_max))
 
 
-def _labelled(precision: str, style: int) -> "Scatter":
+def _labelled(precision: str, style: int) -> go.Scatter:
     models = [model for model in labelled_extremes() if model.precision == precision]
     marker = {"symbol": MARKERS[style], "size": 9, "color": COLOURS[style], "opacity": 0.85}
     details = [[text(model.model), repr(model.abs_max), repr(model.norm_max), f"trained in {precision}"] for model in models]
@@ -94,7 +92,7 @@ def _labelled(precision: str, style: int) -> "Scatter":
     return line(f"trained in {precision}", x, y, style, "", details, mode="markers", marker=marker, hovertemplate=_HOVER, cliponaxis=True)
 
 
-def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> "Scatter":
+def _here(placed: Sequence[tuple[int, DtypeReport]], several: bool, span: tuple[float, float]) -> go.Scatter:
     """The highlighted models. span: of the horizontal axis, in decades."""
     found = [report.extremes for _, report in placed]
     names = [text(report.checkpoint.ref) for _, report in placed]

@@ -1,13 +1,14 @@
-"""Series of points: lines with markers and error bars, and logarithmic axes with strips for values they cannot show."""
+"""Lines with markers and error bars, logarithmic axes with strips for values they cannot show, and square heat maps."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import plotly.graph_objects as go
 
 from components.plots.style import COLOURS, DASHES, GREY, MARKERS, layout, log_axis, text
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure, Scatter
 
 # Padding beyond the smallest and the largest value, as a factor; the range without values.
 _PADDING = 1.6
@@ -40,10 +41,8 @@ def line(
     details: Sequence[Sequence[str] | None] = (),
     /,
     **changes: Any,
-) -> "Scatter":
+) -> go.Scatter:
     """A line with markers in style ``style``. hover: below the name, ``details`` as customdata; changes: of settings."""
-    from plotly.graph_objects import Scatter
-
     drawn = marked(style)
     settings = {
         "mode": "lines+markers",
@@ -53,7 +52,7 @@ def line(
         "cliponaxis": False,
         "hovertemplate": f"{text(name)}<br>{hover}<extra></extra>",
     }
-    return Scatter(x=list(x), y=list(y), customdata=list(details), **settings | changes)
+    return go.Scatter(x=list(x), y=list(y), customdata=list(details), **settings | changes)
 
 
 def error_bars(values: Sequence[float | None], lows: Sequence[float | None], highs: Sequence[float | None], color: str) -> dict[str, Any]:
@@ -77,15 +76,13 @@ class Series(NamedTuple):
 
 def log_figure(
     height: int, letter: Literal["x", "y"], series: Sequence[Series], title: str, hover: str, mode: str, zero: str = "exact"
-) -> "Figure":
+) -> go.Figure:
     """A figure with ``series`` on the logarithmic axis ``letter``.
 
     0 and infinity have no place on it: lines break there, and the points are in strips beyond its ends, called ``zero`` and "overflow".
     None is not drawn.
     """
-    from plotly.graph_objects import Figure
-
-    figure = Figure(layout=layout(height))
+    figure = go.Figure(layout=layout(height))
     values = [value for each in series for value in each.values if value is not None]
     known = [value for value in values if value not in _STRIPS] or _NO_VALUES
     ends = math.log10(min(known) / _PADDING), math.log10(max(known) * _PADDING)
@@ -103,7 +100,7 @@ def log_figure(
     return figure
 
 
-def _add_strips(figure: "Figure", letter: str, wanted: Mapping[float, str]) -> None:
+def _add_strips(figure: go.Figure, letter: str, wanted: Mapping[float, str]) -> None:
     other, size = "y" if letter == "x" else "x", _STRIP[letter]
     below, above = ((size + _GAP) * (value in wanted) for value in _STRIPS)
     figure.update_layout({f"{letter}axis": {"domain": [below, 1 - above]}})
@@ -131,7 +128,7 @@ def mark_rows(
     formatted: Callable[[float], str],
     short: Callable[[str], str] = str,
     zero: str = "exact",
-) -> "Figure":
+) -> go.Figure:
     """A row for each of ``names``, and a mark for each measure. found: measure -> row -> value >= 0 (see `log_figure`).
 
     title: of the axis; zero: of the strip of zeros; formatted: a value for the hover text; short: formats a row's name for the axis.
@@ -150,4 +147,40 @@ def mark_rows(
         showgrid=False,
         automargin=True,
     )
+    return figure
+
+
+COLOUR_BAR: dict[str, Any] = {"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 8, "len": 1, "outlinewidth": 0, "ypad": 4}
+# Maximum side of a square of cells in pixels, unless cells would be smaller than `_SMALLEST`.
+_SIDE = 360
+_LARGEST, _SMALLEST = 90, 2
+# Margins for the colour bar with its numbers above the cells, and the axis labels and title below.
+_MARGIN = {"l": 52, "r": 16, "t": 40, "b": 48}
+
+
+def only_value(values: Iterable[float | None], digits: int = 6) -> float | None:
+    """The value shared by all cells, to ``digits`` significant digits; None if values differ or there are none."""
+    known = [value for value in values if value is not None]
+    return known[0] if len({f"{value:.{digits}g}" for value in known}) == 1 else None
+
+
+def say_only(figure: go.Figure, words: str) -> None:
+    """Show ``words`` (trusted plain text) instead of the colour bar: a single value has no scale."""
+    figure.update_traces(showscale=False)
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 4}
+    figure.add_annotation(text=words, showarrow=False, **place)
+    figure.update_layout(margin_t=max(28, figure.layout.margin.t))
+
+
+def side_of(count: int, longest: int = _SIDE) -> int:
+    """Pixels of the side of ``count`` cells, the same whole number for each, ``longest`` in total unless they would be too small."""
+    return count * max(_SMALLEST, min(_LARGEST, longest // max(1, count)))
+
+
+def square(cells: go.Heatmap, count: int) -> go.Figure:
+    """A figure of ``count`` x ``count`` square cells of whole pixels; on a narrow screen all cells shrink equally."""
+    figure = go.Figure([cells], layout(side_of(count) + _MARGIN["t"] + _MARGIN["b"]))
+    figure.update_xaxes(constrain="domain")
+    figure.update_yaxes(constrain="domain", constraintoward="top", scaleanchor="x", autorange="reversed", showgrid=False)
+    figure.update_layout(margin=_MARGIN)
     return figure

@@ -1,12 +1,12 @@
 """Shared by all figures: layout, colours, legends, thresholds. The style sheet sets the colours of text, grid and limits."""
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
 
 from components.text import numbers, plain_text
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 # Each has a contrast of at least 3:1 on the light and the dark card. Traces also differ by marker and dash.
 COLOURS = ("#3b6fe0", "#c8620a", "#0a8f6a", "#b8478f", "#8060d8", "#7c828d", "#0e8ea3", "#8a7a10", "#a0614f")
@@ -48,7 +48,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 
-def legend(figure: "Figure", toggle: bool = False) -> None:
+def legend(figure: go.Figure, toggle: bool = False) -> None:
     """Add a legend below the axis if there are several traces, and make room for it. toggle: a click hides a trace, or shows it."""
     if (count := len(figure.data)) < 2:
         return
@@ -62,18 +62,18 @@ def legend(figure: "Figure", toggle: bool = False) -> None:
     )
 
 
-def label(figure: "Figure", name: str, **place: object) -> None:
+def label(figure: go.Figure, name: str, **place: object) -> None:
     """Write ``name`` (trusted plain text) into the figure."""
     figure.add_annotation(text=name, **_LABEL | place)
 
 
-def level(figure: "Figure", y: float, name: str, height: float | None = None) -> None:
+def level(figure: go.Figure, y: float, name: str, height: float | None = None) -> None:
     """A horizontal line at ``y`` across the figure, with its name on it. height: where the label is, if not at y (log axes)."""
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=y, y1=y, line=LIMIT, layer="below")
     label(figure, name, xref="paper", x=1, xanchor="right", y=y if height is None else height, yanchor="bottom")
 
 
-def threshold(figure: "Figure", x: float, height: float, name: str, right: bool) -> None:
+def threshold(figure: go.Figure, x: float, height: float, name: str, right: bool) -> None:
     """A vertical line at ``x`` up to the share ``height`` of the figure, with its name at the top, on the right or left."""
     figure.add_shape(type="line", yref="paper", x0=x, x1=x, y0=0, y1=height, line=LIMIT)
     side, shift = ("left", 4) if right else ("right", -4)

@@ -6,39 +6,32 @@ from typing import Any
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest
-from analyzers.precision_variants.variants import DEFAULT
-from components.forms.form import (
-    BUILTIN,
-    DATASET,
-    SHOWN,
-    Cost,
-    Query,
-    changed,
-    command_line,
-    dataset,
-    last_texts,
-    link,
-    linked,
-    one_model,
-    parsed,
-    pinned,
-    queried,
-    queried_data,
-    validated,
-)
+from analyzers.precision_variants.variants import DEFAULT, PRESETS
+from components.forms import form as forms
 
 ABOUT = (
     "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
-    "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow. variants: presets "
-    'or texts such as "mine: dtype=bf16, fp32=residual"; data: "builtin", "random" tokens or the id of a Hub dataset; text: your own text '
-    "instead. For the losses gspo and grpo: advantages, one per sequence; old_logprobs, per sequence a list with the log-probability of "
-    "each token but the first under the sampling policy (by default the reference's); clip_low and clip_high, the clip range below and "
-    "above 1."
+    "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow."
 )
-PARAMETERS = (
-    "model", "variants", "data", "text", "sequences", "sequence_length", "loss", "advantages", "old_logprobs", "clip_low", "clip_high",
-    "random_init", "pre_rounded", "inside", "attention", "seed",
-)  # fmt: skip
+PARAMETERS = {
+    "model": forms.MODEL,
+    "variants": f"Presets ({', '.join(PRESETS)}), or your own such as mine: dtype=bf16, fp32=residual (default {', '.join(DEFAULT)}).",
+    "data": "builtin (default), random (tokens drawn uniformly from the vocabulary) or the id of a dataset on the Hub.",
+    "text": "Your own text instead of data.",
+    "sequences": "Number of sequences (default 2).",
+    "sequence_length": "Tokens per sequence (default 512).",
+    "loss": "ce (default), cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token).",
+    "advantages": "For gspo and grpo: one number per sequence (default: drawn from a normal distribution).",
+    "old_logprobs": "For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
+    "(default: the reference's).",
+    "clip_low": "For gspo and grpo: clip ratios below 1 - clip_low (default: the published range of the loss; 1 clips nothing).",
+    "clip_high": "For gspo and grpo: clip ratios above 1 + clip_high (default: the published range of the loss; 1e6 clips nothing).",
+    "random_init": "Random weights instead of the checkpoint's (default false).",
+    "pre_rounded": "Round the reference's weights as each variant does (default false).",
+    "inside": "Also compare the outputs of the modules within each layer (default false).",
+    "attention": f"Of the reference. {forms.ATTENTION}",
+    "seed": "Seed of random weights, tokens and advantages (default 0).",
+}
 TEXT, RANDOM = "text", "random"
 PRETRAINED = "pretrained"
 _OPTIONS = ("sequences", "sequence_length", "seed", "loss", "attention")
@@ -60,7 +53,7 @@ class Form:
     model: str = ""
     presets: tuple[str, ...] = DEFAULT
     own: str = ""
-    source: str = BUILTIN
+    source: str = forms.BUILTIN
     sequences: str = ""
     sequence_length: str = ""
     text: str = ""
@@ -78,19 +71,18 @@ class Form:
 
     def request(self) -> PrecisionRequest:
         """The validated request. Raises InvalidRequest."""
-        model = one_model(self.model, "One model at a time: name one.")
+        model = forms.one_model(self.model, "One model at a time: name one.")
         asked = {"model": model, "variants": self._variants(), **self._data(), **(self._policy() if self.loss != "ce" else {})}
-        asked |= parsed(self, PrecisionRequest, (*_OPTIONS, *_FLAGS))
-        return validated(PrecisionRequest, **asked, random_init=self.weights == RANDOM)
+        return forms.validated(PrecisionRequest, self, (*_OPTIONS, *_FLAGS), **asked, random_init=self.weights == RANDOM)
 
     def _policy(self) -> dict[str, Any]:
         if self.old_logprobs == _NOT_LINKED:
             raise InvalidRequest("The old log-probabilities of this analysis were too long for a link: paste them into the options again.")
-        from analyzers.precision_variants.policy import parse_old_logprobs
+        from analyzers.precision_variants.request import parse_old_logprobs
 
         given: dict[str, Any] = {"advantages": _numbers(self.advantages)} if self.advantages.strip() else {}
         given |= {"old_logprobs": parse_old_logprobs(self.old_logprobs)} if self.old_logprobs.strip() else {}
-        return given | parsed(self, PrecisionRequest, _CLIP)
+        return given | forms.parsed(self, PrecisionRequest, _CLIP)
 
     def _variants(self) -> tuple[str, ...]:
         if len(self.own) > _MOST_OWN:
@@ -105,8 +97,8 @@ class Form:
             if not self.text.strip():
                 raise InvalidRequest("Paste a text to run the model on, or choose the built-in one.")
             return {"text": self.text}
-        if self.source == DATASET:
-            return dataset(self.dataset)
+        if self.source == forms.DATASET:
+            return forms.dataset(self.dataset)
         return {"data": RANDOM} if self.source == RANDOM else {}
 
 
@@ -117,17 +109,17 @@ def _tokens(request: PrecisionRequest) -> int:
     return 2 * passes * request.sequences * request.sequence_length
 
 
-COST = Cost("fewer variants, fewer or shorter sequences, a smaller model", _tokens)
+COST = forms.Cost("fewer variants, fewer or shorter sequences, a smaller model", _tokens)
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form that a query describes.
 
     Keys are those of the request, except that ``variants`` lists presets separated by commas and each ``variant`` is one of the visitor's
     own. The last value of a key counts; unknown keys are ignored.
     """
-    texts = last_texts(query)
-    known = queried(query, Form, ("model", *_OPTIONS, *_FLAGS, *_CLIP, "advantages"))
+    texts = forms.last_texts(query)
+    known = forms.queried(query, Form, ("model", *_OPTIONS, *_FLAGS, *_CLIP, "advantages"))
     known |= {"old_logprobs": dict(query)["old_logprobs"] or _NOT_LINKED} if "old_logprobs" in texts else {}
     known |= {"weights": RANDOM} if texts.get("random_init") in ("1", "true") else {}
     if "variants" in texts or "variant" in texts:
@@ -136,39 +128,39 @@ def form(query: Query) -> Form:
         known["own"] = "\n".join(" ".join(text.split()) for text in own[: limits.PRECISION_VARIANTS + 1])
     if "text" in texts:
         return Form(**known, text=dict(query)["text"], source=TEXT)
-    return Form(**known | ({"source": RANDOM} if texts.get("data") == RANDOM else queried_data(query)))
+    return Form(**known | ({"source": RANDOM} if texts.get("data") == RANDOM else forms.queried_data(query)))
 
 
 def permalink(report: PrecisionReport) -> str:
     """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are omitted."""
-    from analyzers.precision_variants.policy import written
+    from analyzers.precision_variants.request import written
 
     request = report.request
     presets, own = _sorted(request)
-    keys = [("model", pinned(report.checkpoint))]
+    keys = [("model", forms.pinned(report.checkpoint))]
     if request.variants != DEFAULT:
         keys += [("variants", ",".join(presets)), *(("variant", text) for text in own)]
     if request.text is not None:
-        keys.append(("text", linked(request.text)))
-    elif request.data != BUILTIN:
+        keys.append(("text", forms.linked(request.text)))
+    elif request.data != forms.BUILTIN:
         keys.append(("data", _data(report)))
     if request.old_logprobs:
-        keys.append(("old_logprobs", linked(written(request.old_logprobs))))
-    return link(keys, _changed(request))
+        keys.append(("old_logprobs", forms.linked(written(request.old_logprobs))))
+    return forms.link(keys, _changed(request))
 
 
 def command(report: PrecisionReport) -> str:
     """The command that makes the same analysis; a pasted text or old log-probabilities must be saved as the named file first."""
     request = report.request
     presets, own = _sorted(request)
-    words = ["precision", pinned(report.checkpoint)]
+    words = ["precision", forms.pinned(report.checkpoint)]
     if request.variants != DEFAULT:
         words += ["--variants", ",".join(presets)] if presets else []
         words += [word for text in own for word in ("--variant", text)]
-    if request.text is not None or request.data != BUILTIN:
+    if request.text is not None or request.data != forms.BUILTIN:
         words += ["--data", "text.txt" if request.text is not None else _data(report)]
     words += ["--old-logprobs", "old-logprobs.jsonl"] if request.old_logprobs else []
-    return command_line(words, _changed(request))
+    return forms.command_line(words, _changed(request))
 
 
 def _sorted(request: PrecisionRequest) -> tuple[list[str], list[str]]:
@@ -184,11 +176,13 @@ def _data(report: PrecisionReport) -> str:
 def _changed(request: PrecisionRequest) -> dict[str, Any]:
     """The options that are not at their default, switches last."""
     advantages = {"advantages": ",".join(map(repr, request.advantages))} if request.advantages else {}
-    return changed(request, (*_OPTIONS, *_CLIP)) | advantages | changed(request, ("random_init", *_FLAGS))
+    return forms.changed(request, (*_OPTIONS, *_CLIP)) | advantages | forms.changed(request, ("random_init", *_FLAGS))
 
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InvalidRequest(f"{text[:SHOWN]!r} are not advantages: write a number for each sequence, separated by commas.") from None
+        raise InvalidRequest(
+            f"{text[: forms.SHOWN]!r} are not advantages: write a number for each sequence, separated by commas."
+        ) from None

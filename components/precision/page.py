@@ -7,9 +7,9 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.precision_variants.policy import CLIP
+from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.variants import DEFAULT
-from components.forms.fields import Fields, build_attention, build_model_fields, build_number, build_text
+from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text
 from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form
 from components.precision.result import RESULT
 from components.precision.text import PRESETS
@@ -78,7 +78,8 @@ def _variants() -> list[Any]:
 def _text() -> list[Any]:
     """source, sequences, sequence_length, text, dataset."""
     info = "Cut into sequences of equal length; every token but the first of each is predicted."
-    return build_text([("My own text", TEXT), ("Random tokens", RANDOM)], info, _amounts, (TEXT, _own_text))
+    own = {"label": "Your text", "elem_id": "m-text"}
+    return build_text([("My own text", TEXT), ("Random tokens", RANDOM)], info, _amounts, (TEXT, own))
 
 
 def _amounts() -> list[Any]:
@@ -88,27 +89,13 @@ def _amounts() -> list[Any]:
     ]
 
 
-def _own_text() -> gr.Textbox:
-    return gr.Textbox(label="Your text", lines=6, max_lines=16, visible=False, elem_id="m-text")
-
-
 def _runs() -> list[Any]:
     """loss, weights."""
     with gr.Row():
-        loss = gr.Radio(
-            [("Cross-entropy", "ce"), ("GSPO", "gspo"), ("GRPO", "grpo")],
-            value="ce",
-            label="Loss",
-            info="Its gradients are compared. GSPO and GRPO are policy gradients.",
-            elem_id="m-loss",
-        )
-        weights = gr.Radio(
-            [("As trained", PRETRAINED), ("Random", RANDOM)],
-            value=PRETRAINED,
-            label="Weights",
-            info="Random: as the architecture initializes them.",
-            elem_id="m-weights",
-        )
+        losses = [("Cross-entropy", "ce"), ("GSPO", "gspo"), ("GRPO", "grpo")]
+        loss = build_choice(losses, "Loss", "Its gradients are compared. GSPO and GRPO are policy gradients.", "m-loss")
+        kinds = [("As trained", PRETRAINED), ("Random", RANDOM)]
+        weights = build_choice(kinds, "Weights", "Random: as the architecture initializes them.", "m-weights")
     return [loss, weights]
 
 

@@ -2,34 +2,30 @@
 
 from collections.abc import Callable
 
-from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import Headroom, Variant
 from components.plots import precision_variants as plots
-from components.precision import tables, text
+from components.precision import tables
 from components.precision.form import command, permalink
 from components.precision.tables import TENSORS, left_out
-from components.precision.text import data_name, layer_name, within_layer
+from components.precision.text import captions, data_name, layer_name, within_layer
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
-from components.text.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import notes, tag
 from components.text.names import model_name
 
 
-def headline(report: PrecisionReport) -> str:
-    """Model, findings, tiles."""
+def headline(report: PrecisionReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     return card(
         "Precision variants",
         _head(report),
-        about_sample(report.checkpoint.ref),
-        reading("Effect of rounding", report.statement),
+        answered(report, report.headline(), links),
         tiles(_closest(report), _worst_layer(report), _ratio(report), _headroom(report)),
+        about_sample(report.checkpoint.ref),
     )
-
-
-def summary(report: PrecisionReport) -> str:
-    """The findings as one line of plain text, for a status line or a screen reader."""
-    return f"{model_name(report)}: {report.statement}"
 
 
 def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
@@ -116,10 +112,10 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "By depth",
         [
-            Said(text.forward, _named),
+            Said(captions.forward, _named),
             Plot("Error by depth, forward", plots.forward),
             Piece(tables.forward),
-            Said(text.backward, _named),
+            Said(captions.backward, _named),
             Plot("Error by depth, backward", plots.backward),
             Piece(lambda report: tables.backward(report) + notes(report.notes)),
         ],
@@ -127,7 +123,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Headroom",
         [
-            Said(text.headroom, lambda _: legend(plots.SIDES)),
+            Said(captions.headroom, lambda _: legend(plots.SIDES)),
             Plot("Headroom by layer", plots.headroom),
             Piece(tables.headroom, folded="Headroom by layer"),
         ],
@@ -135,7 +131,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Parameters",
         [
-            Said(text.parameters, _marks),
+            Said(captions.parameters, _marks),
             Plot("Error of gradients by kind of parameter", plots.parameters),
             Piece(tables.parameters, folded="Kinds of parameters"),
         ],
@@ -143,7 +139,7 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Log-probabilities",
         [
-            Said(text.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
+            Said(captions.logprobs, lambda _: legend(plots.DIFFERENCES, lines=False)),
             Plot("Differences of log-probabilities", plots.logprobs),
             Piece(tables.logprobs),
         ],
@@ -151,16 +147,21 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
     Tab(
         "Inside layers",
         [
-            Said(text.INSIDE, _marks),
+            Said(captions.inside, _marks),
             Plot("Error inside the layers, forward", plots.inside),
-            Said(text.inside_backward, _marks),
+            Said(captions.inside_backward, _marks),
             Plot("Error inside the layers, backward", plots.inside_backward),
         ],
         when=lambda report: report.request.inside,
     ),
     Tab(
         "Tensors",
-        [Piece(tables.settings, folded="Variants"), Said(text.inputs), Said(lambda report: text.tensors(left_out(report))), Rows(TENSORS)],
+        [
+            Piece(tables.settings, folded="Variants"),
+            Said(captions.inputs),
+            Said(lambda report: captions.tensors(left_out(report))),
+            Rows(TENSORS),
+        ],
     ),
 )
-RESULT = Layout("Precision variants", model_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Precision variants", model_name, headline, permalink, command, _TABS)

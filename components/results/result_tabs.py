@@ -8,7 +8,7 @@ import gradio as gr
 
 from analyzers.base import Report
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
-from components.results.share import Share, build_share, downloads
+from components.results.share import Share, downloads
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST = "first"
@@ -41,7 +41,7 @@ class Result(Generic[_Report]):
 
     def show(self, report: _Report) -> dict[Any, Any]:
         """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
-        updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report)}
+        updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
             # the open tab may be hidden for this report
             updates[self.tabs] = gr.update(selected=_FIRST)
@@ -63,7 +63,7 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
                 with gr.Tab(tab.name, id=None if number else _FIRST, visible=tab.when is None) as shown:
                     filled.append((tab, shown, [(part, _build(part)) for part in tab.parts]))
             with gr.Tab("Share"):
-                share = build_share("m")
+                share = Share("m")
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 

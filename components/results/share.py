@@ -1,6 +1,5 @@
 """Sharing a result: a link, the command line, and the files. Used for one model and for several."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +8,25 @@ from gradio.utils import get_upload_folder
 
 from analyzers.base import Report
 from components.results.downloads import Downloads, Files
-from components.site.embed import Embed, build_embed
+from components.site.embed import Embed
 
 downloads = Downloads(Path(get_upload_folder()))
 
 
-@dataclass(frozen=True, slots=True)
 class Share:
-    """The parts that a finished run fills."""
+    """The parts that a finished run fills, laid out when made; element ids begin with ``prefix``. embeds: with embedding code."""
 
-    link: gr.Textbox
-    command: gr.Textbox
-    json: gr.DownloadButton
-    csv: gr.DownloadButton
-    html: gr.DownloadButton
-    embed: Embed | None = None
+    def __init__(self, prefix: str, embeds: bool = True) -> None:
+        with gr.Column(elem_classes="m-share"):
+            self.link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
+            self.command = gr.Textbox(
+                label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command"
+            )
+            with gr.Row(elem_classes="m-downloads"):
+                self.json = gr.DownloadButton("JSON", size="md", elem_id=f"{prefix}-json")
+                self.csv = gr.DownloadButton("Tables (CSV)", size="md", elem_id=f"{prefix}-csv")
+                self.html = gr.DownloadButton("Page (HTML)", size="md", elem_id=f"{prefix}-html")
+            self.embed = Embed(prefix) if embeds else None
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
@@ -41,18 +44,3 @@ class Share:
             self.html: gr.update(value=files.html),
             **embedded,
         }
-
-
-def build_share(prefix: str, embeds: bool = True) -> Share:
-    """Lay out the components, with element ids that begin with ``prefix``. embeds: include the embedding code of a result. Call inside a
-    tab.
-    """
-    with gr.Column(elem_classes="m-share"):
-        link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
-        line = gr.Textbox(label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command")
-        with gr.Row(elem_classes="m-downloads"):
-            json = gr.DownloadButton("JSON", size="md", elem_id=f"{prefix}-json")
-            csv = gr.DownloadButton("Tables (CSV)", size="md", elem_id=f"{prefix}-csv")
-            html = gr.DownloadButton("Page (HTML)", size="md", elem_id=f"{prefix}-html")
-        embed = build_embed(prefix) if embeds else None
-    return Share(link, line, json, csv, html, embed)

@@ -15,7 +15,7 @@ import gradio as gr
 
 from analyzers import limits
 from components.running.queue_limits import RESTARTING, Caller, caller, is_closing
-from components.site.clients import client_of
+from components.site.identity import client_of
 
 # Jobs that wait hold a thread, too: those of each kind, and those that nobody reads.
 THREADS = 5 * limits.QUEUE

@@ -18,7 +18,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import LimitExceeded
 from components.running.gradio_internals import waiting
-from components.site.clients import Client
+from components.site.identity import Client
 
 # Of limits.QUEUE: calls of one endpoint that are answered at once; all calls together, which are held in memory; unread calls.
 _QUICK, _ALL, _UNREAD = 4, 16, 2

@@ -1,6 +1,5 @@
 """Embedding a result in another site: the code of a frame, of Gradio's own element, and of a badge for a README."""
 
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -15,14 +14,15 @@ HERE = "{here}"
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 
-@dataclass(frozen=True, slots=True)
 class Embed:
-    """The fields that a finished run fills. page: the link to the stored result."""
+    """The fields that a finished run fills, laid out folded when made. page: the link to the stored result."""
 
-    page: gr.Textbox
-    frame: gr.Textbox
-    element: gr.Textbox
-    badge: gr.Textbox
+    def __init__(self, prefix: str) -> None:
+        with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
+            self.page = _code("Link to the stored result", f"{prefix}-stored", 1)
+            self.frame = _code("As a frame", f"{prefix}-frame", 3)
+            self.element = _code("As Gradio's element", f"{prefix}-element", 4)
+            self.badge = _code("Badge, for a README", f"{prefix}-badge", 2)
 
     def components(self) -> list[Any]:
         """All fields, as the outputs of an event."""
@@ -66,16 +66,6 @@ def element(report: Report) -> str:
 def badge(model: str) -> str:
     """The Markdown of the model's badge, which links to its passport."""
     return f"[![Mantissa: precision]({HERE}{addresses.badge(model)})]({HERE}{addresses.passport(model)})"
-
-
-def build_embed(prefix: str) -> Embed:
-    """Build the fields, folded. Call inside the sharing tab."""
-    with gr.Accordion("Embed it", open=False, elem_classes="m-embeds", elem_id=f"{prefix}-embed"):
-        page = _code("Link to the stored result", f"{prefix}-stored", 1)
-        made = _code("As a frame", f"{prefix}-frame", 3)
-        held = _code("As Gradio's element", f"{prefix}-element", 4)
-        drawn = _code("Badge, for a README", f"{prefix}-badge", 2)
-    return Embed(page, made, held, drawn)
 
 
 def _code(label: str, name: str, lines: int) -> gr.Textbox:

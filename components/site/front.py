@@ -21,8 +21,7 @@ from components.api.answers import FROM_MCP, is_mcp
 from components.api.calls import NOT_A_CALL, Refusal, check_call, is_call, stream
 from components.running.jobs import sentence
 from components.running.queue_limits import reading
-from components.site.clients import COOKIE, client_of, with_client
-from components.site.identity import new_secret
+from components.site.identity import COOKIE, client_of, new_secret, with_client
 from components.site.page_cache import PageCache
 from components.site.result_page import not_found_page
 

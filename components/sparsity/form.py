@@ -4,36 +4,29 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from analyzers.update_sparsity.report import SparsityReport, SparsityRequest
-from components.forms.form import (
-    READING,
-    Cost,
-    Query,
-    ReadingForm,
-    changed,
-    command_line,
-    link_to_reading,
-    parsed,
-    pinned,
-    queried,
-    references,
-    validated,
-)
+from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
+from components.forms import form as forms
 
 ABOUT = (
     f"What changed from a base checkpoint to a tuned one, or to each of up to {limits.TRAJECTORY} in the order of the training, as JSON: "
     "the fraction of weights that are unchanged in bf16, by layer, role and tensor, how large the updates are, and what could not be "
     "compared."
 )
-PARAMETERS = ("base", "tuned", *READING, "eta", "spectral")
-COST = Cost("quick mode, a smaller budget, fewer models")
+PARAMETERS = {
+    "base": f"The checkpoint before training. {forms.MODEL}",
+    "tuned": f"The tuned checkpoints: a list of one to {limits.TRAJECTORY}, in the order of training.",
+    **forms.READING,
+    "eta": f"Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1 (default {DEFAULT_ETA:g}).",
+    "spectral": "Also compare singular values and subspaces of matrices, which takes minutes (default false).",
+}
+COST = forms.Cost("quick mode, a smaller budget, fewer models")
 _OWN = ("eta", "spectral")
 # One character over the limit, so that too long references are rejected rather than truncated.
 _LONGEST = limits.REFERENCE_LENGTH + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Form(ReadingForm):
+class Form(forms.ReadingForm):
     """The fields of the form, as typed. Each text of ``tuned`` may name any number of checkpoints."""
 
     base: str = ""
@@ -43,26 +36,26 @@ class Form(ReadingForm):
 
     def request(self) -> SparsityRequest:
         """The validated request. Raises InvalidRequest with the sentence to show."""
-        tuned = tuple(name for text in self.tuned for name in references(text, limits.TRAJECTORY))
+        tuned = tuple(name for text in self.tuned for name in forms.references(text, limits.TRAJECTORY))
         if not self.base.strip() or not tuned:
             missing = "the checkpoint it was tuned to" if self.base.strip() else "the base checkpoint"
             raise InvalidRequest(f"Type or paste {missing}, such as org/name or org/name@revision, or pick one of the examples.")
-        return validated(SparsityRequest, base=self.base.strip(), tuned=tuned, **parsed(self, SparsityRequest, (*READING, *_OWN)))
+        return forms.validated(SparsityRequest, self, (*forms.READING, *_OWN), base=self.base.strip(), tuned=tuned)
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form described by a query: each ``tuned`` adds a checkpoint; of other keys the last value counts."""
     tuned = tuple(text[:_LONGEST] for key, text in query if key == "tuned" and text.strip())
-    return Form(tuned=tuned[: limits.TRAJECTORY + 1], **queried(query, Form, ("base", *READING, *_OWN)))
+    return Form(tuned=tuned[: limits.TRAJECTORY + 1], **forms.queried(query, Form, ("base", *forms.READING, *_OWN)))
 
 
 def permalink(report: SparsityReport) -> str:
     """The query that reproduces this report, pinned to the commits: ``?base=...&tuned=...&tuned=...&mode=...``."""
-    options = [(name, str(int(value)) if isinstance(value, bool) else repr(value)) for name, value in changed(report.request, _OWN).items()]
-    return link_to_reading([("base", pinned(report.base)), *(("tuned", pinned(each)) for each in report.tuned), *options], report.request)
+    keys = [("base", forms.pinned(report.base)), *(("tuned", forms.pinned(each)) for each in report.tuned)]
+    return forms.link_to_reading(keys, report.request, _OWN)
 
 
 def command(report: SparsityReport) -> str:
     """The shell command for the same analysis."""
-    words = ["sparsity", pinned(report.base), *map(pinned, report.tuned)]
-    return command_line(words, changed(report.request, (*_OWN, *READING)))
+    words = ["sparsity", forms.pinned(report.base), *map(forms.pinned, report.tuned)]
+    return forms.command_line(words, forms.changed(report.request, (*_OWN, *forms.READING)))

@@ -181,16 +181,6 @@ SPECTRAL: DataTable[SparsityReport] = DataTable(
 )
 
 
-def about_tensors(report: SparsityReport) -> str:
-    """Above the table of tensors."""
-    if report.tensors_aggregated:
-        what = "Too many tensors to list: one row for each layer and role."
-    else:
-        what = f"{numbers.plural(len(report.tensors), 'tensor')} compared."
-    sampled = "" if read_whole(report) else " Counts and norms are of what was read; changed rows and columns need exact mode."
-    return f"{what} Sort by the menu of a heading; type to search.{sampled}"
-
-
 def _dtypes(row: TensorRow) -> str:
     return shown(row.dtype if row.dtype == row.tuned_dtype else f"{row.dtype} → {row.tuned_dtype}")
 

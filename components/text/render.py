@@ -1,15 +1,16 @@
-"""HTML and SVG from templates, which are in a ``templates`` folder next to the code that uses them. Escaped by default.
+"""HTML, SVG and sentences from templates, which are in a ``templates`` folder next to the code that uses them. Escaped by default.
 
 A value that is already HTML, made by another template, uses the filter ``safe``, the only way to bypass escaping.
 """
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from components.text import plain_text
+from components.text import numbers, plain_text
 
 _COMPONENTS = Path(__file__).parents[1]
 
@@ -22,6 +23,22 @@ def render(template: str, **values: Any) -> str:
 def macros(template: str) -> Any:
     """The macros of a template, as functions that return HTML."""
     return _environment().get_template(template).module
+
+
+class Sentences:
+    """The macros of a template as functions that return plain text, for example the captions of a result. names: what the macros may use.
+
+    White space of any kind and length becomes one space.
+    """
+
+    def __init__(self, template: str, **names: Any) -> None:
+        # plain text, which is escaped where it is shown
+        environment = Environment(loader=FileSystemLoader(_COMPONENTS), undefined=StrictUndefined)  # noqa: S701
+        self._macros = environment.get_template(template, globals={"numbers": numbers} | names).module
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        macro = getattr(self._macros, name)
+        return lambda *values: " ".join(str(macro(*values)).split())
 
 
 @cache

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
+
+# In seconds, for waits that tests sit through.
+READER, BODY = 3, 2
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +21,14 @@ def hub() -> Iterator[LocalHub]:
 
 @pytest.fixture(scope="module")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app that reads from ``hub``."""
-    with serve(tmp_path_factory.mktemp("app"), hub.url) as url:
+    """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies."""
+    limits = {"MANTISSA_READER_SECONDS": str(READER), "MANTISSA_BODY_SECONDS": str(BODY)}
+    with serve(tmp_path_factory.mktemp("app"), hub.url, **limits) as url:
         yield url
+
+
+def process_of(url: str) -> psutil.Process:
+    """The app at this address."""
+    port = url.rpartition(":")[2]
+    (found,) = (child for child in psutil.Process().children() if "app.py" in child.cmdline() and child.environ().get("PORT") == port)
+    return found

@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from tests.attacks.calls import inspect, post, read, result
+from tests.attacks.conftest import process_of
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault
@@ -18,21 +19,20 @@ def _slow(hub: LocalHub) -> None:
     hub.fault(Fault("org/slow/resolve", times=None, method="GET", delay=3))
 
 
-def _fork_server() -> psutil.Process:
-    (app,) = (child for child in psutil.Process().children() if "app.py" in child.cmdline())
-    return next(child for child in app.children() if "forkserver" in " ".join(child.cmdline()))
+def _fork_server(app: str) -> psutil.Process:
+    return next(child for child in process_of(app).children() if "forkserver" in " ".join(child.cmdline()))
 
 
-def _analyses() -> set[psutil.Process]:
-    return set(_fork_server().children())
+def _analyses(app: str) -> set[psutil.Process]:
+    return set(_fork_server(app).children())
 
 
 def test_a_killed_analysis_ends_with_a_sentence(app: str) -> None:
     result(app, "inspect", inspect("sample:tiny-bf16"))
-    waiting = _analyses()  # one that runs models is always ready
+    waiting = _analyses(app)  # one that runs models is always ready
     with ThreadPoolExecutor() as readers:
         said = readers.submit(read, app, "inspect", post(app, "inspect", inspect("org/slow"))[1]["event_id"])
-        while not (started := _analyses() - waiting):
+        while not (started := _analyses(app) - waiting):
             time.sleep(0.1)
         for process in started:
             process.kill()
@@ -40,7 +40,7 @@ def test_a_killed_analysis_ends_with_a_sentence(app: str) -> None:
 
 
 def test_another_fork_server_is_started_for_one_that_was_killed(app: str) -> None:
-    first = _fork_server()
+    first = _fork_server(app)
     first.kill()
     assert result(app, "inspect", inspect("sample:tiny-tuned"))
-    assert _fork_server() != first
+    assert _fork_server(app) != first

@@ -43,7 +43,10 @@ def _rate(bytes_per_second: float) -> str:
 
 def _cases() -> dict[str, Callable[[int], Case]]:
     """Chunks as they come from a fine-tune, by number; changes are scattered at random."""
-    from analyzers.numerics.pairs_fp64 import bf16_of
+
+    def bf16_of(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+        patterns = values.view(np.uint32)
+        return ((patterns + np.uint32(0x7FFF) + ((patterns >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
 
     def weights(seed: int, count: int) -> tuple[NDArray[np.float32], np.random.Generator]:
         rng = np.random.default_rng(seed)
@@ -52,7 +55,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     def moved(share: float) -> Callable[[int], Case]:
         def case(seed: int) -> Case:
             values, rng = weights(seed, CHUNK // 2)
-            base = bf16_of(values.view(np.uint32), "F32")
+            base = bf16_of(values)
             step = rng.choice(np.array([-3, -2, -1, -1, 1, 1, 2, 3], dtype=np.int16), base.size)
             return base, base + np.where(rng.random(base.size) < share, step, 0).astype(np.uint16), ("BF16", "BF16")
 
@@ -69,7 +72,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
 
     def mixed(seed: int) -> Case:
         base, after = tuned(seed)
-        return base, bf16_of(after, "F32"), ("F32", "BF16")
+        return base, bf16_of(after.view(np.float32)), ("F32", "BF16")
 
     return {
         "bf16, 1 % changed": moved(0.01),

@@ -97,8 +97,8 @@ def offline_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def offline(offline_folder: Path) -> Iterator[str]:
-    """The address of an app that cannot reach the Hub."""
-    with serve(offline_folder, NOWHERE) as url:
+    """The address of an app that cannot reach the Hub, started by ``mantissa app``."""
+    with serve(offline_folder, NOWHERE, ("-m", "mantissa", "app")) as url:
         yield url
 
 

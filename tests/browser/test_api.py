@@ -19,7 +19,7 @@ from mcp.types import TextContent
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.update_sparsity import SparsityReport
-from tests.browser.conftest import NOWHERE, serve
+from tests.browser.conftest import NOWHERE, ROOT, serve
 
 CANARY = "hf_" + "canaryCANARY" * 3
 
@@ -35,6 +35,24 @@ def _described(client: Client, endpoint: str) -> list[dict[str, Any]]:
     return parameters
 
 
+def test_a_parameter_without_a_default_is_required(client: Client, offline: str) -> None:
+    for endpoint, required in (
+        ("dtype", ["model"]),
+        ("dtype_summary", ["model"]),
+        ("sparsity", ["base", "tuned"]),
+        ("consensus", ["model"]),
+    ):
+        assert [each["parameter_name"] for each in _described(client, f"/{endpoint}") if not each["parameter_has_default"]] == required
+        said = f'{{"detail":"{required[0]} is missing: /gradio_api/info describes every parameter."}}'
+        assert _status(f"{offline}/gradio_api/call/v2/{endpoint}", {}) == (422, said.encode())
+
+
+def test_what_info_says_of_an_endpoint_has_words(client: Client) -> None:
+    for endpoint in client.view_api(return_format="dict")["named_endpoints"].values():
+        said = [each["label"] for each in endpoint["parameters"] + endpoint["returns"]]
+        assert not any(re.fullmatch(r"\d+(st|nd|rd|th)|API", label) for label in said)
+
+
 def test_dtype_returns_the_report_of_a_sample(client: Client) -> None:
     report = DtypeReport.model_validate(client.predict(model="sample:tiny-bf16-as-fp32", api_name="/dtype"))
     assert report.lineage.verdict == "upcast-from-bf16"
@@ -48,7 +66,6 @@ def test_dtype_returns_the_report_of_a_sample(client: Client) -> None:
         ({"model": "./README.md"}, "command line"),
         ({"model": "no such model"}, "space"),
         ({"model": None}, "model is missing"),
-        ({}, "model is missing"),
         ({"model": ["sample:tiny-bf16"]}, "Model must be text"),
         ({"model": "sample:tiny-bf16", "budget": "-1"}, "budget"),
         ({"model": "sample:tiny-bf16", "include": "("}, "regular expression"),
@@ -58,6 +75,15 @@ def test_bad_arguments_get_one_sentence(client: Client, arguments: dict[str, Any
     with pytest.raises(AppError, match=said) as caught:
         client.predict(**arguments, api_name="/inspect")
     assert "Traceback" not in str(caught.value)
+
+
+def test_the_block_of_the_documentation_runs(offline: str) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.split("## Over the network")[1], re.DOTALL | re.MULTILINE)
+    assert "http://127.0.0.1:7860" in block
+    names: dict[str, Any] = {}
+    exec(block.replace("http://127.0.0.1:7860", offline), names)
+    assert names["report"]["checkpoint"]["ref"] == "sample:tiny-bf16"
 
 
 def test_the_endpoints_have_typed_names(client: Client) -> None:
@@ -115,12 +141,12 @@ def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
     ("endpoint", "arguments", "said"),
     [
         ("/find_labels", {"sort": "evil; DROP TABLE labels"}, "can be sorted by"),
-        ("/find_models", {"page": 0}, "page must be"),
+        ("/find_models", {"page": 0}, "Page must be at least 1"),
         ("/find_models", {"page": "x"}, "whole number"),
-        ("/find_models", {"page": 10**9}, "from 1 to 1,000,000"),
-        ("/find_results", {"text": ["a"]}, "text must be a text"),
+        ("/find_models", {"page": 10**9}, "Page must be at most 1,000,000"),
+        ("/find_results", {"text": ["a"]}, "Text must be text"),
         ("/find_models", {"disputed": "yes"}, "true or false"),
-        ("/consensus", {"model": {}}, "must be a text"),
+        ("/consensus", {"model": {}}, "must be text"),
         ("/consensus", {"model": ""}, "No model was named"),
         ("/consensus", {"model": "<script>alert(1)</script>"}, "is no model id|too many"),
         ("/consensus", {"model": "org/name@main"}, "leave out the revision"),
@@ -165,7 +191,7 @@ def test_what_is_meant_to_be_a_file_is_refused(client: Client, offline: str, end
     event = json.loads(_sent(url, {"data": values}))["event_id"]
     with urllib.request.urlopen(f"{url}/{event}", timeout=60) as answer:
         said = answer.read().decode()
-    assert re.search("This call failed: check its values|must be (a )?text", said) and path not in said and "Traceback" not in said
+    assert re.search("This call failed: check its values|must be text", said) and path not in said and "Traceback" not in said
 
 
 NO_ENDPOINT = (404, b'{"detail":"There is no such endpoint: /gradio_api/info lists them."}')
@@ -243,22 +269,27 @@ def test_a_full_queue_of_one_kind_leaves_room_in_the_others(tmp_path: Path) -> N
 
 
 def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: str) -> None:
-    async def ask() -> tuple[dict[str, Any], list[str]]:
+    async def ask() -> tuple[str, dict[str, Any], list[str]]:
         async with streamable_http_client(f"{offline}/gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as session:
-            await session.initialize()
+            name = (await session.initialize()).serverInfo.name
             tools = {tool.name: tool for tool in (await session.list_tools()).tools}
             answers = []
-            for tool, arguments in (("consensus", {"model": "EleutherAI/pythia-1b"}), ("inspect", {"model": "sample:tiny-bf16"})):
-                (content,) = (await session.call_tool(tool, arguments)).content
+            calls = [("consensus", "EleutherAI/pythia-1b"), ("inspect", "sample:tiny-bf16"), ("dtype_summary", "sample:tiny-bf16")]
+            for tool, model in calls:
+                (content,) = (await session.call_tool(tool, {"model": model})).content
                 assert isinstance(content, TextContent)
                 answers.append(content.text)
-            return tools, answers
+            return name, tools, answers
 
-    tools, (answer, report) = asyncio.run(ask())
+    name, tools, (answer, report, short) = asyncio.run(ask())
+    assert name == "Mantissa"
     assert DtypeReport.model_validate_json(report).checkpoint.ref == "sample:tiny-bf16"  # one is answered at once, the other queued
     reading = {"find_models", "find_labels", "find_results", "consensus", "stored_result", "add_label", "flag_label"}
     assert reading | {"dtype", "dtype_many", "inspect", "inspect_many", "sparsity", "conflict", "precision"} <= set(tools)
     assert all(len(tool.description) > 60 for tool in tools.values())
+    assert all(each["description"] for tool in tools.values() for each in tool.inputSchema["properties"].values())
+    assert tools["dtype"].inputSchema["required"] == ["model"] and "dtype_summary" in tools["dtype"].description
+    assert json.loads(short)["headline"].startswith("Trained in bf16 (known). ") and 20 * len(short) < len(report)
     assert list(tools["add_label"].inputSchema["properties"]) == ["model", "precision", "evidence", "quote"]
     said = Client(offline, verbose=False).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
     assert json.loads(answer) == said and said["disputed"] is False and said["model"] == "EleutherAI/pythia-1b"

@@ -7,6 +7,7 @@ import pytest
 
 from components.library import Library
 from components.site import archive
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 @pytest.fixture

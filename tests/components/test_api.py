@@ -1,13 +1,15 @@
 """The endpoints as functions: what they accept, and how often they report."""
 
+import json
 from typing import Any
 
 import gradio as gr
 import pytest
 
-from analyzers import ANALYZERS, limits
+from analyzers import ANALYZERS, Analyzer, limits
 from analyzers.base import Progress
-from components.api.endpoints import endpoint, many, paced
+from components.api.endpoints import endpoint, in_short, many, paced
+from components.site import addresses
 
 INSPECT, MANY, SPARSITY = endpoint(ANALYZERS["dtype"]), many(ANALYZERS["dtype"]), endpoint(ANALYZERS["sparsity"])
 
@@ -77,6 +79,37 @@ def test_many_are_a_report_or_a_sentence_each_in_order() -> None:
     ]
     assert found[1]["model"] == "sample:nope"
     assert progress[0]["note"].startswith("1 of 3, sample:tiny-fp32: ")
+
+
+@pytest.mark.parametrize("name", ["dtype", "sparsity"])
+def test_a_summary_is_the_same_answer_in_short(name: str) -> None:
+    analyzer = ANALYZERS[name]
+    asked = {"model": "sample:tiny-bf16-as-fp32"} if name == "dtype" else {"base": "sample:tiny-bf16", "tuned": ["sample:tiny-tuned"]}
+    *_, full = endpoint(analyzer)(**asked)
+    *_, short = endpoint(analyzer, f"{name}_summary", in_short)(**asked)
+    report = analyzer.report_model().model_validate(full)
+    assert (short["analyzer"], short["id"], short["notes"]) == (name, full["id"], tuple(full["notes"]))
+    assert short["headline"] == addresses.layout(name).summary(report) and short["page"] == addresses.again(report)
+    if name == "dtype":
+        assert (short["facts"]["stored"], short["facts"]["lineage"]) == ("F32", full["lineage"]["verdict"])
+        assert short["facts"]["abs_min_nonzero"] == full["extremes"]["abs_min_nonzero"]
+    else:
+        assert short["facts"]["num_changed"] == full["num_changed"] and short["facts"]["low"] is None
+    assert 10 * len(json.dumps(short, allow_nan=False)) < len(json.dumps(full))
+
+
+def test_a_summary_keeps_numbers_that_few_decimals_would_lose() -> None:
+    *_, full = endpoint(ANALYZERS["dtype"])(model="sample:tiny-bf16")
+    tiny = full | {"extremes": full["extremes"] | {"abs_min_nonzero": 1e-40, "norm_min": None}}
+    facts = in_short(ANALYZERS["dtype"].report_model().model_validate(tiny))["facts"]
+    assert (facts["abs_min_nonzero"], facts["norm_min"]) == (1e-40, None)
+
+
+@pytest.mark.parametrize("analyzer", ANALYZERS.values(), ids=ANALYZERS)
+def test_every_parameter_is_described_in_one_line(analyzer: Analyzer) -> None:
+    described = analyzer.component("form").PARAMETERS
+    assert described.keys() <= analyzer.request_model().model_fields.keys()
+    assert all(text.endswith((".", ")")) and "\n" not in text and len(text) > 15 for text in described.values())
 
 
 def test_progress_comes_a_few_times_a_second_and_nothing_else_is_held_back() -> None:

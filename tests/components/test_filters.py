@@ -5,9 +5,11 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from components.api.library import find_labels, find_models, find_results
+from components.api.library import finder
 from components.library import Library
 from tests.components.reports import report
+
+find_models, find_labels, find_results = map(finder, ("models", "labels", "results"))
 
 
 @pytest.mark.parametrize(

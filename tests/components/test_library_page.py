@@ -13,8 +13,7 @@ from components.library_page.contributing import add_label, thanks, who_you_are
 from components.library_page.downloads import counted
 from components.library_page.labels import model_labels
 from components.library_page.lists import KINDS, LABELS, MODELS, RESULTS, extent, listed
-from components.site.clients import COOKIE
-from components.site.identity import LOG_IN, identity
+from components.site.identity import COOKIE, LOG_IN, identity
 from tests.components.reports import HOSTILE, report
 from tests.hub import LocalHub
 

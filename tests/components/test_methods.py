@@ -12,7 +12,7 @@ from analyzers.limits import LIMITS
 from components.dtype.methods import with_library
 from components.library import Fitting
 from components.pages.methods import methods_html
-from components.plots.classifier import reliability
+from components.plots.dtype_detection import reliability
 from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold

@@ -1,4 +1,5 @@
-"""Run blocks of Python, given as a JSON list on standard input, in one namespace; the last line of each is shown as a notebook would.
+"""Run documents: JSON on standard input, a list of the blocks of Python of each, which share a namespace; the last line of a block is
+shown as a notebook would.
 
 Prints for each block the length of its HTML, or null where it shows none.
 """
@@ -26,6 +27,8 @@ def shown(value: Any) -> int | None:
 
 
 if __name__ == "__main__":
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    lengths = [shown(run(block, namespace)) for block in json.load(sys.stdin)]
+    lengths = []
+    for document in json.load(sys.stdin):
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        lengths.append([shown(run(block, namespace)) for block in document])
     print("\n" + json.dumps(lengths))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import serve
+from mantissa.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -25,48 +25,49 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
-def run_blocks(given: list[str], folder: Path) -> list[int | None]:
-    """Run them in one fresh process, as in a notebook; what each shows."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the documents are run."""
+    return tmp_path_factory.mktemp("docs")
+
+
+@pytest.fixture(scope="module")
+def shown(folder: Path) -> tuple[list[int | None], list[int | None]]:
+    """What the blocks of docs/python.md and those of the notebook show, run in one fresh process, each document with names of its own."""
+    documents = [blocks(PAGE.split(NETWORK)[0], "python"), ["".join(cell["source"]) for cell in cells()]]
     environment = os.environ | OFFLINE | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     program = [sys.executable, str(ROOT / "tests" / "mantissa" / "cells.py")]
-    run = subprocess.run(program, input=json.dumps(given), cwd=folder, env=environment, capture_output=True, text=True, timeout=290)
+    run = subprocess.run(program, input=json.dumps(documents), cwd=folder, env=environment, capture_output=True, text=True, timeout=290)
     assert run.returncode == 0, run.stderr[-3000:]
-    shown: list[int | None] = json.loads(run.stdout.splitlines()[-1])
-    return shown
+    page, notebook = json.loads(run.stdout.splitlines()[-1])
+    return page, notebook
 
 
-def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
-    run_blocks(blocks(PAGE.split(NETWORK)[0], "python"), tmp_path)
-    assert len((tmp_path / "updates.jsonl").read_text().splitlines()) == 2
-
-
-def test_the_notebook_runs_offline(tmp_path: Path) -> None:
+def cells() -> list[dict[str, Any]]:
+    """The code cells of the notebook."""
     notebook = json.loads((ROOT / "docs" / "samples.ipynb").read_text(encoding="utf-8"))
     assert notebook["nbformat"] == 4
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
-    shown = run_blocks(["".join(cell["source"]) for cell in cells], tmp_path)
-    assert shown[0] is not None and shown[0] > 1_000_000  # the whole result, with Plotly's script
-    assert [each is not None for each in shown] == [True, True, True, True, False, True]
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_the_app_of_the_command_answers_the_network_block(tmp_path: Path) -> None:
-    (block,) = blocks(PAGE.split(NETWORK)[1], "python")
-    with serve(tmp_path / "app", OFFLINE["HF_ENDPOINT"], ("-m", "mantissa", "app")) as url:
-        assert "http://127.0.0.1:7860" in block
-        run_blocks([block.replace("http://127.0.0.1:7860", url)], tmp_path)
+def test_the_blocks_of_the_page_run(shown: tuple[list[int | None], ...], folder: Path) -> None:
+    assert len((folder / "updates.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_notebook_runs_offline(shown: tuple[list[int | None], list[int | None]]) -> None:
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells())
+    _, notebook = shown
+    assert notebook[0] is not None and notebook[0] > 1_000_000  # the whole result, with Plotly's script
+    assert [each is not None for each in notebook] == [True, True, True, True, False, True]
 
 
 @pytest.mark.parametrize("line", "".join(blocks(SKILL, "sh")).splitlines())
-def test_the_commands_of_the_skill_run(line: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_skill_run(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     program, *words = shlex.split(line)
     assert program == "mantissa" and words[-1] == "--json"
-    environment = os.environ | OFFLINE | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        [sys.executable, "-m", "mantissa", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=290
-    )
-    assert run.returncode == 0, run.stderr
-    report = json.loads(run.stdout)
+    monkeypatch.setattr(sys, "argv", [program, *words])
+    assert main() == 0
+    report = json.loads(capsys.readouterr().out)
     fields = re.findall(r"^\|.*\| (.+?) \|$", SKILL.split("| --- | --- |")[1], re.MULTILINE)
     named = [path for field in fields for path in re.findall(r"`([\w.\[\]]+)`", field) if field.endswith(f"of `{words[0]}`")]
     named = [path for path in named if path != words[0]]

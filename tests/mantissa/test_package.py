@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from analyzers.extras import EXTRAS, extras_explained
 ROOT = Path(__file__).parents[2]
 SAMPLE = "sample:tiny-bf16-as-fp32"
 # The name that is imported, where it is not that of the distribution.
-IMPORTED = {"scikit-learn": "sklearn"}
+IMPORTED = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
 
 def project() -> Any:
@@ -78,11 +80,27 @@ def test_the_sentence_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(raised.value) == "This needs torch, which is not installed: pip install 'mantissa[models]'."
 
 
+def required(name: str, extras: Iterable[str] = ()) -> set[str]:
+    """The distributions that ``pip install name[extras]`` brings, itself included, among those that are installed here."""
+    found = {name}
+    for requirement in map(Requirement, metadata.requires(name) or ()):
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+            found |= required(requirement.name, requirement.extras)
+    return found
+
+
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment that has ``pip install .`` and nothing else."""
+    """The folder of programs of an environment that has ``pip install .`` and nothing else; the libraries are links to those of here."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(folder)
+    (packages,) = folder.glob("lib/*/site-packages")
+    for name in {each for requirement in extra() for each in required(requirement)}:
+        distribution = metadata.distribution(name)
+        tops = {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}
+        for top in tops:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())
     pip = [sys.executable, "-m", "pip", "--python", str(folder), "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", str(ROOT)], check=True, timeout=280)
     return folder / "bin"

@@ -84,14 +84,22 @@ def test_a_second_callback_is_refused(tmp_path: Path) -> None:
         MantissaCallback(watched)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fully_shard"])
-def test_two_processes_see_what_one_would(kind: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes leave, in a folder for each way of sharing a model."""
+    folder = tmp_path_factory.mktemp("trained")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    program = [str(ROOT / "tests" / "mantissa" / "two_processes.py"), kind, str(tmp_path)]
+    program = [str(ROOT / "tests" / "mantissa" / "two_processes.py"), str(folder)]
     run = subprocess.run([*command, *program], env=environment, capture_output=True, text=True, timeout=280)
     assert run.returncode == 0, run.stderr[-2000:]
-    first, second = (Look.model_validate_json((tmp_path / f"look-{rank}.json").read_text()) for rank in (0, 1))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fully_shard"])
+def test_two_processes_see_what_one_would(kind: str, trained: Path) -> None:
+    folder = trained / kind
+    first, second = (Look.model_validate_json((folder / f"look-{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
-    assert Look.model_validate_json((tmp_path / "looks.jsonl").read_text()) == first
-    equal(first, mantissa.sparsity(tmp_path / "before", tmp_path / "after", mode="exact"))
+    assert Look.model_validate_json((folder / "looks.jsonl").read_text()) == first
+    equal(first, mantissa.sparsity(folder / "before", folder / "after", mode="exact"))

@@ -1,8 +1,9 @@
-"""Train two processes on the CPU (gloo) under DDP, FSDP or fully_shard with a monitor.
+"""Train two processes on the CPU (gloo) with a monitor: under DDP, then under FSDP, then under fully_shard.
 
-    python -m torch.distributed.run --nproc-per-node 2 tests/mantissa/two_processes.py ddp|fsdp|fully_shard FOLDER
+    python -m torch.distributed.run --nproc-per-node 2 tests/mantissa/two_processes.py FOLDER
 
-FOLDER gets the weights before and after as whole checkpoints, the lines of the monitor, and the last look of each process.
+FOLDER/ddp, FOLDER/fsdp and FOLDER/fully_shard get the weights before and after as whole checkpoints, the lines of the monitor, and the
+last look of each process.
 """
 
 import sys
@@ -51,9 +52,9 @@ def save(model: nn.Module, outer: nn.Module, kind: str, folder: Path) -> None:
         cast(Any, model).save_pretrained(folder, state_dict={name: value.contiguous() for name, value in state.items()})
 
 
-def main(kind: str, folder: Path) -> None:
+def train(kind: str, folder: Path) -> None:
     """Train, look, save."""
-    distributed.init_process_group("gloo")
+    folder.mkdir(exist_ok=True)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(sample_folder("tiny-bf16"), dtype=torch.float32)
     model.config.tie_word_embeddings = True
@@ -72,8 +73,10 @@ def main(kind: str, folder: Path) -> None:
         (folder / f"look-{distributed.get_rank()}.json").write_text(look.model_dump_json())
     save(model, outer, kind, folder / "after")
     distributed.barrier()
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    distributed.init_process_group("gloo")
+    for each in ("ddp", "fsdp", "fully_shard"):
+        train(each, Path(sys.argv[1]) / each)
+    distributed.destroy_process_group()

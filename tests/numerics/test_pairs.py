@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from analyzers.numerics import PairCounter, PairCounts, PairTables, pairs_fp64, sqrt_of
+from analyzers.numerics import PairCounter, PairCounts, PairTables, sqrt_of
 from analyzers.numerics.pair_tables import Quantity
 from tests.numerics.pair_oracle import Expected, expected
 from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64
@@ -272,17 +272,6 @@ def test_chunks_of_any_size_in_any_order_count_the_same(name: str) -> None:
         same_tables(merged, tables)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_the_compiled_loop_counts_what_numpy_counts(name: str) -> None:
-    base, tuned, dtypes = PAIRS[name]()
-    for eta in (1e-3, 0.01, 1e-9):
-        one, fast = counted(base, tuned, dtypes, eta)
-        slow = PairTables()
-        other = pairs_fp64.count_pairs(base, tuned, dtypes, eta, slow)
-        assert whole(one) == whole(other)
-        same_tables(fast, slow)
-
-
 def test_merging_is_exact_whatever_the_order() -> None:
     each = [counted(weights(3000, i).view(np.uint32), weights(3000, i + 1).view(np.uint32), ("F32", "F32"))[1] for i in range(4)]
 
@@ -298,22 +287,6 @@ def test_merging_is_exact_whatever_the_order() -> None:
     assert merged([0, 1]) != merged([0, 2])
     assert merged([0]) == each[0]
     assert each[0] != "tables"
-
-
-@pytest.mark.parametrize("share", [0.5, 0.01])
-def test_sums_do_not_depend_on_who_counted_what(share: float) -> None:
-    """To the last bit: of pairs of bf16, whose sums are taken of their counts."""
-    base = weights(1 << 17, 5).astype(np.float32).view(np.uint32) >> np.uint32(16)
-    base = base.astype(np.uint16)
-    tuned = base + (np.random.default_rng(6).random(base.size) < share).astype(np.uint16)
-    once = counted(base, tuned, BF16)[1]
-    for cut in (1 << 16, 1 << 17):
-        total = PairTables()
-        for part in (slice(0, cut), slice(cut, None)):
-            total.merge(counted(base[part], tuned[part], BF16)[1])
-        for quantity in ("absolute", "relative"):
-            for changed_only in (False, True):
-                assert total.summary(quantity, changed_only) == once.summary(quantity, changed_only)
 
 
 def test_nothing_to_count() -> None:

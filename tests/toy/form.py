@@ -2,35 +2,35 @@
 
 from dataclasses import dataclass
 
-from components.forms.form import READING, Cost, Query, ReadingForm, command_line, link_to_reading, parsed, pinned, queried, validated
+from components.forms import form as forms
 from tests.toy import ToyReport, ToyRequest
 
 ABOUT = "How many tensors a checkpoint has, as JSON."
-PARAMETERS = ("model", *READING)
-COST = Cost("quick mode")
+PARAMETERS = {"model": forms.MODEL, **forms.READING}
+COST = forms.Cost("quick mode")
 
 
 @dataclass(frozen=True, slots=True)
-class Form(ReadingForm):
+class Form(forms.ReadingForm):
     """The fields of the form, as typed."""
 
     model: str = ""
 
     def request(self) -> ToyRequest:
         """The validated request."""
-        return validated(ToyRequest, model=self.model, **parsed(self, ToyRequest, READING))
+        return forms.validated(ToyRequest, self, forms.READING, model=self.model)
 
 
-def form(query: Query) -> Form:
+def form(query: forms.Query) -> Form:
     """The form described by a query."""
-    return Form(**queried(query, Form, ("model", *READING)))
+    return Form(**forms.queried(query, Form, ("model", *forms.READING)))
 
 
 def permalink(report: ToyReport) -> str:
     """The query that shows this report again."""
-    return link_to_reading([("model", pinned(report.checkpoint))], report.request)
+    return forms.link_to_reading([("model", forms.pinned(report.checkpoint))], report.request)
 
 
 def command(report: ToyReport) -> str:
     """The shell command for the same analysis."""
-    return command_line(["toy", pinned(report.checkpoint)], {})
+    return forms.command_line(["toy", forms.pinned(report.checkpoint)], {})

@@ -1,0 +1,65 @@
+"""Converts bit patterns of any float dtype to float64 values, to fp32, and to places among the values of bf16."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.numerics.bins import NARROW
+
+_NAN = 0x7FC00000
+
+
+def values_of(codes: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    """(n,) the values of patterns."""
+    if dtype == "F64":
+        return codes.view(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return fp32_of(codes, dtype).view(np.float32).astype(np.float64)
+
+
+def fp32_of(codes: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
+    """(n,) the fp32 patterns of the same values, for every dtype that fp32 holds exactly: all but F64."""
+    if dtype == "F32":
+        return codes
+    if dtype == "BF16":
+        return codes.astype(np.uint32) << np.uint32(16)
+    patterns: NDArray[np.uint32] = fp32_table(dtype)[codes]
+    return patterns
+
+
+@cache
+def fp32_table(dtype: str) -> NDArray[np.uint32]:
+    """The fp32 pattern of every pattern of a narrow dtype."""
+    return NARROW[dtype].decode().astype(np.float32).view(np.uint32)
+
+
+def bf16_places(codes: NDArray[Any], dtype: str) -> NDArray[np.int64]:
+    """(n,) places of values, rounded once to nearest even, among the values of bf16: zeros at 0, negative ones below, NaN beyond all."""
+    patterns = _rounded_to_odd(codes.view(np.float64)) if dtype == "F64" else fp32_of(codes, dtype)
+    magnitude = (patterns & np.uint32(0x7FFFFFFF)).astype(np.int64)
+    place = np.where(patterns >> np.uint32(31), -1, 1) * ((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16)
+    return np.where(magnitude > 0x7F800000, _NAN >> 16, place)
+
+
+def changed(base: NDArray[Any], tuned: NDArray[Any], dtypes: tuple[str, str]) -> NDArray[np.bool_]:
+    """(n,) whether the bf16 values of pairs differ."""
+    mask: NDArray[np.bool_] = bf16_places(base, dtypes[0]) != bf16_places(tuned, dtypes[1])
+    return mask
+
+
+def _rounded_to_odd(values: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """fp32 patterns of float64 values: the neighbour toward zero, its last bit set where it is not the value itself.
+
+    With at least 2 bits more than bf16, rounding these once more gives what rounding the values at once does.
+    """
+    with np.errstate(all="ignore"):
+        narrow = values.astype(np.float32)
+        wide = narrow.astype(np.float64)
+    patterns = narrow.view(np.uint32).copy()
+    inexact = (wide != values) & ~np.isnan(values)
+    patterns[inexact & (np.abs(wide) > np.abs(values))] -= np.uint32(1)
+    patterns[inexact] |= np.uint32(1)
+    patterns[np.isnan(values)] = _NAN
+    return patterns

@@ -18,7 +18,7 @@ _FEW_MOVE = 0.1
 
 WEIGHT_ONLY = (
     "This is the error of the weights alone: what it does to the output also depends on the activations and their outliers, "
-    "which it does not see."
+    "which it does not see; the page Rounding error, and mantissa precision, run the model."
 )
 
 

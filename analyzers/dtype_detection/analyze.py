@@ -149,7 +149,7 @@ class Inspection:
         largest = {name: result.statistics.abs_max for name, result in partial.results.items()}
         nbytes, requests, reading = partial.nbytes, partial.requests, perf_counter() - partial.seconds
         found = []
-        with closing(measure(self._checkpoint, self._slabs.spans, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
+        with closing(measure(self._checkpoint, self._slabs, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
                     found.append((step.span, step.result))

@@ -5,6 +5,7 @@ Matrices are read in slabs of whole rows, which contain every tile of every form
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import fsum, log10, prod, sqrt
 from typing import NamedTuple
 
@@ -46,9 +47,10 @@ SLAB_ROWS = 128
 # A sample reads about so many slabs, so many of each role at least, and fewer rows at a time where no tile spans them.
 _SLABS, _FEWEST, _SAMPLED_ROWS = 256, 4, 16
 _LONGEST_ROW = 1 << 18  # elements: a slab of such rows takes 128 MiB in fp32
-_SLAB_ELEMENTS = 1 << 22
+_SLAB_ELEMENTS = 1 << 20
 
-Errors = dict[QuantizationFormat, tuple[float, float, int, int, int]]  # by format: what `rounding_error` returns
+Error = tuple[float, float, int, int, int]  # what `rounding_error` returns
+Errors = dict[QuantizationFormat, Error]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,53 +115,39 @@ def _cut(tensor: Tensor, rows: int, numbers: range) -> list[Span]:
 
 
 def measure(
-    checkpoint: Checkpoint, spans: Sequence[Span], formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
+    checkpoint: Checkpoint, slabs: Slabs, formats: Sequence[QuantizationFormat], largest: Mapping[str, float | None]
 ) -> Iterator[Step[Span, Errors]]:
-    """Read ``spans`` and round them to each format. largest: magnitude in each tensor, as far as it is known."""
+    """Read ``slabs`` and round them to each format. largest: magnitude in each tensor, as far as it was read."""
+    sampled = bool(slabs.population)
 
     def work(span: Span, chunks: Iterator[Chunk]) -> Errors:
         values = np.empty(span.count, np.float32)
         for chunk in chunks:
             start = chunk.start - span.start
             values[start : start + chunk.codes.size] = _fp32(chunk.codes, span.tensor.counted_as)
+        amax = largest.get(span.tensor.name) or 0.0
+        if sampled:
+            amax = max(amax, float(np.abs(values[np.isfinite(values)]).max(initial=0)))
         slab = values.reshape(-1, span.tensor.shape[-1])
-        amax = max(largest.get(span.tensor.name) or 0.0, float(np.abs(values, where=np.isfinite(values), out=np.zeros_like(values)).max()))
-        return {name: _error(slab, FORMATS[name], amax) for name in formats}
+        return {name: rounding_error(slab, *FORMATS[name], amax, name == "fp8") for name in formats}
 
-    return stream(checkpoint, spans, work)
+    return stream(checkpoint, slabs.spans, work)
 
 
 def _fp32(codes: NDArray[np.generic], dtype: str) -> NDArray[np.float32]:
     return codes.view(np.float64).astype(np.float32) if dtype == "F64" else fp32_of(codes, dtype).view(np.float32)
 
 
-def _error(slab: NDArray[np.float32], form: Format, amax: float) -> tuple[float, float, int, int, int]:
-    return rounding_error(slab, *form, amax, form.columns == _ALL and form.rows == _ALL)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    """Errors of several slabs together."""
-
-    error: float
-    square: float
-    exact: int
-    saturated: int
-    values: int
-
-    @classmethod
-    def of(cls, errors: Sequence[tuple[float, float, int, int, int]]) -> "_Sum":
-        columns = list(zip(*errors, strict=True))
-        return cls(fsum(columns[0]), fsum(columns[1]), sum(columns[2]), sum(columns[3]), sum(columns[4]))
-
-    def fields(self) -> dict[str, float | None]:
-        rms = sqrt(self.error / self.square) if self.square else None
-        return {
-            "rms_rel": rms,
-            "sqnr_db": -20 * log10(rms) if rms else None,
-            "exact": self.exact / self.values if self.values else None,
-            "saturated": self.saturated / self.values if self.values else None,
-        }
+def _lost(errors: Sequence[Error]) -> dict[str, float | None]:
+    """The fields of `report.QuantizationError` for several slabs together."""
+    error, square, exact, saturated, values = (fsum(column) for column in zip(*errors, strict=True))
+    rms = sqrt(error / square) if square else None
+    return {
+        "rms_rel": rms,
+        "sqnr_db": -20 * log10(rms) if rms else None,
+        "exact": exact / values if values else None,
+        "saturated": saturated / values if values else None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,33 +166,30 @@ def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequen
     roles: list[QuantizationRole] = []
     ignore: dict[str, tuple[str, ...]] = {}
     for name in formats:
-        by_tensor: dict[str, tuple[Tensor, list[tuple[float, float, int, int, int]]]] = {}
+        by_tensor: dict[str, tuple[Tensor, list[Error]]] = {}
         for span, errors in ordered:
             by_tensor.setdefault(span.tensor.name, (span.tensor, []))[1].append(errors[name])
-        sums = [(tensor, _Sum.of(errors)) for tensor, errors in by_tensor.values()]
         own = [
-            QuantizationRow(name=tensor.name, role=tensor.role, format=name, values=whole.values, **whole.fields())
-            for tensor, whole in sums
+            QuantizationRow(name=tensor.name, role=tensor.role, format=name, values=sum(e[4] for e in errors), **_lost(errors))
+            for tensor, errors in by_tensor.values()
         ]
         own.sort(key=lambda row: -(row.rms_rel or 0))
         rows += own[: limits.REPORT_TENSORS // len(formats)]
-        errors_known = [row.rms_rel for row in own if row.rms_rel]
-        threshold = IGNORED_FROM * float(np.median(errors_known)) if errors_known else 0.0
-        ignore[name] = tuple(
-            row.name.removesuffix(".weight") for row in own[: limits.REPORT_TENSORS] if row.rms_rel and row.rms_rel > threshold
-        )
+        median = float(np.median([row.rms_rel for row in own if row.rms_rel] or [0]))
+        worst = (row.name.removesuffix(".weight") for row in own if row.rms_rel and row.rms_rel > IGNORED_FROM * median)
+        ignore[name] = tuple(islice(worst, limits.REPORT_TENSORS))
         for role in ROLES:
-            each = [errors[name] for span, errors in ordered if span.tensor.role == role]
+            tensors = [errors for tensor, errors in by_tensor.values() if tensor.role == role]
+            each = [error for errors in tensors for error in errors]
             if each:
                 population = slabs.population.get(role, 0)
                 low, high = _interval(each, population) if len(each) < population else (None, None)
-                tensors = sum(tensor.role == role for tensor, _ in by_tensor.values())
-                roles.append(QuantizationRole(role=role, format=name, tensors=tensors, low=low, high=high, **_Sum.of(each).fields()))
+                roles.append(QuantizationRole(role=role, format=name, tensors=len(tensors), low=low, high=high, **_lost(each)))
     roles.sort(key=lambda row: (list(formats).index(row.format), -(row.rms_rel or 0)))
     return Headroom(tuple(rows), tuple(roles), ignore)
 
 
-def _interval(errors: Sequence[tuple[float, float, int, int, int]], population: int) -> tuple[float, float]:
+def _interval(errors: Sequence[Error], population: int) -> tuple[float, float]:
     """A 95% interval of the relative error of a role of ``population`` slabs, of which some were drawn.
 
     The squared error is a ratio of sums over slabs; its variance is linearised, with a finite population correction, and Student's quantile

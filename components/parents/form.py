@@ -14,7 +14,6 @@ from components.forms.form import (
     command_line,
     link_to_reading,
     one_model,
-    parsed,
     pinned,
     queried,
     references,
@@ -47,7 +46,7 @@ class Form(ReadingForm):
         """The validated request. Raises InvalidRequest with the sentence to show."""
         model = one_model(self.model, "Type or paste one model; its candidates go into the second field.")
         candidates = tuple(references(self.candidates, limits.CANDIDATES))
-        return validated(ParentsRequest, model=model, candidates=candidates, **parsed(self, ParentsRequest, READING))
+        return validated(ParentsRequest, self, READING, model=model, candidates=candidates)
 
 
 def form(query: Query) -> Form:

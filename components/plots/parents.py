@@ -33,19 +33,18 @@ def ancestry(report: "ParentsReport") -> "Figure":
             stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
             figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
             label = f"{weight:.3f} {'proven' if proven else 'inferred'}"
-            figure.add_annotation(
-                x=0.5, y=(y + middle) / 2, text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", borderpad=2, yshift=10
-            )
+            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=16)
         marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
         hover = f"{text(row.ref)}<br>{said}<extra></extra>"
         figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
         name = f"{text(shortened(row.ref, _NAME))}<br>{said}" if weight is not None else f"{text(shortened(row.ref, _NAME))}<br>no parent"
-        figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor="top", yshift=-8, align="left", font_size=11)
+        side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads to the middle
+        figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor=side, yshift=shift, align="left", font_size=11)
     figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")
     name = text(shortened(report.checkpoint.ref, _NAME))
-    figure.add_annotation(x=1, y=middle, text=name, showarrow=False, xanchor="right", yanchor="bottom", yshift=12, font_size=11)
+    figure.add_annotation(x=1, y=middle, text=name, showarrow=False, xanchor="right", yanchor="top", yshift=-12, font_size=11)
     figure.update_xaxes(visible=False, range=[-0.02, 1.02])
-    figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.5])
+    figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.7])
     figure.update_layout(margin={"l": 8, "r": 8, "t": 20, "b": 20})
     return figure
 

@@ -89,6 +89,17 @@ ANALYZERS = {
             components="components.sparsity",
         ),
         Analyzer(
+            name="parents",
+            question="which models these weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none",
+            package="analyzers.parents",
+            request="ParentsRequest",
+            report="ParentsReport",
+            title="Parents",
+            short="Parents",
+            address="parents",
+            components="components.parents",
+        ),
+        Analyzer(
             name="conflict",
             question="whether samples pull the same neuron in opposite directions, and whether one dominates",
             package="analyzers.gradient_conflict",

@@ -7,17 +7,20 @@ frees its memory.
 import hashlib
 import html
 import json
+import math
 import platform
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.errors import InvalidRequest
+from analyzers.errors import InvalidRequest, LimitExceeded
 from analyzers.extras import extras_explained
-from analyzers.formatting import parse_bytes
+from analyzers.formatting import parse_bytes, size
 
 if TYPE_CHECKING:
     import pandas
@@ -84,6 +87,17 @@ class WeightsRequest(Request):
             raise ValueError("exact mode reads everything: give either --exact or a budget")
         return self
 
+    def resolved(self, device: str) -> dict[str, Any]:
+        """The options as content of a report's id: the mode, and those not at their default. device: where the run counts."""
+        options = self.model_dump(exclude={"model", "base", "tuned", "device"}, exclude_defaults=True)
+        return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
+
+
+def check_size(nbytes: int, largest: int | None) -> None:
+    """Raise LimitExceeded for a run that would read more than ``largest`` bytes."""
+    if largest is not None and nbytes > largest:
+        raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line.")
+
 
 class CheckpointFacts(Data):
     """A checkpoint as a whole. ``parameters`` excludes buffers; ``bytes`` and ``files`` count its weights."""
@@ -105,6 +119,12 @@ class Interval(Data):
     low: float
     high: float
 
+    @classmethod
+    def each(cls, found: Any) -> "list[Interval | None]":
+        """The entries of a `numerics.intervals.Interval`; None where nothing was tested."""
+        every = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+        return [None if math.isnan(e) else cls(estimate=e, low=low, high=high) for e, low, high in every]
+
 
 class Environment(Data):
     """The software and hardware of a run. Not part of a report's id, nor of what "the same report" means."""
@@ -124,6 +144,19 @@ class Timing(Data):
     seconds: float
     reading_seconds: float
     bytes_per_second: float | None
+
+    @classmethod
+    def since(cls, start: float, nbytes: int, reading: float) -> Self:
+        """Of a run that began at the `perf_counter` of ``start`` and read ``nbytes`` in ``reading`` seconds."""
+        return cls(seconds=perf_counter() - start, reading_seconds=reading, bytes_per_second=nbytes / reading if reading > 0 else None)
+
+
+class NextStep(NamedTuple):
+    """What to do about a result. advice: a sentence that the result backs; analyzer: answers the next question about the same ``model``."""
+
+    advice: str
+    analyzer: str
+    model: str
 
 
 class Report(Data):
@@ -148,11 +181,28 @@ class Report(Data):
         """`tables` with a row for every tensor, if this object came from the analyzer; a report read from JSON may have fewer."""
         return self.tables()
 
+    def headline(self) -> str:
+        """The answer in a sentence or two: the same on the page, in a link's preview, in the API's summary and on the command line."""
+        raise NotImplementedError
+
+    def next_step(self) -> NextStep | None:
+        """What to do about the result; None where there is nothing to do."""
+        return None
+
+    def findings(self) -> list[str]:
+        """What else was found, a sentence each."""
+        sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines()
+        return [sentence for sentence in sentences if sentence not in self.headline()]
+
+    def answer_lines(self) -> list[str]:
+        """`headline`, `next_step` and `findings` for a terminal."""
+        step, found = self.next_step(), self.findings()
+        return [self.headline(), *([f"What now: {step.advice}"] if step else []), *(["", *found] if found else [])]
+
     @property
     def summary(self) -> str:
-        """The answer in one line. This and what follows are drawn as on the page: they need the extra ``plots``, and raise MissingExtra."""
-        line: str = self._layout().summary(self)
-        return line
+        """The subject and the answer in one line. This and what follows need the extra ``plots``, and raise MissingExtra."""
+        return f"{' -> '.join(self.subject().values())}: {self._layout().summary(self)}"
 
     def plots(self) -> "dict[str, Figure]":
         """Every figure of the result, by its name on the page."""
@@ -186,6 +236,25 @@ class Report(Data):
 
         with extras_explained():
             return ANALYZERS[self.analyzer].component("result").RESULT
+
+
+class WeightsReport(Report):
+    """A report on weights; where there are very many tensors, its field ``tensors`` has rows for groups of them."""
+
+    _full_rows: Callable[[], Sequence[Any]] | None = PrivateAttr(default=None)
+
+    def keep_full_rows(self, rows: Callable[[], Sequence[Any]]) -> None:
+        """Remember how to make a row for every tensor, where ``tensors`` is aggregated. Not part of the JSON."""
+        self._full_rows = rows
+
+    def full_rows(self) -> Sequence[Any]:
+        """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
+        rows: Sequence[Any] = self._full_rows() if self._full_rows else vars(self)["tensors"]
+        return rows
+
+    def full_tables(self) -> "dict[str, pandas.DataFrame]":
+        """`tables`, with a row for every tensor (`full_rows`)."""
+        return self.model_copy(update={"tensors": tuple(self.full_rows())}).tables()
 
 
 def content_id(analyzer: str, analysis_version: int, resolved: dict[str, Any]) -> str:

@@ -104,6 +104,7 @@ FILTER_LENGTH = _limit("FILTER_LENGTH", 1_000, "characters", "Longest name filte
 REPORT_TENSORS = _limit("REPORT_TENSORS", 2_000, "rows", "Beyond this a report's tensor rows are aggregated per layer and role.")
 FOSSIL_ROWS = _limit("FOSSIL_ROWS", 4_000_000, "rows", "Row counters are kept for matrices with at most this many rows, 16 bytes each.")
 TRAJECTORY = _limit("TRAJECTORY", 64, "checkpoints", "Tuned checkpoints compared with one base: all their files are open at once.")
+CANDIDATES = _limit("CANDIDATES", 64, "checkpoints", "Candidates that one model is compared with: all their files are open at once.")
 SPECTRAL_MATRICES = _limit("SPECTRAL_MATRICES", 48, "matrices", "Matrices per run whose SVD is computed: up to a minute each on a CPU.")
 SPECTRAL_SIDE = _limit("SPECTRAL_SIDE", 4_096, "rows", "Shorter side of a matrix for its SVD: time grows with its cube.")
 SPECTRAL_ELEMENTS = _limit("SPECTRAL_ELEMENTS", 1 << 26, "elements", "A matrix is held in memory in float32 for its SVD, from both sides.")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
+    from analyzers.parents import ParentsReport
     from analyzers.precision_variants import PrecisionReport
     from analyzers.update_sparsity import SparsityReport
 
@@ -64,6 +65,25 @@ def sparsity(
     `dtype`. The rest, and errors, as in `dtype`.
     """
     return _ask("sparsity", {"base": base, "tuned": tuned}, options, stream, progress, token)
+
+
+@overload
+def parents(
+    model: "Weights", *candidates: "Weights", stream: Literal[True], progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "Iterator[Progress | ParentsReport]": ...
+@overload
+def parents(
+    model: "Weights", *candidates: "Weights", stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ..., **options: Any
+) -> "ParentsReport": ...
+def parents(
+    model: "Weights", *candidates: "Weights", stream: bool = False, progress: bool = False, token: str | bool = True, **options: Any
+) -> Any:
+    """Which models the weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none of the candidates.
+
+    model, candidates: as the model of `dtype`; without candidates those that the model card names. options: fields of
+    `analyzers.parents.ParentsRequest`, those of `dtype`. The rest, and errors, as in `dtype`.
+    """
+    return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
 
 
 @overload

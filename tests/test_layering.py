@@ -92,6 +92,7 @@ LIGHT = (
     "analyzers.numerics",
     "analyzers.dtype_detection",
     "analyzers.update_sparsity",
+    "analyzers.parents",
     "analyzers.scan",
     "components.library",
     "mantissa",

@@ -8,19 +8,30 @@ from analyzers.checkpoints.header import Header, HeaderTensor, read_header
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.names import ROLES
-from analyzers.checkpoints.paired import PairedChunk, PairedStep, stream_aligned
-from analyzers.checkpoints.paired_plan import PairedSample, plan_paired_sample, whole_paired_spans
+from analyzers.checkpoints.paired_plan import PairedPlan, PairedSample, plan_paired_sample
 from analyzers.checkpoints.reference import Reference, parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.sample import Block, Sample, plan_sample
-from analyzers.checkpoints.stream import Chunk, Span, Step, row_length, stream, whole_spans
+from analyzers.checkpoints.sides import check_side, open_sides
+from analyzers.checkpoints.stream import (
+    Chunk,
+    PairedChunk,
+    PairedStep,
+    Span,
+    Step,
+    row_length,
+    stream,
+    stream_aligned,
+    whole_paired_spans,
+    whole_spans,
+)
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
 from analyzers.checkpoints.ties import repeated_heads
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Block", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedSample", "PairedSpan", "PairedStep",
-    "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched", "align", "open_checkpoint",
-    "parse_reference", "plan_paired_sample", "plan_sample", "quoted", "read_header", "read_range", "repeated_heads", "row_length",
-    "scale_reads", "select", "stream", "stream_aligned", "whole_paired_spans", "whole_spans",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedPlan", "PairedSample", "PairedSpan",
+    "PairedStep", "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched", "align", "check_side",
+    "open_checkpoint", "open_sides", "parse_reference", "plan_paired_sample", "plan_sample", "quoted", "read_header", "read_range",
+    "repeated_heads", "row_length", "scale_reads", "select", "stream", "stream_aligned", "whole_paired_spans", "whole_spans",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""Decodes scaled fp8 and fp4 weights piece by piece into fp32 bit patterns.
+"""Decodes scaled fp8 and fp4 weights into fp32 bit patterns.
 
 Values are computed as in loading code: code and scale as float32, their product rounded once. fp4 scales with a
 global factor are first multiplied, or divided, by it, which is rounded too. A NaN scale of E8M0 yields NaN.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from analyzers.checkpoints.tensor import Scale, Tensor
 from analyzers.numerics.bins import NARROW
+from analyzers.numerics.conversions import fp32_of
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
 
@@ -22,9 +23,6 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 # Arguments: tensor, first element, number of elements, byte buffer. Returns the bit patterns.
 Read = Callable[[Tensor, int, int, Bytes], NDArray[Any]]
-
-# Values decoded at a time. Their patterns (512 KiB) are counted while still in a core's cache.
-PIECE = 1 << 17
 
 
 class Grid(NamedTuple):
@@ -67,6 +65,11 @@ def scale_reads(tensor: Tensor) -> int:
     return 0 if tensor.scale is None else 1 if tensor.scale.factor is None else 2
 
 
+def scale_bits(tensor: Tensor) -> int:
+    """Bits of memory per element for the scales of ``tensor``, as float32, rounded up."""
+    return 0 if tensor.scale is None else 32 // Grid.of(tensor, tensor.scale).block_columns + 1
+
+
 def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
     """Bytes to read for ``count`` elements of ``tensor`` from ``start`` on, including their scales."""
     if count == 0:
@@ -79,80 +82,54 @@ def stored_bytes(tensor: Tensor, start: int, count: int) -> int:
     return nbytes + (last - first) * tensor.scale.tensor.itemsize + (factor.nbytes if factor else 0)
 
 
-def decoded(tensor: Tensor, start: int, count: int, step: int, buffer: Bytes, read: Read) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """Yield values of ``count`` elements from ``start`` on: (first element, fp32 patterns), valid until the next iteration.
+class ScaledCodes:
+    """``count`` elements of a tensor with scales, from ``start`` on: codes and scales are read at once, slices decoded as they are taken.
 
-    tensor: has a scale; step: elements to read at a time, for which ``buffer`` is large enough. Pieces are whole rows if a row
-    is shorter than a piece, and never cross the end of a longer row.
+    buffer: large enough for the codes; a slice is valid until the next.
     """
-    assert tensor.scale is not None
-    grid = Grid.of(tensor, tensor.scale)
-    scales = _Scales(tensor.scale, grid, start + count, buffer.size, read)
-    out = np.empty(min(PIECE, count), dtype=np.float32)
-    packed = tensor.bits == 4
-    codes_of = replace(tensor, dtype="U8", shape=(tensor.nbytes,), scale=None) if packed else tensor
-    table = _table("F4" if packed else tensor.dtype)
-    end = start + count
-    while start < end:
-        # A chunk that starts inside a byte, possible only in the smallest samples, is that one element.
-        stop = min(start + (1 if packed and start % 2 else step), end)
-        first, last = start * tensor.bits // 8, -(-stop * tensor.bits // 8)
-        codes = read(codes_of, first, last - first, buffer)
-        while start < stop:
-            piece = _piece(start, stop, grid.columns)
-            base, needed = scales.of(start, piece)
-            values = out[: piece - start]
-            decode(codes[start * tensor.bits // 8 - first :], start, tuple(grid), needed, base, table, values)
-            yield start, values.view(np.uint32)
-            start = piece
+
+    def __init__(self, tensor: Tensor, start: int, count: int, buffer: Bytes, read: Read) -> None:
+        assert tensor.scale is not None
+        self._start, self._count, self._bits = start, count, tensor.bits
+        self._grid = Grid.of(tensor, tensor.scale)
+        self._table = _table("F4" if tensor.bits == 4 else tensor.dtype)
+        self._out = np.empty(0, dtype=np.float32)
+        if count:
+            codes = replace(tensor, dtype="U8", shape=(tensor.nbytes,), scale=None) if tensor.bits == 4 else tensor
+            self._byte = start * tensor.bits // 8
+            self._codes = read(codes, self._byte, -(-(start + count) * tensor.bits // 8) - self._byte, buffer)
+            self._first, last = self._grid.span(start, start + count)
+            self._scales = _scales(tensor.scale, self._first, last, read)
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint32]:
+        """The fp32 patterns of elements ``part``, counted from the first one that was read."""
+        first, stop = self._start + part.start, self._start + min(part.stop, self._count)
+        if first >= stop:
+            return np.empty(0, dtype=np.uint32)
+        if self._out.size < stop - first:
+            self._out = np.empty(stop - first, dtype=np.float32)
+        values = self._out[: stop - first]
+        codes = self._codes[first * self._bits // 8 - self._byte :]
+        decode(codes, first, tuple(self._grid), self._scales, self._first, self._table, values)
+        return values.view(np.uint32)
 
 
-def _piece(start: int, stop: int, columns: int) -> int:
-    """End of the piece that begins at ``start``."""
-    column = start % columns
-    if column == 0 and columns <= PIECE:
-        return min(start + PIECE // columns * columns, stop)
-    return min(start + PIECE, start + columns - column, stop)
+def _scales(scale: Scale, first: int, last: int, read: Read) -> Floats:
+    """Scales ``first`` to ``last`` - 1, with the global factor applied."""
+    values = _float32(scale.tensor, first, last, read)
+    if scale.factor is None:
+        return values
+    factor = _float32(scale.factor, 0, 1, read)[0]
+    with np.errstate(all="ignore"):
+        whole: Floats = values / factor if scale.divides else values * factor
+    return whole
 
 
-class _Scales:
-    """A sliding window over the scales of a span: at most ``window`` bytes as float32, or as much as a piece needs."""
-
-    def __init__(self, scale: Scale, grid: Grid, stop: int, window: int, read: Read) -> None:
-        self._scale, self._grid, self._read = scale, grid, read
-        self._last_element = stop
-        self._window = max(window // 4, 1)
-        self._first, self._values = 0, np.empty(0, dtype=np.float32)
-        self._factor: np.float32 | None = None
-
-    def of(self, start: int, stop: int) -> tuple[int, Floats]:
-        """(index of the first scale, scales) for the elements ``start`` to ``stop`` - 1 and beyond."""
-        first, last = self._grid.span(start, stop)
-        if not self._first <= first <= last <= self._first + self._values.size:
-            # Decoding is sequential, so everything up to the span's end will be needed.
-            end = max(last, min(first + self._window, self._grid.span(start, self._last_element)[1]))
-            self._first, self._values = first, self._load(first, end)
-        return self._first, self._values
-
-    def _load(self, first: int, last: int) -> Floats:
-        scale = self._scale
-        values = self._float32(scale.tensor, first, last)
-        if scale.factor is None:
-            return values
-        if self._factor is None:
-            self._factor = self._float32(scale.factor, 0, 1)[0]
-        with np.errstate(all="ignore"):
-            return values / self._factor if scale.divides else values * self._factor
-
-    def _float32(self, tensor: Tensor, first: int, last: int) -> Floats:
-        codes = self._read(tensor, first, last - first, np.empty((last - first) * tensor.itemsize, dtype=np.uint8))
-        if tensor.dtype == "F32":
-            return codes.view(np.float32)
-        if tensor.dtype == "F16":
-            return codes.view(np.float16).astype(np.float32)
-        if tensor.dtype == "BF16":
-            return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return _table(tensor.dtype)[codes]
+def _float32(tensor: Tensor, first: int, last: int, read: Read) -> Floats:
+    codes = read(tensor, first, last - first, np.empty((last - first) * tensor.itemsize, dtype=np.uint8))
+    if tensor.dtype in ("F32", "F16", "BF16"):
+        return fp32_of(codes, tensor.dtype).view(np.float32)
+    return _table(tensor.dtype)[codes]
 
 
 @cache

@@ -6,7 +6,7 @@ memory, a stream reads the same elements in file order instead (`memory_order`):
 then rows of the memory layout.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -16,42 +16,33 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from analyzers import limits
-from analyzers.checkpoints.repository import RangeFile
 from analyzers.checkpoints.tensor import Tensor
 
-# Views up to HELD_BYTES (including gaps between their elements) are held in memory while they are read, at most HELD_AT_ONCE
-# together. At this size every plan for a whole tensor is a single span, so the plan cannot change how the view is read.
-HELD_AT_ONCE = 8
-HELD_BYTES = limits.STREAM_BYTES // HELD_AT_ONCE
+# Views of up to this size, gaps between their elements included, are read whole, in one chunk: a plan for a whole tensor of this size
+# is a single span, so the plan cannot change how the view is read.
+HELD_BYTES = limits.STREAM_BYTES // 8
+
+# Fills a buffer with the bytes of a file from an offset on.
+ReadInto = Callable[[int, memoryview], None]
 
 
-def read_elements(file: RangeFile, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
+def read_elements(read_into: ReadInto, tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
     """Read elements ``start`` to ``start + count`` of a tensor, in row-major order of its shape.
 
     buffer: (>= count * itemsize,) uint8, filled from its start. Returns (count,) unsigned integers, a view of the buffer.
     A contiguous range is read in one read, directly into the buffer. Otherwise gaps between the elements are read too, in
-    pieces of at most CHUNK_BYTES. Raises what the file's reads raise.
+    pieces of at most CHUNK_BYTES. Raises what ``read_into`` raises.
     """
     part = buffer[: count * tensor.itemsize]
     codes = part.view(f"<u{tensor.itemsize}")
+    if tensor.strides is None and count:  # nothing may begin at the end of the file
+        read_into(tensor.offset + start * tensor.itemsize, part.data)
     if tensor.strides is None:
-        file.read_into(tensor.offset + start * tensor.itemsize, part.data)
         return codes
     shape, strides = _merged(tensor.shape, tensor.strides)
     for at, first, lengths in _boxes(shape, start, start + count):
         out = codes[at - start : at - start + prod(lengths)].reshape(lengths)
-        _read_box(file, tensor.offset + tensor.itemsize * _inner(first, strides), strides, out)
-    return codes
-
-
-def gather(held: NDArray[np.uint8], tensor: Tensor, start: int, count: int, buffer: NDArray[np.uint8]) -> NDArray[Any]:
-    """`read_elements` from memory. held: the bytes from the tensor's first element to its last (`read_extent`)."""
-    assert tensor.strides is not None
-    codes = buffer[: count * tensor.itemsize].view(f"<u{tensor.itemsize}")
-    shape, strides = _merged(tensor.shape, tensor.strides)
-    for at, first, lengths in _boxes(shape, start, start + count):
-        out = codes[at - start : at - start + prod(lengths)].reshape(lengths)
-        np.copyto(out, _strided(held[tensor.itemsize * _inner(first, strides) :], lengths, strides, tensor.itemsize))
+        _read_box(read_into, tensor.offset + tensor.itemsize * _inner(first, strides), strides, out)
     return codes
 
 
@@ -76,18 +67,12 @@ def normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
 
 
 def as_read(tensor: Tensor, count: int) -> Tensor:
-    """The tensor as a stream reads ``count`` elements of it: in `memory_order` for a view that cannot be held, else unchanged.
+    """The tensor as a stream reads ``count`` elements of it: in `memory_order` for part of a view or a large one, else unchanged.
 
     Views with scales always keep their order, since a scale is located by row and column.
     """
-    if tensor.strides is None or tensor.scale is not None or is_held(tensor, count):
-        return tensor
-    return memory_order(tensor)
-
-
-def is_held(tensor: Tensor, count: int) -> bool:
-    """Whether a view is read at once and held in memory: it is wanted as a whole and small enough."""
-    return tensor.strides is not None and count == tensor.elements and max(extent(tensor), tensor.nbytes) <= HELD_BYTES
+    held = count == tensor.elements and max(extent(tensor), tensor.nbytes) <= HELD_BYTES
+    return tensor if tensor.scale is not None or held else memory_order(tensor)
 
 
 def extent(tensor: Tensor) -> int:
@@ -107,49 +92,19 @@ def memory_order(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=shape, strides=normal_strides(shape, strides))
 
 
-def read_extent(file: RangeFile, tensor: Tensor) -> NDArray[np.uint8]:
-    """Read the bytes from the first element of a tensor to its last into memory."""
-    held = np.empty(extent(tensor), np.uint8)
-    file.read_into(tensor.offset, held.data)
-    return held
-
-
-class CountedReads:
-    """A `RangeFile` that counts its reads: a piece of a view may take several."""
-
-    def __init__(self, file: RangeFile) -> None:
-        self.path = file.path
-        self.size = file.size
-        self._file = file
-        self._reads = 0
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Read from the underlying file."""
-        self._reads += 1
-        self._file.read_into(offset, buffer)
-
-    def close(self) -> None:
-        """Do nothing: the checkpoint owns the file and closes it."""
-
-    def taken(self) -> int:
-        """Reads since the last call."""
-        reads, self._reads = self._reads, 0
-        return reads
-
-
-def _read_box(file: RangeFile, at: int, strides: tuple[int, ...], out: NDArray[Any]) -> None:
+def _read_box(read_into: ReadInto, at: int, strides: tuple[int, ...], out: NDArray[Any]) -> None:
     """Fill ``out`` with the elements of a box whose first element is at byte ``at``; boxes are halved until each fits one read."""
     size = _extent(out.shape, strides) * out.itemsize
     if size <= max(limits.CHUNK_BYTES, out.itemsize):
         held = np.empty(size, np.uint8)
-        file.read_into(at, held.data)
+        read_into(at, held.data)
         np.copyto(out, _strided(held, out.shape, strides, out.itemsize))
         return
     axis = max(range(out.ndim), key=lambda i: (out.shape[i] - 1) * strides[i])
     half = out.shape[axis] // 2
     before = (slice(None),) * axis
-    _read_box(file, at, strides, out[(*before, slice(half))])
-    _read_box(file, at + half * strides[axis] * out.itemsize, strides, out[(*before, slice(half, None))])
+    _read_box(read_into, at, strides, out[(*before, slice(half))])
+    _read_box(read_into, at + half * strides[axis] * out.itemsize, strides, out[(*before, slice(half, None))])
 
 
 def _strided(held: NDArray[np.uint8], shape: Sequence[int], strides: Sequence[int], itemsize: int) -> NDArray[Any]:

@@ -41,7 +41,6 @@ class HubRepository:
 
     parallel_reads = limits.HUB_PARALLEL_READS
     range_requests = limits.RANGE_REQUESTS
-    chunk_bytes = limits.CHUNK_BYTES
 
     def __init__(self, hub: Hub, ref: str, commit: str, public: bool, sizes: Mapping[str, int | None]) -> None:
         self.ref = ref

@@ -104,7 +104,6 @@ class LocalRepository:
     names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
-    chunk_bytes = limits.CHUNK_BYTES
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
 
     def __init__(self, path: str | Path, ref: str | None = None) -> None:

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from analyzers import limits
+from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.repository import RangeFile, read_range
 from analyzers.checkpoints.tensor import DTYPE_BITS
@@ -67,28 +68,16 @@ class MemoryRepository:
     name: what reports call it, ``memory:NAME``; tensors: by name; small: path -> contents of config.json and the tokenizer's files.
     """
 
+    public = False
+    range_requests = LocalRepository.range_requests  # as of local files, so that a sample is the same
+
     def __init__(self, name: str, tensors: Mapping[str, MemoryTensor], small: Mapping[str, bytes]) -> None:
         self.ref = f"memory:{name}"
         self.tensors = dict(sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])))
-        self.public = False
+        self.parallel_reads = max(2, min(8, limits.cores()))  # as of local files
         self._small = dict(small)
         self._commit: str | None = None
         self.files: Mapping[str, int] = {path: self.open(path).size for path in sorted((WEIGHTS, *small))}
-
-    @property
-    def parallel_reads(self) -> int:
-        """One read per core, up to a limit, as of local files."""
-        return max(2, min(8, limits.cores()))
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Same as of files, so that sums over chunks do not depend on the source."""
-        return limits.CHUNK_BYTES
-
-    @property
-    def range_requests(self) -> int:
-        """As of local files, so that a sample is the same."""
-        return 4 * limits.RANGE_REQUESTS
 
     @property
     def commit(self) -> str:

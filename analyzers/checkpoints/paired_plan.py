@@ -1,22 +1,25 @@
 """What a paired stream reads: everything or a sample, as spans of the groups of an alignment."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
 from analyzers import limits
 from analyzers.checkpoints.align import Alignment, Group, PairedSpan
+from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.elements import memory_order, read_bytes
+from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.sample import RUN, Block, IntArray, plan_sample
-from analyzers.checkpoints.side import width
-from analyzers.checkpoints.stream import SPAN_BYTES, row_length, whole_rows
+from analyzers.checkpoints.stream import in_file_order, whole_paired_spans, widest_bits
 from analyzers.checkpoints.tensor import Tensor
+from analyzers.errors import InvalidRequest
 
-# Byte alignment of each side's part of a buffer.
-ALIGNED = 64
+# Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
+FEWEST_REQUESTS = 40
 
 # A sampled block is read sparsely if the file's layout makes it cost more than this multiple of its bytes.
 _COSTLY = 8
@@ -33,19 +36,46 @@ class PairedSample(NamedTuple):
     population: IntArray
 
 
-def whole_paired_spans(alignment: Alignment) -> list[PairedSpan]:
-    """Spans that cover every group entirely, in the base's file order.
+@dataclass(frozen=True, slots=True)
+class PairedPlan:
+    """What will be read.
 
-    Each is a whole number of chunks. The chunk length depends on the group and on the number of checkpoints, not on their
-    source, so sums over chunks are the same for any threads and sources.
+    exact: everything is, as one stratum; strata: (groups,) the stratum of each group; population: (strata,) elements of each,
+    read or not; weights: (strata,) elements that one read element stands for, 0 where none is read; nbytes: of all sides together.
     """
-    spans = []
-    for number in _in_file_order(alignment):
-        group = alignment.groups[number]
-        elements, chunk = group.base.elements, chunk_elements(group)
-        step = max(SPAN_BYTES * 8 // widest_bits(group) // chunk, 1) * chunk
-        spans += [PairedSpan(number, start, min(step, elements - start)) for start in range(0, elements, step)]
-    return spans
+
+    spans: list[PairedSpan]
+    nbytes: int
+    exact: bool
+    strata: IntArray
+    population: IntArray
+    weights: Sequence[Fraction | int]
+
+    @classmethod
+    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, mode: str, budget: int, seed: int) -> "PairedPlan":
+        """The same for the same arguments; mode: "quick" or "exact". Raises InvalidRequest for a budget too small."""
+        elements = np.array([group.base.elements for group in alignment.groups], np.int64)
+        if mode == "quick":
+            sample = plan_paired_sample(alignment, budget, _requests(sides), seed)
+            if not sample.spans:
+                raise InvalidRequest("The budget is too small for a single pair of values; raise it.")
+            read = np.zeros(len(sample.population), np.int64)
+            for span in sample.spans:
+                read[sample.strata[span.group]] += span.count
+            if int(read.sum()) < int(elements.sum()):
+                weights = [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(sample.population, read, strict=True)]
+                return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
+        spans = whole_paired_spans(alignment)
+        one = np.zeros(len(elements), np.int64)
+        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [1])
+
+
+def _requests(sides: Sequence[Checkpoint]) -> int:
+    """Reads that the plan may make of each side: all on the Hub share what two quick runs of one checkpoint may make."""
+    remote = [side for side in sides if not isinstance(side.repository, LocalRepository)]
+    local = [side.repository.range_requests for side in sides if isinstance(side.repository, LocalRepository)]
+    shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
+    return max(FEWEST_REQUESTS, min(local + shared))
 
 
 def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: int) -> PairedSample:
@@ -70,7 +100,7 @@ def plan_paired_sample(alignment: Alignment, budget: int, requests: int, seed: i
     _, strata = np.unique(strata, return_inverse=True)
     population = np.zeros(int(strata.max(initial=-1)) + 1, np.int64)
     np.add.at(population, strata, [group.base.elements for group in groups])
-    return PairedSample([span for number in _in_file_order(alignment) for span in by_group[number]], strata.astype(np.int64), population)
+    return PairedSample([span for number in in_file_order(alignment) for span in by_group[number]], strata.astype(np.int64), population)
 
 
 def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int, seed: int) -> tuple[list[Block], set[int]]:
@@ -78,7 +108,7 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
     scattered = {
         block.tensor
         for block in blocks
-        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor]) // 8)
+        if _read_bytes(groups[block.tensor], block) > _COSTLY * max(1, block.count * widest_bits(groups[block.tensor].sides) // 8)
     }
     kept = [block for block in blocks if block.tensor not in scattered]
     costly = [block for block in blocks if block.tensor in scattered]
@@ -94,30 +124,10 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
     return kept, scattered
 
 
-def chunk_bytes(checkpoints: int) -> int:
-    """Bytes of a chunk of each of ``checkpoints``, such that the chunks of at least two threads fit the memory limit."""
-    return max(min(limits.CHUNK_BYTES, limits.STREAM_BYTES // (2 * checkpoints)) // ALIGNED * ALIGNED, ALIGNED)
-
-
-def chunk_elements(group: Group) -> int:
-    """Elements of a chunk of ``group``: whole rows if a row fits."""
-    return whole_rows(chunk_bytes(len(group.sides)) * 8 // widest_bits(group), row_length(group.base))
-
-
-def widest_bits(group: Group) -> int:
-    """Buffer bits per element, of the side that takes most."""
-    return max(width(side) for side in group.sides if side is not None)
-
-
 def _as_planned(group: Group) -> Tensor:
     """The side with the most bits per element, preferring the base, with the shape and role of the base."""
     widest = max((side for side in group.sides if side is not None), key=lambda side: side.bits)
     return group.base if widest is group.base else replace(widest, shape=group.base.shape, role=group.base.role)
-
-
-def _in_file_order(alignment: Alignment) -> list[int]:
-    groups = alignment.groups
-    return sorted(range(len(groups)), key=lambda i: (groups[i].base.file, groups[i].base.offset))
 
 
 def _stored_alike(group: Group) -> bool:

@@ -52,7 +52,6 @@ class Repository(Protocol):
     commit: the Hub's commit, or the hash of the files of a sample or local checkpoint;
     public: True for samples and for Hub repositories that anybody can read: only their reports may be stored;
     files: path -> size in bytes; parallel_reads: how many concurrent reads this source benefits from;
-    chunk_bytes: bytes to read at a time: enough to amortise a request, and what the interpreter does for each;
     range_requests: the most reads one quick run may make of its weights: over a network each is a request.
     """
 
@@ -66,8 +65,6 @@ class Repository(Protocol):
     def files(self) -> Mapping[str, int]: ...
     @property
     def parallel_reads(self) -> int: ...
-    @property
-    def chunk_bytes(self) -> int: ...
     @property
     def range_requests(self) -> int: ...
 

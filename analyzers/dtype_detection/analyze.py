@@ -1,6 +1,7 @@
 """Dtype detection: checkpoint -> stream -> counts -> statistics, lineage, training, risk -> report."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
@@ -8,15 +9,31 @@ from types import TracebackType
 from typing import Self
 
 from analyzers import limits
-from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, Chunk, LocalRepository, Span, open_checkpoint, stream
-from analyzers.dtype_detection.collect import Chosen, Collector, Partial, Plan, Shares, in_order, intervals, merge, storage_rows
-from analyzers.dtype_detection.count import Counted, Counter
+from analyzers.base import Progress, Timing, check_size, content_id, environment
+from analyzers.checkpoints import Access, Chunk, LocalRepository, Span, open_checkpoint, stream
+from analyzers.dtype_detection.collect import (
+    Chosen,
+    Collector,
+    Partial,
+    Plan,
+    Shares,
+    by_dtype,
+    in_order,
+    intervals,
+    merge,
+    pools,
+    storage_rows,
+)  # fmt: skip
+from analyzers.dtype_detection.count import Counted, SpanCounter
+from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Extremes
+from analyzers.dtype_detection.quantize import Headroom, Slabs, headroom, measure
+from analyzers.dtype_detection.quantize import plan as plan_slabs
+from analyzers.dtype_detection.readings import entropy, movable
+from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
 from analyzers.dtype_detection.statistics import (
+    FORMATS,
     UNREAD,
-    TensorResult,
     aggregate_rows,
     extremes,
     layer_rows,
@@ -24,16 +41,12 @@ from analyzers.dtype_detection.statistics import (
     tensor_row,
     together,
 )  # fmt: skip
-from analyzers.dtype_detection.training import Label, infer_training, labels
+from analyzers.dtype_detection.training import infer_training
 from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, unread
-from analyzers.errors import LimitExceeded
-from analyzers.formatting import size
 from analyzers.numerics.device import Device, choose_device
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
-
-_OPTIONS = ("budget", "include", "exclude", "subfolder", "seed")
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:
@@ -43,9 +56,17 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     weights than this (the page's limit). Raises MantissaError. Closing the generator cancels the reads.
     """
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
-    with Inspection(request, access, largest=largest) as inspection, closing(inspection.count()) as steps:
-        for step in steps:
-            yield step if isinstance(step, Progress) else inspection.report([step])
+    with Inspection(request, access, largest=largest) as inspection:
+        partials = []
+        with closing(inspection.count()) as steps:
+            for step in steps:
+                if isinstance(step, Progress):
+                    yield step
+                else:
+                    partials.append(step)
+        if request.quantize:
+            yield from inspection.quantize(partials[0])
+        yield inspection.report(partials)
 
 
 class Inspection:
@@ -78,10 +99,10 @@ class Inspection:
             self._checkpoint = checkpoint
             self._chosen = Chosen.of(checkpoint, request)
             self._plan = Plan.of(checkpoint, self._chosen.floats, request)
-            if largest is not None and self._plan.nbytes > largest:
-                raise LimitExceeded(
-                    f"This would read {size(self._plan.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
-                )
+            budget = request.budget if self._plan.population is not None else None
+            self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
+            self._headroom = Headroom((), (), {})
+            check_size(self.nbytes, largest)
         except BaseException:
             checkpoint.close()
             raise
@@ -99,7 +120,7 @@ class Inspection:
     @property
     def nbytes(self) -> int:
         """Bytes of weights that all parts together read."""
-        return self._plan.nbytes
+        return self._plan.nbytes + self._slabs.nbytes
 
     def parts(self, nbytes: int) -> int:
         """The number of parts of about ``nbytes``; 1 in quick mode."""
@@ -109,8 +130,8 @@ class Inspection:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
         found = Collector(self._plan, part, parts)
         quick = self._plan.strata is not None
-        count = Counter(self._device, every_run=quick)
-        total = self._plan.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
+        count = SpanCounter(self._device, every_run=quick)
+        total = self.nbytes if parts == 1 else sum(span.nbytes for span in found.spans)
 
         def work(span: Span, chunks: Iterator[Chunk]) -> tuple[Counted, Shares | None]:
             counted = count(span, chunks)
@@ -126,10 +147,93 @@ class Inspection:
                 yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
         yield found.finish()
 
+    def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
+        """After all is counted into ``partial``: read the matrices again and round them to the requested formats."""
+        largest = {name: result.statistics.abs_max for name, result in partial.results.items()}
+        nbytes, requests, reading = partial.nbytes, partial.requests, perf_counter() - partial.seconds
+        found = []
+        with closing(measure(self._checkpoint, self._slabs, self._request.quantize, largest)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    found.append((step.span, step.result))
+                partial.nbytes, partial.requests = nbytes + step.bytes_read, requests + step.requests
+                partial.seconds = perf_counter() - reading
+                yield Progress(done=partial.nbytes, total=self.nbytes, unit="bytes", note="rounding to other formats")
+        self._headroom = headroom(found, self._slabs, self._request.quantize)
+
     def report(self, partials: Iterable[Partial]) -> DtypeReport:
         """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
-        whole = merge(self._chosen.floats, partials)
-        return _report(self._checkpoint, self._request, self._device, self._chosen, self._plan, whole, self._start)
+        checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.population is None
+        found = merge(chosen.floats, partials)
+        results = in_order(found, chosen.floats)
+        read = [r for r in results if r.statistics.values_read]
+        whole = together([r.statistics for r in read])
+        parameters: dict[str, int] = {}
+        for tensor in chosen.parameters:
+            if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not decoded
+                parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
+        judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
+        judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
+        whole_dtypes = by_dtype(found)
+        pooled = {dtype: judge(each.histogram, each.runs) for dtype, each in whole_dtypes.items() if each.histogram.dtype == dtype}
+        lineage = conclude(judged, pooled, parameters)
+        exponents: Counter[int] = Counter()
+        for each in whole_dtypes.values():
+            for exponent, count in each.histogram.exponents().items():
+                exponents[max(exponent, LEAST_EXPONENT)] += count
+        by_role = pools(chosen.floats, found)
+        still = [(r.tensor, *r.untouched) for r in results if r.untouched]
+        overall = extremes(read, exact)
+        base = extremes([r for r in read if r.tensor.role != "head"] or read, exact)  # without LM head, as in the reference table
+        estimates = intervals(self._plan, found)
+        shares = {  # estimates weigh strata by their size; the plain shares do not
+            name: estimates[f"representable.{name}"].estimate for name in FORMATS if f"representable.{name}" in estimates
+        }
+        aggregated = len(results) > limits.REPORT_TENSORS
+        resolved = {"model": checkpoint.ref, "commit": checkpoint.commit} | request.resolved(self._device)
+        report = DtypeReport(
+            id=content_id("dtype", ANALYSIS_VERSION, resolved),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.model_copy(update={"model": checkpoint.ref}),
+            checkpoint=checkpoint.facts(),
+            mode=request.mode,
+            bytes_read=found.nbytes,
+            values_read=whole.values_read,
+            requests=found.requests,
+            selected_tensors=len(chosen.parameters),
+            selected_parameters=sum(t.elements for t in chosen.parameters),
+            storage=storage_rows(chosen),
+            config_dtype=_config_dtype(checkpoint.config or {}),
+            quantization_config=_quantization(checkpoint.config or {}),
+            extremes=overall,
+            counts=whole.counts,
+            representable=whole.representable.model_copy(update=shares),
+            intervals=estimates,
+            lineage=lineage,
+            training=infer_training(_label(checkpoint.ref), lineage, base, parameters),
+            fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact, *unread(chosen)),
+            exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
+            movable=movable(by_role, "bf16"),
+            movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),
+            untouched=tuple(
+                Untouched(name=tensor.name, role=tensor.role, value=value, share=share)
+                for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
+            ),
+            entropy=entropy(by_role),
+            quantization=self._headroom.rows,
+            quantization_roles=self._headroom.roles,
+            quantization_ignore=self._headroom.ignore,
+            layers=tuple(layer_rows(results)),
+            tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),
+            tensors_aggregated=aggregated,
+            buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
+            notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents[LEAST_EXPONENT], overall.abs_max)),
+            timing=Timing.since(self._start, found.nbytes, found.seconds),
+            environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
+        )
+        if aggregated:
+            report.keep_full_rows(lambda: [tensor_row(r) for r in results])
+        return report
 
     def close(self) -> None:
         """Free files and connections. Idempotent; no part may be under way."""
@@ -142,88 +246,9 @@ class Inspection:
         self.close()
 
 
-def _report(
-    checkpoint: Checkpoint, request: DtypeRequest, device: str, chosen: Chosen, plan: Plan, found: Partial, start: float
-) -> DtypeReport:
-    exact = plan.population is None
-    results = in_order(found, chosen.floats)
-    read = [r for r in results if r.statistics.values_read]
-    whole = together([r.statistics for r in read])
-    parameters: dict[str, int] = {}
-    for tensor in chosen.parameters:
-        if tensor.has_values or not tensor.bits:  # blocks of GGUF are weights too, though their values are not looked at
-            parameters[tensor.dtype] = parameters.get(tensor.dtype, 0) + tensor.elements
-    pooled = {dtype: (pool.histogram, pool.runs) for dtype, pool in found.pools.items()}
-    judgements = {dtype: judge(values, runs) for dtype, (values, runs) in pooled.items() if values.dtype == dtype}
-    judged = [Judged(r.tensor.dtype, r.tensor.elements, r.judgement) for r in read]
-    judged += [Judged(t.dtype, t.elements, UNREAD) for t in chosen.parameters if not t.has_values and not t.bits]
-    lineage = conclude(judged, judgements, parameters)
-    exponents: dict[int, int] = {}
-    for values, _ in pooled.values():
-        for found_at, count in values.exponents().items():
-            exponent = max(found_at, LEAST_EXPONENT)
-            exponents[exponent] = exponents.get(exponent, 0) + count
-    overall = extremes(read, exact)
-    estimates = intervals(plan, found)
-    representable = whole.representable
-    if estimates:  # they weigh strata by their size; the plain share would not
-        known = {name: estimates.get(f"representable.{name}") for name in type(representable).model_fields}
-        shares = {name: interval.estimate for name, interval in known.items() if interval is not None}
-        representable = representable.model_copy(update=shares)
-    aggregated = len(results) > limits.REPORT_TENSORS
-    rows = aggregate_rows(results) if aggregated else [tensor_row(r) for r in results]
-    resolved = {"model": checkpoint.ref, "commit": checkpoint.commit, "mode": request.mode}
-    resolved |= request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
-    if device != "cpu":
-        resolved["device"] = device
-    report = DtypeReport(
-        id=content_id("dtype", ANALYSIS_VERSION, resolved),
-        analysis_version=ANALYSIS_VERSION,
-        request=request.model_copy(update={"model": checkpoint.ref}),
-        checkpoint=checkpoint.facts(),
-        mode=request.mode,
-        bytes_read=found.nbytes,
-        values_read=whole.values_read,
-        requests=found.requests,
-        selected_tensors=len(chosen.parameters),
-        selected_parameters=sum(t.elements for t in chosen.parameters),
-        storage=storage_rows(chosen),
-        config_dtype=_config_dtype(checkpoint.config),
-        quantization_config=_quantization(checkpoint.config),
-        extremes=overall,
-        counts=whole.counts,
-        representable=representable,
-        intervals=estimates,
-        lineage=lineage,
-        training=infer_training(_label(checkpoint.ref), lineage, _base_extremes(read, exact), parameters),
-        fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact, *unread(chosen)),
-        exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
-        layers=tuple(layer_rows(results)),
-        tensors=tuple(rows),
-        tensors_aggregated=aggregated,
-        buffers=tuple(BufferRow(name=t.name, dtype=t.dtype, shape=t.shape) for t in chosen.buffers[: limits.REPORT_TENSORS]),
-        notes=tuple(notes(checkpoint, chosen, exact, aggregated, exponents.get(LEAST_EXPONENT, 0), overall.abs_max)),
-        timing=_timing(found, start),
-        environment=environment(device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
-    )
-    if aggregated:
-        report.keep_full_rows(lambda: [tensor_row(r) for r in results])
-    return report
-
-
-def _timing(found: Partial, start: float) -> Timing:
-    speed = found.nbytes / found.seconds if found.seconds > 0 else None
-    return Timing(seconds=perf_counter() - start, reading_seconds=found.seconds, bytes_per_second=speed)
-
-
-def _base_extremes(read: Sequence[TensorResult], exact: bool) -> Extremes:
-    """Extremes of the base model: without the LM head, as in the reference table."""
-    return extremes([r for r in read if r.tensor.role != "head"] or read, exact)
-
-
-def _config_dtype(config: dict[str, object] | None) -> str | None:
-    """What config.json says, at its top or in its text part; short, for it is somebody else's text."""
-    for part in (config or {}, (config or {}).get("text_config")):
+def _config_dtype(config: dict[str, object]) -> str | None:
+    """The dtype in config.json, at its top level or in its text part; cut, for it is untrusted text."""
+    for part in (config, config.get("text_config")):
         for key in ("dtype", "torch_dtype"):
             value = part.get(key) if isinstance(part, dict) else None
             if isinstance(value, str):
@@ -231,9 +256,9 @@ def _config_dtype(config: dict[str, object] | None) -> str | None:
     return None
 
 
-def _quantization(config: dict[str, object] | None) -> dict[str, str] | None:
+def _quantization(config: dict[str, object]) -> dict[str, str] | None:
     """The plain entries of config.json's quantization_config, as short strings."""
-    stated = (config or {}).get("quantization_config")
+    stated = config.get("quantization_config")
     if not isinstance(stated, dict):
         return None
     plain = {str(k)[:40]: str(v)[:80] for k, v in stated.items() if isinstance(v, str | int | float | bool)}

@@ -17,10 +17,9 @@ from math import dist, exp, isfinite, log10
 from typing import Literal
 
 from analyzers.base import Data
-from analyzers.dtype_detection.evaluation import Alternative, Evaluation, Example
-from analyzers.dtype_detection.labels import REFERENCE
+from analyzers.dtype_detection.evaluation import Alternative, Evaluation
+from analyzers.dtype_detection.labels import REFERENCE, Example, Magnitude
 
-Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
 Reason = Literal["clear", "unclear", "unsupported", "unlearned"]
 
 FITTED = REFERENCE / "classifier.json"

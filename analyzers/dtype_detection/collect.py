@@ -4,10 +4,11 @@ A part is a run of consecutive spans. Tensors that lie in one part are finished 
 its counts are handed over. Counts merge exactly, so the whole is the same however it was cut.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,16 @@ from analyzers.checkpoints import Checkpoint, Span, Tensor, plan_sample, scale_r
 from analyzers.checkpoints.names import INTEGER_DTYPES
 from analyzers.checkpoints.quantization import describe_quantization, storage_note
 from analyzers.dtype_detection.count import Counted
+from analyzers.dtype_detection.readings import Pool
 from analyzers.dtype_detection.report import DtypeRequest, Storage
 from analyzers.dtype_detection.statistics import EMPTY, SHARES, UNREAD, TensorResult, tensor_result
 from analyzers.errors import InvalidRequest, NoWeights, UnsupportedWeights
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 
-Shares = tuple[list[int], list[int]]
+K = TypeVar("K")
+
+Shares = tuple[list[int], list[int]]  # tested, positive
+PoolKey = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,7 @@ class Plan:
     def of(cls, checkpoint: Checkpoint, floats: Sequence[Tensor], request: DtypeRequest) -> "Plan":
         """The same for the same checkpoint and request, on any machine. Raises InvalidRequest for a budget too small."""
         if request.mode == "exact":
-            source = checkpoint.repository
-            spans = whole_spans(floats, source.parallel_reads, source.chunk_bytes)
+            spans = whole_spans(floats)
             return cls(spans, sum(span.nbytes for span in spans), None, None)
         requests = max(1, checkpoint.repository.range_requests - 2 * len(checkpoint.files))  # headers take one or two each
         budget, reads = request.budget, 1 + max(map(scale_reads, floats), default=0)
@@ -134,29 +138,43 @@ class Plan:
 class Partial:
     """The counts of one part.
 
-    results: the tensors that lie in it; pools: their counts by dtype, those of scaled values apart; cut: counts of what it
-    holds of other tensors; blocks: (stratum, elements, shares) of each span in quick mode. nbytes, requests, seconds: what reading took.
+    results: the tensors that lie in it; pools: their counts together (`_pool`); cut: counts of what it holds of other
+    tensors; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: what reading took.
     """
 
     part: int
     parts: int
     results: dict[str, TensorResult] = field(default_factory=dict)
-    pools: dict[str, Counted] = field(default_factory=dict)
+    pools: dict[PoolKey, Counted] = field(default_factory=dict)
     cut: dict[str, Counted] = field(default_factory=dict)
-    blocks: list[tuple[int, int, Shares]] = field(default_factory=list)
+    blocks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
     nbytes: int = 0
     requests: int = 0
     seconds: float = 0.0
 
 
-def _pool(tensor: Tensor) -> str:
-    """The name of a tensor's pool: its dtype; decoded values are pooled separately."""
-    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}"
+def _pool(tensor: Tensor) -> PoolKey:
+    """Tensors are pooled by dtype, decoded values separately, by role, and by whether they are vectors, which a sample reads more of."""
+    return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
-# Counts of one tensor, of a few blocks each, and of whole tensors that are kept apart: adding many up at once takes far less time than
-# one by one.
-_HELD, _POOLED = 64, 16
+class _Sums(Generic[K]):
+    """Counts by name. They are added up many at once, which takes far less time than one by one."""
+
+    def __init__(self) -> None:
+        self._held: dict[K, list[Counted]] = {}
+
+    def add(self, name: K, counted: Counted) -> None:
+        held = self._held.setdefault(name, [])
+        held.append(counted)
+        if len(held) >= 32:
+            held[:] = [Counted.together(held)]
+
+    def take(self, name: K) -> Counted:
+        return Counted.together(self._held.pop(name))
+
+    def take_all(self, order: Iterable[K] | None = None) -> dict[K, Counted]:
+        return {name: self.take(name) for name in list(self._held if order is None else order) if name in self._held}
 
 
 class Collector:
@@ -166,36 +184,24 @@ class Collector:
         self.spans = plan.part(part, parts)
         self.partial = Partial(part, parts)
         self._strata = plan.strata
-        self._held: dict[str, list[Counted]] = {}
-        self._pooled: dict[str, list[Counted]] = {}
-        names = {span.tensor.name for span in self.spans}
-        self._spans_left = dict.fromkeys(names, 0)
-        for span in plan.spans if parts > 1 else self.spans:
-            if span.tensor.name in names:
-                self._spans_left[span.tensor.name] += 1
+        self._held, self._pooled = _Sums[str](), _Sums[PoolKey]()
+        self._spans_left = Counter(span.tensor.name for span in plan.spans)
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
         """Add one finished span."""
         tensor = span.tensor
         if shares is not None and self._strata is not None:
-            self.partial.blocks.append((self._strata[tensor.name], span.count, shares))
-        held = self._held.setdefault(tensor.name, [])
-        held.append(counted)
+            self.partial.blocks.append((self._strata[tensor.name], span.count, *shares))
+        self._held.add(tensor.name, counted)
         self._spans_left[tensor.name] -= 1
         if self._spans_left[tensor.name] == 0:
-            whole = Counted.together(self._held.pop(tensor.name))
+            whole = self._held.take(tensor.name)
             self.partial.results[tensor.name] = tensor_result(tensor, whole)
-            pooled = self._pooled.setdefault(_pool(tensor), [])
-            pooled.append(whole)
-            if len(pooled) >= _POOLED:
-                pooled[:] = [Counted.together(pooled)]
-        elif len(held) >= _HELD:
-            held[:] = [Counted.together(held)]
+            self._pooled.add(_pool(tensor), whole)
 
     def finish(self) -> Partial:
         """Return the part after its last span was added."""
-        self.partial.cut = {name: Counted.together(held) for name, held in self._held.items()}
-        self.partial.pools = {name: Counted.together(pooled) for name, pooled in self._pooled.items()}
+        self.partial.cut, self.partial.pools = self._held.take_all(), self._pooled.take_all()
         return self.partial
 
 
@@ -204,52 +210,54 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
-    whole = Partial(0, 1)
-    pools: dict[str, list[Counted]] = {}
-    cut: dict[str, list[Counted]] = {}
+    whole, pools, cut = Partial(0, 1), _Sums[PoolKey](), _Sums[str]()
     for partial in found:
         whole.results |= partial.results
         whole.blocks += partial.blocks
         whole.nbytes += partial.nbytes
         whole.requests += partial.requests
         whole.seconds += partial.seconds
-        for into, parts in ((pools, partial.pools), (cut, partial.cut)):
-            for name, counted in parts.items():
-                into.setdefault(name, []).append(counted)
-    for tensor in floats:
-        if tensor.name in cut:
-            counted = Counted.together(cut.pop(tensor.name))
-            whole.results[tensor.name] = tensor_result(tensor, counted)
-            pools.setdefault(_pool(tensor), []).append(counted)
-    order = dict.fromkeys(map(_pool, floats))
-    whole.pools = {name: Counted.together(pools[name]) for name in order if name in pools}
+        for key, counted in partial.pools.items():
+            pools.add(key, counted)
+        for name, counted in partial.cut.items():
+            cut.add(name, counted)
+    by_name = {tensor.name: tensor for tensor in floats}
+    for name, counted in cut.take_all(by_name).items():
+        whole.results[name] = tensor_result(by_name[name], counted)
+        pools.add(_pool(by_name[name]), counted)
+    whole.pools = pools.take_all(dict.fromkeys(map(_pool, floats)))
     return whole
+
+
+def by_dtype(whole: Partial) -> dict[str, Counted]:
+    """All counts of each dtype, those of decoded values under a name of their own."""
+    parts: dict[str, list[Counted]] = {}
+    for (name, _, _), counted in whole.pools.items():
+        parts.setdefault(name, []).append(counted)
+    return {name: Counted.together(each) for name, each in parts.items()}
+
+
+def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
+    """Each pool with the elements of its tensors, read or not."""
+    elements: Counter[PoolKey] = Counter()
+    for tensor in floats:
+        elements[_pool(tensor)] += tensor.elements
+    return [Pool(key[0], key[1], counted.histogram, elements[key]) for key, counted in whole.pools.items()]
 
 
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:
     """Results in the order of ``tensors``; empty for tensors that were not read."""
-    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD) for t in tensors]
+    return [whole.results.get(t.name) or TensorResult(t, EMPTY, UNREAD, None) for t in tensors]
 
 
 def intervals(plan: Plan, whole: Partial) -> dict[str, Interval]:
     """Shares of the whole with 95% intervals; nothing when everything was read."""
     if plan.population is None or not whole.blocks:
         return {}
-    blocks = sorted(whole.blocks)  # they came as threads finished them, and float sums depend on their order
-    found = share_interval(
-        ShareBlocks(
-            stratum=np.array([b[0] for b in blocks]),
-            elements=np.array([b[1] for b in blocks]),
-            tested=np.array([b[2][0] for b in blocks]),
-            positive=np.array([b[2][1] for b in blocks]),
-            population=plan.population,
-        )
-    )
-    return {
-        name: Interval(estimate=float(found.estimate[i]), low=float(found.low[i]), high=float(found.high[i]))
-        for i, name in enumerate(SHARES)
-        if np.isfinite(found.estimate[i])
-    } | {
+    # Sorted: they came as threads finished them, and float sums depend on their order.
+    stratum, elements, tested, positive = map(np.array, zip(*sorted(whole.blocks), strict=True))
+    found = share_interval(ShareBlocks(stratum, elements, tested, positive, plan.population))
+    return {name: interval for name, interval in zip(SHARES, Interval.each(found), strict=True) if interval is not None} | {
         name: Interval(estimate=1.0, low=1.0, high=1.0)  # true of every value by the dtypes alone
         for name in SHARES
         if all(name in _ALWAYS_EXACT.get(span.tensor.counted_as, ()) for span in plan.spans)

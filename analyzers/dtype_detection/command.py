@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -20,6 +21,8 @@ def add_options(parser: Parser) -> None:
         ("./checkpoint --exact --html report.html", "all weights of a local folder, with the plots as a page"),
     )
     parser.add_argument("models", nargs="+", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
+    quantize = "also round the matrices to these formats and rank them by error: all, or some of fp8,fp8-block,int8,int4,mxfp4,nvfp4"
+    parser.add_argument("--quantize", metavar="FORMATS", help=quantize)
     add_reading(parser)
     add_outputs(parser, tensors=True)
 
@@ -27,9 +30,12 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Inspect every model; returns 2 where one could not be read, after the answers for the others."""
     from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze, text
+    from analyzers.dtype_detection.report import QuantizationFormat
 
     try:
         asked = reading(options)
+        if options.quantize is not None:
+            asked["quantize"] = get_args(QuantizationFormat) if options.quantize == "all" else tuple(options.quantize.split(","))
         requests = [DtypeRequest(model=model, **asked) for model in options.models]
     except ValidationError as error:
         raise request_error(error) from None

@@ -52,7 +52,7 @@ class Counted:
         return whole
 
 
-class Counter:
+class SpanCounter:
     """The work of a stream: counts a span chunk by chunk. Called from several threads; each has its own tables."""
 
     def __init__(self, device: str, every_run: bool) -> None:

@@ -8,20 +8,9 @@ from collections.abc import Mapping, Sequence
 from math import log
 
 from analyzers.base import Data
+from analyzers.dtype_detection.labels import Example
 
 BINS = 5
-
-
-class Example(Data):
-    """A labelled model: its family, training precision and the extremes of its base model's weights."""
-
-    model: str
-    family: str
-    precision: str
-    abs_min: float
-    abs_max: float
-    norm_min: float
-    norm_max: float
 
 
 class OutOfFold(Example):

@@ -25,9 +25,9 @@ import sklearn  # type: ignore[import-untyped]
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit, Magnitude
-from analyzers.dtype_detection.evaluation import Alternative, Example, OutOfFold, evaluate, likeliest_correct, log_loss
-from analyzers.dtype_detection.examples import CLASSES, LABELS, examples
+from analyzers.dtype_detection.classifier import FITTED, FLOOR, Classifier, Estimate, Feature, Fit
+from analyzers.dtype_detection.evaluation import Alternative, OutOfFold, evaluate, likeliest_correct, log_loss
+from analyzers.dtype_detection.labels import CLASSES, LABELS, MAGNITUDES, Example, Magnitude, examples
 from analyzers.dtype_detection.rule import best_thresholds, rule, rule_correct
 from analyzers.errors import InvalidRequest, MantissaError
 
@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 
 TWO: tuple[Magnitude, ...] = ("abs_max", "norm_max")
-FOUR: tuple[Magnitude, ...] = ("abs_min", "abs_max", "norm_min", "norm_max")
+FOUR = MAGNITUDES
 LEARNED = ("fp16", "bf16")
 # One standard deviation of the labelled models. Settled with the results of several designs in view, which the methods page says.
 REACH = 1.0

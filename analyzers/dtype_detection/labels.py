@@ -3,13 +3,24 @@
 import csv
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
+from typing import Literal
+
+from analyzers import limits
+from analyzers.base import Data
+from analyzers.errors import InvalidRequest, LimitExceeded
 
 REFERENCE = Path(__file__).parent / "reference"
+LABELS = REFERENCE / "training_precision_labels.csv"
 
 # What training is told apart into; a label may add how, as in "fp16-mixed".
 PRECISIONS = ("fp16", "bf16", "fp32", "fp8")
-MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
+# What the classifier knows; fp8 is seen in the bits or in a label.
+CLASSES = ("fp16", "bf16", "fp32")
+
+Magnitude = Literal["abs_min", "abs_max", "norm_min", "norm_max"]
+MAGNITUDES: tuple[Magnitude, ...] = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +31,14 @@ class Label:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledExtremes:
-    """A model of known training precision with the extremes of its weights (rows of weight_extremes.csv).
+class Example(Data):
+    """A labelled model: its family, its training precision, and the extremes of its base model's weights.
 
-    abs_min, abs_max: over all values of the base model, zeros included; norm_min, norm_max: over the Frobenius norms
-    of its parameters, zero norms left out.
+    abs_min, abs_max: over all values, zeros included; norm_min, norm_max: over the Frobenius norms of its parameters, zero norms left out.
     """
 
     model: str
+    family: str
     precision: str
     abs_min: float
     abs_max: float
@@ -45,14 +55,14 @@ def precision_of(label: str) -> str | None:
 @cache
 def labels() -> dict[str, Label]:
     """Known training precisions by lower-case model id (training_precision_labels.csv; sources in each row)."""
-    return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in _rows("training_precision_labels.csv")}
+    return {row["model_id"].lower(): Label(row["training_precision"], row["evidence"]) for row in _rows(LABELS.name)}
 
 
 @cache
-def labelled_extremes() -> tuple[LabelledExtremes, ...]:
+def labelled_extremes() -> tuple[Example, ...]:
     """The 29 labelled models of the reference table (stas00/ml-ways)."""
     return tuple(
-        LabelledExtremes(row["model_id"], row["training_precision"], *(float(row[name]) for name in MAGNITUDES))
+        Example(model=row["model_id"], family=family_of(row["model_id"]), precision=row["training_precision"], **_magnitudes(row))
         for row in _rows("weight_extremes.csv")
     )
 
@@ -74,3 +84,57 @@ def _families() -> dict[str, str]:
 def _rows(name: str) -> list[dict[str, str]]:
     with (REFERENCE / name).open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def _magnitudes(row: dict[str, str]) -> dict[Magnitude, float]:
+    return {name: float(row[name]) for name in MAGNITUDES}
+
+
+def examples(file: Path = LABELS) -> tuple[Example, ...]:
+    """Models with extremes and a label that is one of `CLASSES`, by lower-case id.
+
+    file: CSV with the columns model_id and training_precision, which take precedence over the labels of weight_extremes.csv; columns
+    abs_min, abs_max, norm_min and norm_max, where there are any, add models which that table lacks. Labels of models without extremes are
+    left out. Raises InvalidRequest if the file cannot be used, LimitExceeded if it is too large.
+    """
+    known = {each.model.lower(): each for each in labelled_extremes()}
+    given: dict[str, str | None] = {}
+    for line, row in enumerate(_read_labels(file), 2):
+        model, precision = row["model_id"].strip(), precision_of(row["training_precision"].strip())
+        key = model.lower()
+        if key in given and given[key] != precision:
+            raise InvalidRequest(f"Line {line} of {file.name} contradicts an earlier label of {model[:100]!r}: keep one of the two.")
+        given[key] = precision
+        if key not in known and all(row.get(name) for name in MAGNITUDES):
+            for name in MAGNITUDES:
+                _check_magnitude(row[name], line, file)
+            known[key] = Example(model=model, family=family_of(key), precision="", **_magnitudes(row))
+    labelled = (each.model_copy(update={"precision": given.get(key, each.precision)}) for key, each in sorted(known.items()))
+    return tuple(each for each in labelled if each.precision in CLASSES)
+
+
+def _read_labels(file: Path) -> list[dict[str, str]]:
+    try:
+        size = file.stat().st_size
+        if size > limits.LABELS_BYTES:
+            raise LimitExceeded(
+                f"{file.name} has {size:,} bytes; the limit is {limits.LABELS_BYTES:,} (MANTISSA_LABELS_BYTES). "
+                "Leave out models without extremes."
+            )
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            reader = csv.DictReader(opened, restval="", restkey="more")
+            if not {"model_id", "training_precision"} <= set(reader.fieldnames or ()):
+                raise InvalidRequest(f"{file.name} must have the columns model_id and training_precision in its first line.")
+            return [row for row in reader if row["model_id"].strip()]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no CSV in UTF-8"
+        raise InvalidRequest(f"{file.name} cannot be read as labels: {reason}.") from None
+
+
+def _check_magnitude(text: str, line: int, file: Path) -> None:
+    try:
+        if float(text) >= 0 and isfinite(float(text)):
+            return
+    except ValueError:
+        pass
+    raise InvalidRequest(f"Line {line} of {file.name} gives {text[:40]!r} as a magnitude: write a finite number that is not negative.")

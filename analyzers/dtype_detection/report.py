@@ -4,12 +4,12 @@ Shares are numbers in [0, 1]; counts are of elements; a missing number is null (
 mode counts and extremes describe the values read, shares are estimates with a 95% interval.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-from pydantic import PrivateAttr
+from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.dtype_detection.headline import headline, next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -27,6 +27,7 @@ Verdict = Literal[
     "undecided",
 ]
 RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
+QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
 
@@ -34,10 +35,19 @@ class DtypeRequest(WeightsRequest):
     """Which checkpoint to inspect, and how.
 
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    quantize: formats to round the matrices to, which reads them a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per
+    128 x 128 values; int8: one scale amax/127 per row (output channel); int4: amax/7 per 128 values of a row; mxfp4: E2M1 with
+    2^(floor(log2 amax) - 2) per 32; nvfp4: E2M1 with E4M3 scales of amax/6 per 16 under a scale per tensor.
     The rest is as in `base.WeightsRequest`.
     """
 
     model: str
+    quantize: tuple[QuantizationFormat, ...] = Field(default=(), max_length=6)
+
+    @field_validator("quantize")
+    @classmethod
+    def _each_once(cls, quantize: tuple[QuantizationFormat, ...]) -> tuple[QuantizationFormat, ...]:
+        return tuple(name for name in get_args(QuantizationFormat) if name in quantize)
 
 
 class Storage(Data):
@@ -171,6 +181,79 @@ class Exponent(Data):
     count: int
 
 
+class Movable(Data):
+    """What training in ``format`` alone, without fp32 master weights, can still move, by the size of its steps.
+
+    frozen: share of the finite weights, rounded to the format, for which w + step and w - step both round (to nearest even) back to w;
+    roles: the same by role. expected_flips: mean of min(1, step / ulp(w)), the share of values that one step over fp32 masters changes.
+    A bound for steps of exactly that size: the optimizer and the gradients decide the rest. In quick mode strata are weighed by size. A
+    weight stored in more bits than its histogram tells apart counts half as rounded down and half as rounded up.
+    """
+
+    format: str
+    steps: tuple[float, ...]
+    frozen: tuple[float, ...]
+    expected_flips: tuple[float, ...]
+    roles: dict[str, tuple[float, ...]]
+    statement: str
+
+
+class Untouched(Data):
+    """A tensor all of whose values read are one constant, or a norm or bias with at least half of them exactly at 1 or 0.
+
+    share: of the values read that are ``value``.
+    """
+
+    name: str
+    role: str
+    value: float
+    share: float
+
+
+class Entropy(Data):
+    """Shannon entropy of single weights, in the dtype of most of them: what a lossless coder that looks at one weight at a time can reach.
+
+    bits_per_weight: of the stored pattern, of ``stored_bits``; null for 32- and 64-bit floats. high_half_bits: of the upper 16 bits, for
+    32-bit floats only. exponent_bits: of the exponent alone.
+    """
+
+    dtype: str
+    stored_bits: int
+    bits_per_weight: float | None
+    high_half_bits: float | None
+    exponent_bits: float
+
+
+class QuantizationError(Data):
+    """What rounding finite values to ``format`` loses.
+
+    rms_rel: |rounded - x| / |x| (Frobenius norms); null where all are zero. sqnr_db: -20 log10 of that; null where nothing is lost. exact:
+    share of the values that do not change; saturated: share beyond the format's largest value.
+    """
+
+    format: QuantizationFormat
+    role: str
+    rms_rel: float | None
+    sqnr_db: float | None
+    exact: float | None
+    saturated: float | None
+
+
+class QuantizationRow(QuantizationError):
+    """One matrix, or stack of matrices. values: finite values read of it."""
+
+    name: str
+    values: int
+
+
+class QuantizationRole(QuantizationError):
+    """All matrices of a role. low, high: a 95% interval of rms_rel, of a sample only."""
+
+    tensors: int
+    low: float | None
+    high: float | None
+
+
 class TensorLineage(Data):
     """One tensor's own lineage."""
 
@@ -229,8 +312,13 @@ class BufferRow(Data):
     shape: tuple[int, ...]
 
 
-class DtypeReport(Report):
-    """Everything dtype detection says about one checkpoint."""
+class DtypeReport(WeightsReport):
+    """Everything dtype detection says about one checkpoint.
+
+    movable: in bf16; movable_fp16: of the weights stored in fp16, in fp16. Both, untouched and entropy are absent from reports made before
+    they were added. quantization: only as requested, worst tensors of each format first; quantization_ignore: by format the modules whose
+    error is more than 1.5 times the median, as llm-compressor's ``ignore`` and torchao's filters take them.
+    """
 
     analyzer: Literal["dtype"] = "dtype"
     schema_version: int = 1
@@ -253,31 +341,30 @@ class DtypeReport(Report):
     training: Training
     fp16_risk: Fp16Risk
     exponents: tuple[Exponent, ...]
+    movable: Movable | None = None
+    movable_fp16: Movable | None = None
+    untouched: tuple[Untouched, ...] = ()
+    entropy: Entropy | None = None
+    quantization: tuple[QuantizationRow, ...] = ()
+    quantization_roles: tuple[QuantizationRole, ...] = ()
+    quantization_ignore: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     layers: tuple[LayerRow, ...]
     tensors: tuple[TensorRow, ...]
     tensors_aggregated: bool
     buffers: tuple[BufferRow, ...]
     notes: tuple[str, ...]
 
-    _full_rows: Callable[[], Sequence[TensorRow]] | None = PrivateAttr(default=None)
+    def headline(self, trained: str = "") -> str:
+        """See `base.Report.headline`. trained: the sentence on the training precision, if others know better."""
+        return headline(self, trained)
 
-    def keep_full_rows(self, rows: Callable[[], Sequence[TensorRow]]) -> None:
-        """Remember how to make a row for every tensor, where ``tensors`` is aggregated. Not part of the JSON."""
-        self._full_rows = rows
-
-    def full_rows(self) -> Sequence[TensorRow]:
-        """A row for every tensor, as long as this object is the one the analyzer made; else ``tensors``."""
-        return self._full_rows() if self._full_rows else self.tensors
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The checkpoint."""
         return {"model": self.checkpoint.ref}
-
-    def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables`, with a row for every tensor (`full_rows`)."""
-        from analyzers.dtype_detection.tables import tensor_table
-
-        return self.tables() | {"tensors": tensor_table(self.full_rows())}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from math import inf, log10, sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from analyzers.dtype_detection.labels import Example
 
 
 class Thresholds(NamedTuple):
@@ -16,17 +18,6 @@ class Thresholds(NamedTuple):
 PUBLISHED = Thresholds(1e2, 1e3)
 
 
-class Labelled(Protocol):
-    """The fields of a labelled model that the rule reads."""
-
-    @property
-    def precision(self) -> str: ...
-    @property
-    def abs_max(self) -> float: ...
-    @property
-    def norm_max(self) -> float: ...
-
-
 def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) -> str:
     """The well-known rule: abs max > 1e2 means bf16; else norm max < 1e3 means fp16; else fp32 (stas00/ml-ways)."""
     if abs_max > thresholds.abs_max:
@@ -34,12 +25,12 @@ def rule(abs_max: float, norm_max: float, thresholds: Thresholds = PUBLISHED) ->
     return "fp16" if norm_max < thresholds.norm_max else "fp32"
 
 
-def rule_correct(models: Iterable[Labelled], thresholds: Thresholds = PUBLISHED) -> int:
+def rule_correct(models: Iterable[Example], thresholds: Thresholds = PUBLISHED) -> int:
     """Count the models whose labelled precision the rule predicts."""
     return sum(rule(model.abs_max, model.norm_max, thresholds) == model.precision for model in models)
 
 
-def best_thresholds(models: Sequence[Labelled]) -> tuple[Thresholds, ...]:
+def best_thresholds(models: Sequence[Example]) -> tuple[Thresholds, ...]:
     """The thresholds that are right for most of ``models``, those nearest to the published ones first.
 
     Tried are the geometric means of neighbouring values, and all or none below: every split that thresholds can make.

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, Evidence, Exponent, LayerRow, Storage, TensorRow
+from analyzers.dtype_detection.report import (
+    BufferRow,
+    DtypeReport,
+    Evidence,
+    Exponent,
+    LayerRow,
+    QuantizationRole,
+    QuantizationRow,
+    Storage,
+    TensorRow,
+    Untouched,
+)
 from analyzers.extras import extras_explained
 from analyzers.tables import frame
 
@@ -14,7 +25,10 @@ if TYPE_CHECKING:
 
 @extras_explained()
 def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
-    """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``intervals``, ``buffers``."""
+    """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``movable``, ``untouched``,
+    ``quantization``, ``quantization_roles``, ``intervals``,
+    ``buffers``.
+    """
     import pandas
 
     return {
@@ -24,12 +38,30 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
         "layers": frame(report.layers, LayerRow),
         "tensors": tensor_table(report.tensors),
         "exponents": frame(report.exponents, Exponent),
+        "movable": _movable(report),
+        "untouched": frame(report.untouched, Untouched),
+        "quantization": frame(report.quantization, QuantizationRow),
+        "quantization_roles": frame(report.quantization_roles, QuantizationRole),
         "intervals": pandas.DataFrame(
             [{"share": name, **interval.model_dump()} for name, interval in report.intervals.items()],
             columns=["share", *Interval.model_fields],
         ),
         "buffers": frame(report.buffers, BufferRow),
     }
+
+
+def _movable(report: DtypeReport) -> "pandas.DataFrame":
+    """A row per format, role and step: the share of the weights that stay where they are."""
+    import pandas
+
+    rows = [
+        {"format": each.format, "role": role, "step": step, "frozen": frozen}
+        for each in (report.movable, report.movable_fp16)
+        if each is not None
+        for role, shares in {"all": each.frozen, **each.roles}.items()
+        for step, frozen in zip(each.steps, shares, strict=True)
+    ]
+    return pandas.DataFrame(rows, columns=["format", "role", "step", "frozen"])
 
 
 def summary_row(report: DtypeReport) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from analyzers.dtype_detection.advice import WEIGHT_ONLY, between, ignored, readings, suggestions
 from analyzers.dtype_detection.lineage import FORMAT_OF
+from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import DtypeReport, Evidence
 from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
 from analyzers.terminal import clean, columns, printable
@@ -36,6 +38,8 @@ def one(report: DtypeReport) -> str:
         f"{checkpoint.ref} @ {checkpoint.commit[:12]}: {plural(checkpoint.parameters, 'parameter')}, {size(checkpoint.bytes)} in "
         f"{plural(checkpoint.files, 'file')}; read {read} in {report.timing.seconds:.2g} s",
         "",
+        *report.answer_lines(),
+        "",
         *columns(rows),
         "",
         *_evidence(lineage.evidence),
@@ -43,10 +47,42 @@ def one(report: DtypeReport) -> str:
         f"|w| from {magnitude(extremes.abs_min)} (nonzero {magnitude(extremes.abs_min_nonzero)}) to {magnitude(extremes.abs_max)}{least}; "
         f"norms from {magnitude(extremes.norm_min)} to {magnitude(extremes.norm_max)}",
         "Exact in " + ", ".join(f"{name} {share(value)}" for name, value in report.representable.model_dump().items()),
+        "",
+        *_movable(report),
+        *readings(report),
+        "",
+        *_quantization(report),
+        *_suggestions(report),
         *report.notes,
         f"report {report.id}",
     ]
     return clean("\n".join(lines))
+
+
+def _movable(report: DtypeReport) -> list[str]:
+    """A line per role: the share of its weights that training in bf16 alone can move, for every other step."""
+    if report.movable is None:
+        return []
+    steps = range(0, len(report.movable.steps), 2)
+    rows = [("Movable in bf16", *(step_name(report.movable.steps[i]) for i in steps))]
+    rows += [(role, *(share(1 - frozen[i]) for i in steps)) for role, frozen in report.movable.roles.items()]
+    return columns(rows, right=tuple(range(1, len(rows[0]))))
+
+
+def _quantization(report: DtypeReport) -> list[str]:
+    if not report.quantization_roles:
+        return []
+    rows: list[tuple[str, ...]] = [("Rounded to", "Role", "Error", "95% interval", "SQNR, dB", "Exact")]
+    rows += [
+        (row.format, row.role, share(row.rms_rel), between(row.low, row.high), magnitude(row.sqnr_db), share(row.exact))
+        for row in report.quantization_roles
+    ]
+    return [*columns(rows, right=(2, 3, 4, 5)), *ignored(report), WEIGHT_ONLY, ""]
+
+
+def _suggestions(report: DtypeReport) -> list[str]:
+    found = suggestions(report)
+    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
 
 
 def _evidence(found: Sequence[Evidence]) -> list[str]:

@@ -4,11 +4,9 @@ Weights reveal the precision of the stored copy, not of the compute; so this is 
 """
 
 from analyzers.dtype_detection.classifier import Estimate, fitted, magnitudes_of
-from analyzers.dtype_detection.labels import PRECISIONS, Label, LabelledExtremes, labelled_extremes, labels, precision_of
+from analyzers.dtype_detection.labels import PRECISIONS, Label, precision_of
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
 from analyzers.dtype_detection.rule import rule
-
-__all__ = ["LINEAGE_CONFIDENCE", "PRECISIONS", "Label", "LabelledExtremes", "infer_training", "labelled_extremes", "labels"]
 
 # What passing through a format says about training in it. No count of models backs this number, for labels do not say
 # what the labelled copy is stored in: it is a stated assumption, that one in ten of such copies was made by somebody who

@@ -4,8 +4,7 @@ Loads without torch: forms read the names of signals here, and ``heads``, which 
 """
 
 from analyzers.exit_feedback.analyze import analyze
-from analyzers.exit_feedback.report import TIMINGS, ExitProgress, ExitReport
+from analyzers.exit_feedback.report import ExitProgress, ExitReport
 from analyzers.exit_feedback.request import ExitRequest
-from analyzers.exit_feedback.text import headline
 
-__all__ = ["TIMINGS", "ExitProgress", "ExitReport", "ExitRequest", "analyze", "headline"]
+__all__ = ["ExitProgress", "ExitReport", "ExitRequest", "analyze"]

@@ -1,20 +1,63 @@
 """Time and memory of each head, forward and backward, against exact backpropagation; and the memory that an analysis needs at most."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from time import perf_counter
-from typing import get_args
+from typing import Any, get_args
+from weakref import finalize
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from analyzers.exit_feedback.heads import FeedbackHead, SpanHead
 from analyzers.exit_feedback.measure import Signals, Tokens, groups, head_bytes, rows_at_once
-from analyzers.exit_feedback.meter import metered
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.results import CostRow, Form
+
+
+class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts bytes of storages created inside it until they are freed; ``peak`` is the most at one time.
+
+    Workspace within one operation is not seen; storages that existed before do not count.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = 0
+        self._live: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inputs = {storage_id(leaf) for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and (key := storage_id(leaf)) not in inputs | self._live.keys():
+                self._live[key] = leaf.untyped_storage().nbytes()
+                finalize(leaf.untyped_storage(), self._live.pop, key)
+        self.peak = max(self.peak, sum(self._live.values()))
+        return result
+
+
+def storage_id(tensor: Tensor) -> int:
+    """Equal for all views of one storage while it lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+@contextmanager
+def metered(device: torch.device) -> Iterator[Callable[[], int]]:
+    """Yields a function that returns the peak bytes allocated so far, in addition to those at the start."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        yield lambda: torch.cuda.max_memory_allocated(device) - before
+        return
+    with AllocationMeter() as meter:
+        yield lambda: meter.peak
+
 
 REPEATS = 3
 CHUNKS = 4  # of the chunked form
@@ -60,24 +103,20 @@ def cost(signals: Signals, tokens: Tokens, points: Sequence[Point]) -> Iterator[
 def _measured(head: FeedbackHead, hidden: Tensor, targets: Tensor, form: Form) -> tuple[float, int]:
     """Seconds (median) and peak bytes of a loss and its gradients."""
 
-    def run() -> None:
+    def run() -> float:
+        start = perf_counter()
         leaf = hidden.detach().requires_grad_()
         loss = cross_entropy(head(leaf), targets) if form == "whole" else head.loss(leaf, targets, chunk=-(-len(targets) // CHUNKS))
         torch.autograd.backward(loss)
         head.zero_grad(set_to_none=True)
+        if hidden.is_cuda:
+            torch.cuda.synchronize(hidden.device)
+        return perf_counter() - start
 
     with metered(hidden.device) as peak:
         run()
     peak_bytes = peak()
-    return median(_timed(run, hidden.device) for _ in range(REPEATS)), peak_bytes
-
-
-def _timed(run: Callable[[], None], device: torch.device) -> float:
-    start = perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter() - start
+    return median(run() for _ in range(REPEATS)), peak_bytes
 
 
 def needed_bytes(head: ModelHead, points: Sequence[Point], swept: Sequence[Point], tokens: int, layers: int, narrow: bool) -> int:

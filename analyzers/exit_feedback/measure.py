@@ -4,14 +4,13 @@ Axes: N measured tokens, n of them at a time, V vocabulary, d width. The head is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.exit_feedback.alignment import FloatArray, products
+from analyzers.exit_feedback.alignment import Measured, products
 from analyzers.exit_feedback.heads import FeedbackHead, HeadSettings, SpanHead, SvdHead, build_head
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point
@@ -38,28 +37,6 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.targets)
-
-
-@dataclass(slots=True)
-class Measured:
-    """`products` of each point, piece by piece, at the head, and before the norm where requested. losses: in nats."""
-
-    losses: list[FloatArray] = field(default_factory=list)
-    at_head: dict[Point, list[FloatArray]] = field(default_factory=dict)
-    before: dict[Point, list[FloatArray]] = field(default_factory=dict)
-
-    def rows(self, point: Point) -> FloatArray:
-        """(N, 5) at the head."""
-        return np.concatenate(self.at_head[point])
-
-    def rows_before(self, point: Point) -> FloatArray:
-        """(N, 5) before the norm."""
-        return np.concatenate(self.before[point])
-
-    @property
-    def loss(self) -> FloatArray:
-        """(N,) in nats."""
-        return np.concatenate(self.losses)
 
 
 class Signals:

@@ -4,13 +4,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.base import CheckpointFacts, NextStep, Progress, Report
+from analyzers.exit_feedback.headline import headline, next_step
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.results import (
-    Alignment,
     Cost,
-    CostRow,
-    Distribution,
     Exact,
     Head,
     Inputs,
@@ -19,27 +17,12 @@ from analyzers.exit_feedback.results import (
     OverSeeds,
     SweepRow,
     TrainingRow,
-    TrainingRun,
     Trunk,
 )  # fmt: skip
 from analyzers.exit_feedback.tables import tables
 
 if TYPE_CHECKING:
     import pandas
-
-__all__ = [
-    "TIMINGS",
-    "Alignment",
-    "Cost",
-    "CostRow",
-    "Distribution",
-    "ExitProgress",
-    "ExitReport",
-    "OverSeeds",
-    "Stage",
-    "TrainingRow",
-    "TrainingRun",
-]
 
 Stage = Literal["model", "methods", "layers", "sweep", "cost", "training"]
 
@@ -58,7 +41,7 @@ class ExitReport(Report):
     """How close each signal is to the exact gradient. methods: by name, in the order requested, at the last layer.
 
     null: the mean cosine of fresh random codes over seeds. layers: of the logit lens, the last layer included. training: exact and frozen
-    first; empty, like ``trunk`` null, where there was none. statement: the findings in plain words. `TIMINGS` varies from run to run.
+    first; empty, like ``trunk`` null, where there was none. statement: the findings in plain words.
     """
 
     analyzer: Literal["exit"] = "exit"
@@ -88,18 +71,18 @@ class ExitReport(Report):
             return value | {"request": {name: setting for name, setting in value["request"].items() if name != "buckets"}}
         return value
 
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return headline(self)
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
+
     def subject(self) -> dict[str, str]:
         """The model."""
         return {"model": self.checkpoint.ref}
 
-    def same(self) -> dict[str, Any]:
-        """As JSON, without `TIMINGS`: equal for equal requests on the same machine."""
-        return self.model_dump(mode="json", exclude=TIMINGS)
-
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """See `tables.tables`."""
         return tables(self)
-
-
-TIMINGS: Any = {"timing": True, "environment": True, "cost": True, "methods": {"__all__": {"seconds", "peak_bytes"}}}
-"""The parts of a report that are outside of its id and of "the same report", as pydantic's ``exclude``."""

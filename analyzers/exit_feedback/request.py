@@ -29,7 +29,6 @@ _LIMITS = {
 class ExitRequest(TokensRequest):
     """Which model, which signals, on what.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     methods: signals to measure, of `METHODS`. rank, rank_exact, rank_tail, k, topk_by, alpha, residual (lambda), mass_threshold, anchors:
     see `signals.HeadSettings`, which has the defaults of those that are None; anchors are 64 by default, at most half the width.
     seeds: draws of random codes, from ``seed`` on, that the spread is taken over. sweep: also measure other ranks, ks and anchors.
@@ -41,7 +40,6 @@ class ExitRequest(TokensRequest):
     seed: of random codes, anchors, the choice of tokens where there are more, the small transformer's weights and its batches.
     """
 
-    model: str
     methods: tuple[MethodName, ...] = METHODS
     rank: int | None = Field(default=None, strict=True)
     rank_exact: int | None = Field(default=None, strict=True)

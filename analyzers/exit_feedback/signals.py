@@ -145,18 +145,17 @@ class HeadSettings:
                 raise InvalidRequest(f"{name} must be a whole number of at least 1, not {shown(value)}.")
         if "rank_tail" in uses and (conflict := rank_conflict(self.rank, self.rank_exact, self.rank_tail)):
             raise InvalidRequest(f"{conflict}.")
-        if "alpha" in uses and not (is_number(self.alpha) and self.alpha > 0):
-            raise InvalidRequest(f"alpha must be a finite number above 0, not {shown(self.alpha)}.")
-        if "residual" in uses and not (is_number(self.residual) and self.residual >= 0):
-            raise InvalidRequest(f"residual must be a finite number, 0 or more, not {shown(self.residual)}.")
-        if "mass_threshold" in uses and not (is_number(self.mass_threshold) and 0 <= self.mass_threshold <= 1):
-            raise InvalidRequest(f"mass_threshold must be from 0 to 1, not {shown(self.mass_threshold)}.")
-        if "topk_by" in uses and self.topk_by not in get_args(TopkBy):
-            raise InvalidRequest(f"topk_by must be value or magnitude, not {shown(self.topk_by)}.")
-        if "seed" in uses and not (type(self.seed) is int and 0 <= self.seed < _LARGEST_SEED):
-            raise InvalidRequest(f"seed must be a whole number from 0 to 2^63 - 1, not {shown(self.seed)}.")
-        if "fresh" in uses and not isinstance(self.fresh, bool):
-            raise InvalidRequest(f"fresh must be True or False, not {shown(self.fresh)}.")
+        valid = {
+            "alpha": (is_number(self.alpha) and self.alpha > 0, "a finite number above 0"),
+            "residual": (is_number(self.residual) and self.residual >= 0, "a finite number, 0 or more"),
+            "mass_threshold": (is_number(self.mass_threshold) and 0 <= self.mass_threshold <= 1, "from 0 to 1"),
+            "topk_by": (self.topk_by in get_args(TopkBy), "value or magnitude"),
+            "seed": (type(self.seed) is int and 0 <= self.seed < _LARGEST_SEED, "a whole number from 0 to 2^63 - 1"),
+            "fresh": (isinstance(self.fresh, bool), "True or False"),
+        }
+        for name, (fits, what) in valid.items():
+            if name in uses and not fits:
+                raise InvalidRequest(f"{name} must be {what}, not {shown(getattr(self, name))}.")
 
 
 def is_number(value: object) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from analyzers.exit_feedback.headline import closest
 from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds, TrainingRow
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, NULL, RANDOM
 from analyzers.terminal import clean, columns, number, percent, plural, size
@@ -13,19 +14,12 @@ if TYPE_CHECKING:
     from analyzers.language_models.load import OpenModel
 
 _SIZES = ("rank", "k", "anchors")
-# Mean cosines below this are called weak.
-_SMALL = 0.1
-
-
-def headline(report: "ExitReport") -> str:
-    """The first finding, in one sentence."""
-    return _closest(report.methods)
 
 
 def statement(exact: Exact, methods: Mapping[str, Method], null: OverSeeds | None, training: Sequence[TrainingRow]) -> str:
     """The findings, one sentence each."""
     findings = (_frozen_model(methods, null), _energy(exact, methods), _ceilings(methods), _trained(training))
-    return " ".join([_closest(methods), *(sentence for sentences in findings for sentence in sentences)])
+    return " ".join([closest(methods), *(sentence for sentences in findings for sentence in sentences)])
 
 
 def notes(
@@ -70,21 +64,6 @@ def notes(
     yield from opened.notes()
     if opened.facts.quantization is not None:
         yield "The stored weights are quantized; the model ran with the decoded values."
-
-
-def _closest(methods: Mapping[str, Method]) -> str:
-    """The signal with the largest cosine among those whose backward pass does not read the head's weight."""
-    cosines = {name: method.cosine for name, method in methods.items() if method.cosine is not None}
-    free = {name: cosine for name, cosine in cosines.items() if name not in CEILINGS}
-    if not cosines:
-        return "No token has an exact gradient: there is nothing to compare."
-    name, cosine = max((free or cosines).items(), key=lambda item: item[1].mean)
-    weak = ", a weak approximation" if cosine.mean < _SMALL else ""
-    if len(cosines) == 1:
-        return f"{name} has a mean cosine of {cosine.mean:.2f} with the exact gradient{weak}."
-    which = f"Among the signals without backpropagation {name} is closest" if free else f"Among the ceilings {name} is closest"
-    spread = f"({cosine.p10:.2f} to {cosine.p90:.2f} for 80% of tokens)"
-    return f"{which}, with a mean cosine of {cosine.mean:.2f} with the exact gradient {spread}{weak}."
 
 
 def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iterator[str]:
@@ -192,7 +171,7 @@ def one(report: "ExitReport") -> str:
         f"{plural(inputs.measured, 'token')} of {plural(inputs.samples, 'sample')} ({inputs.source}), {report.dtype}; "
         f"{report.timing.seconds:.3g} s",
         "",
-        *report.statement.replace(". ", ".\n").splitlines(),
+        *report.answer_lines(),
         *filter(None, [report.cost.statement]),
     ]
     tables = {

@@ -2,35 +2,31 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
 
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import parse_reference
+from analyzers.exit_feedback.alignment import Measured, exact_row, layer_rows, method_rows, spreads, sweep_rows
 from analyzers.exit_feedback.cost import CHUNKS, REPEATS, cost, cost_tokens, needed_bytes
-from analyzers.exit_feedback.measure import Measured, Signals, Tokens, groups, pieces
+from analyzers.exit_feedback.measure import Signals, Tokens, groups, pieces
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.points import Point, Sizes, narrowed, null_of, points, sweep
 from analyzers.exit_feedback.report import ExitProgress, ExitReport, Stage
 from analyzers.exit_feedback.request import ANALYSIS_VERSION, ExitRequest
 from analyzers.exit_feedback.results import Cost, CostRow, Head, Inputs, LayerRow, TrainingRun
-from analyzers.exit_feedback.rows import exact_row, layer_rows, method_rows, spreads, sweep_rows
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL, RANDOM, HeadSettings
 from analyzers.exit_feedback.states import Positions, chosen_layers, hidden_states
 from analyzers.exit_feedback.text import cost_statement, fastest, notes, statement
-from analyzers.exit_feedback.training import Course, training_rows
-from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text
+from analyzers.exit_feedback.training import LENGTH, WIDTH, Course, Text, training_rows
 from analyzers.language_models.data import Instructions
 from analyzers.language_models.ffn import decoder_layers
 from analyzers.language_models.grouping import tokens
 from analyzers.language_models.load import OpenModel
+from analyzers.language_models.memory import check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
-from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
-# Fields of the request that are resolved, or that the result does not depend on.
-_NOT_OPTIONS = {"model", "data", "dtype", "device"}
+_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device"}  # these are resolved
 _PREVIEW = 240
 _CHECKED = 16  # tokens on which the head found is compared with the model's own logits
 
@@ -89,8 +85,8 @@ class Work:
     def check(self, opened: OpenModel, largest: int | None) -> None:
         """Raise ModelTooLarge or LimitExceeded for more than memory or time allow. Reads nothing."""
         count = len(self.positions)
-        beside = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
-        opened.check(self.batch, checkpointing=True, beside=beside)
+        extra = needed_bytes(self.head, self.points, self.swept, count, len(self.layers), opened.dtype != "float32")
+        opened.check(self.batch, checkpointing=True, extra=extra)
         # Products with the head, each of as many multiplications per token as it has numbers.
         columns = 3 * self.head.width * (len(self.layers) + 1) + sum(point.settings.rank or 0 for point in (*self.points, *self.swept))
         products = count * self.head.vocabulary * columns // max(1, opened.facts.parameters)
@@ -185,9 +181,6 @@ class Work:
     def report(self, opened: OpenModel, results: Results, timing: Timing) -> ExitReport:
         """The report."""
         request = self.request
-        revision = parse_reference(request.model, local=True).revision
-        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
-        canonical |= {} if request.token_ids else {"data": self.text.source}
         exact = exact_row(self.points[0], results.at_head)
         over_seeds = spreads(self.swept, results.swept)
         methods = method_rows(self.points, results.at_head, over_seeds, results.costs)
@@ -196,9 +189,9 @@ class Work:
         head, inputs = self._head(opened), self._inputs()
         count = cost_tokens(len(self.positions), self.head.width, self.head.vocabulary)
         return ExitReport(
-            id=content_id("exit", ANALYSIS_VERSION, self._resolved(opened)),
+            id=content_id("exit", ANALYSIS_VERSION, request.resolved(opened, self.text.source, self.text.commit, _OPTIONS)),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update=canonical),
+            request=request.canonical(opened, None if request.token_ids else self.text.source),
             checkpoint=opened.facts,
             dtype=opened.dtype,
             head=head,
@@ -255,10 +248,3 @@ class Work:
             positions=tuple(map(tuple, positions)),
             preview=self.encoded[0].text[:_PREVIEW],
         )
-
-    def _resolved(self, opened: OpenModel) -> dict[str, Any]:
-        """What determines the report: commits in place of names, and the options that are not at their default."""
-        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": self.text.source, "data_commit": self.text.commit}
-        resolved |= self.request.model_dump(mode="json", exclude=_NOT_OPTIONS, exclude_defaults=True)
-        resolved |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
-        return resolved | ({"device": opened.device} if opened.device != "cpu" else {})

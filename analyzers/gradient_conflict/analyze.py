@@ -10,7 +10,7 @@ from torch import nn
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, parse_reference
+from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, ModelTooLarge
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings
 from analyzers.gradient_conflict.measure import differences, measurement
@@ -18,20 +18,20 @@ from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU, pair_share
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.text import notes, statement
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
-from analyzers.gradient_conflict.words import notes, statement
 from analyzers.language_models.builtin_text import Pair
 from analyzers.language_models.capture import PartedRun, Run, run
 from analyzers.language_models.data import Instructions, chosen_pairs, digest, instruction_pairs
-from analyzers.language_models.experts import Mask
 from analyzers.language_models.failures import explained
 from analyzers.language_models.ffn import FFN, Attention, attention_projections, ffn_layers
 from analyzers.language_models.grouping import tokens
 from analyzers.language_models.layer_capture import Places
 from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.memory import check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
+from analyzers.language_models.recording import Mask
 from analyzers.language_models.templates import Template, resolved
-from analyzers.language_models.work import check_work
 from analyzers.watched import watched
 
 # Raised whenever the same request would give another result.
@@ -44,11 +44,11 @@ _OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilo
 
 
 def analyze(request: ConflictRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ConflictReport]:
-    """Measure one model on one text; yields progress in bytes while the model is fetched and then in layers, at last the report.
+    """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in layers, and last the report.
 
-    access: what may be read; by default public Hub repositories and samples. largest: the most parameters x tokens that are run (padding
-    included, both FFNs counted), as of `check_work`. Raises MantissaError, of which LimitExceeded for more. Closing the
-    generator ends the work after the layer it is at, and frees the model.
+    access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, padding and both
+    FFNs included (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
+    and frees the model.
     """
     start = perf_counter()
     access = access or Access()
@@ -110,7 +110,7 @@ class _Work:
         longest = min(request.max_length, opened.context or request.max_length)
         encoded = encode(opened.tokenizer, text.pairs, longest, template) if template else request.encoded(opened)
         if len(encoded) < 2:
-            raise InvalidData(f"Conflict is between samples, at least 2 of them; {text.source} has {len(encoded)}.")
+            raise InvalidData(f"Conflict is between samples: at least 2 are needed, and {text.source} has {len(encoded)}.")
         ffns = ffn_layers(opened.outline)
         layers = 1 + max(ffn.layer for ffn in ffns)
         measured = len({unit.layer for unit in _units(request, opened.outline)})
@@ -162,7 +162,7 @@ class _Work:
         return _Measured(collected, tuple(passed.losses.double().tolist()))
 
     def report(self, opened: OpenModel, text: Instructions, original: _Measured, topk: _Measured | None, timing: Timing) -> ConflictReport:
-        """Everything that was found."""
+        """The report."""
         request, asked = self.request, topk or original
         found = measurement(asked.collected, self.settings)
         units = self._units(asked.collected)
@@ -178,13 +178,10 @@ class _Work:
         )
         unchanged = measurement(original.collected, self.settings) if topk is not None else None
         of_topk = differences(topk.collected.layers, original.collected.layers) if topk is not None else ()
-        revision = parse_reference(request.model, local=True).revision
-        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
-        canonical |= {} if request.pairs or request.token_ids else {"data": text.source}
         return ConflictReport(
             id=content_id("conflict", ANALYSIS_VERSION, self._resolved(opened, text)),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update=canonical),
+            request=request.canonical(opened, None if request.pairs or request.token_ids else text.source),
             checkpoint=opened.facts,
             data=data,
             ffn=units,
@@ -219,24 +216,21 @@ class _Work:
         )
 
     def _resolved(self, opened: OpenModel, text: Instructions) -> dict[str, Any]:
-        """The content of the report's id: resolved commits and the options that differ from their defaults."""
+        """See `TokensRequest.resolved`; and the template, where it is not the one that would be chosen."""
         options = _OPTIONS | set(TOPK_OPTIONS if self.request.ffn == "topk" else ())
-        named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": text.source, "data_commit": text.commit}
-        named |= self.request.model_dump(include=options, exclude_defaults=True)
-        named |= {"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {}
-        named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
-        return named | ({"device": opened.device} if opened.device != "cpu" else {})
+        named = self.request.resolved(opened, text.source, text.commit, options)
+        return named | ({"template": self.template} if self.template and self.template != resolved("auto", opened.tokenizer) else {})
 
 
-def _needs_checkpointing(opened: OpenModel, batch: Batch, asked: bool, beside: int) -> bool:
-    """Whether activations are to be recomputed. Raises what `OpenModel.check` raises."""
-    if not asked:
+def _needs_checkpointing(opened: OpenModel, batch: Batch, requested: bool, extra: int) -> bool:
+    """Whether activations must be recomputed. Raises what `OpenModel.check` raises."""
+    if not requested:
         try:
-            opened.check(batch, beside=beside)
+            opened.check(batch, extra=extra)
             return False
         except ModelTooLarge:
             pass
-    opened.check(batch, checkpointing=True, beside=beside)
+    opened.check(batch, checkpointing=True, extra=extra)
     return True
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.pairs import Pairs
-from analyzers.gradient_conflict.rates import FloatArray, clipped
+from analyzers.gradient_conflict.pairs import FloatArray, Pairs, packed
+from analyzers.gradient_conflict.rates import clipped
 from analyzers.gradient_conflict.scaling import LARGEST
 from analyzers.gradient_conflict.summaries import BatchRow
 
@@ -79,9 +79,9 @@ def _pair_sums(gram: Tensor, members: npt.NDArray[np.int64], gamma: float) -> Fl
     np.put_along_axis(averages, members, 1 / size, axis=2)
     weights = torch.from_numpy(averages).to(gram)
     half = (gram @ weights.flatten(0, 1).t()).view(-1, samples, number, batches).permute(0, 2, 1, 3)
-    pairs = Pairs((weights @ half).flatten(0, 1))
-    matrices = (pairs.valid, pairs.count_below(gamma), pairs.cosines.sum(0))
-    sums: FloatArray = torch.stack([matrix.tril(-1).sum(dtype=torch.float64) for matrix in matrices]).cpu().numpy()
+    pairs = Pairs(packed((weights @ half).flatten(0, 1)), batches)
+    each = torch.stack([pairs.valid, pairs.below(gamma).sum(1), pairs.cosines.nansum(1)])
+    sums: FloatArray = each.sum(1, dtype=torch.float64).cpu().numpy()
     return sums
 
 

@@ -16,8 +16,7 @@ from analyzers.gradient_conflict.batches import BatchSums, partitions
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.grams import Group, Plan, Products, Route, groups, plan
 from analyzers.gradient_conflict.neurons import NeuronTable
-from analyzers.gradient_conflict.pairs import Pairs, PairSums, Thresholds
-from analyzers.gradient_conflict.rates import FloatArray
+from analyzers.gradient_conflict.pairs import FloatArray, Pairs, PairSums, Thresholds, packed
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.weights import WeightSums
 from analyzers.language_models.layer_capture import LayerCapture
@@ -29,7 +28,7 @@ ALL = "all"
 class Settings:
     """floor: in medians of a layer's norms; epsilon: a norm. order: of the samples, by which halves and batches are drawn with ``seed``.
 
-    weights: whether to look at each weight. chunk_bytes, route: as of `grams.plan`.
+    weights: whether to measure each weight. chunk_bytes, route: as of `grams.plan`.
     """
 
     thresholds: Thresholds
@@ -72,7 +71,7 @@ class UnitSums:
 
     def add(self, pairs: Pairs) -> None:
         """Add a chunk."""
-        squares = torch.where(pairs.counted, pairs.squares, 0).double()
+        squares = torch.where(pairs.counted, pairs.squares, 0).t().double()
         shares = squares[squares.sum(1) > 0]
         self.live += len(shares)
         self.dead += len(squares) - len(shares)
@@ -156,40 +155,37 @@ class Collector:
 
     def _add_chunk(self, products: Products, units: slice, exponent: int, layer: LayerSums, floors: Mapping[str, float]) -> None:
         settings, scale = self._settings, 2.0**exponent
-        grams = _combined(products.grams(units, layer.weights if settings.weights else None))
-        pairs = {name: Pairs(gram, floors.get(name, 0.0) * scale, settings.epsilon * scale) for name, gram in grams.items()}
+        grams = products.grams(units, layer.weights if settings.weights else None)
+        pairs = {
+            name: Pairs(gram, self._samples, floors.get(name, 0.0) * scale, settings.epsilon * scale)
+            for name, gram in _combined(grams).items()
+        }
         for name, each in pairs.items():
             layer.add(name, PairSums.of(each, settings.thresholds, exponent))
         together = pairs[ALL]
         layer.units.add(together.of_all())
-        self.batches.add(together.gram)
+        self.batches.add(sum(grams.values(), torch.zeros(())))
         self.neurons.add(units, together)
         if self.deciles is not None:
             self.deciles.add(units, together)
 
     def _floors(self, captures: Sequence[LayerCapture]) -> dict[str, float]:
-        """By block, the smallest norm that counts in a layer: so many medians of its norms above 0. Needs a pass of its own."""
+        """By block, the smallest norm that counts in a layer: ``floor`` times the median of its norms above 0. Takes a separate pass."""
         norms: dict[str, list[FloatArray]] = {}
         for group in (group for capture in captures for group in groups(capture, self._samples)):
             # With the same plan as later: a norm that is the median has to be the same to the last bit.
             products = Products(group, self._plan(group))
             for units in products.chunks:
-                for name, each in _norms(_combined(products.grams(units))).items():
-                    norms.setdefault(name, []).append(each * 2.0**-group.scaling.exponent)
+                for name, gram in _combined(products.grams(units)).items():
+                    pairs = Pairs(gram, self._samples)
+                    counted = pairs.norms[pairs.counted].double().cpu().numpy()
+                    norms.setdefault(name, []).append(counted * 2.0**-group.scaling.exponent)
         every = {name: np.concatenate(each) for name, each in norms.items()}
         return {name: self._settings.floor * float(np.median(each)) for name, each in every.items() if each.size}
 
 
-def _norms(grams: Mapping[str, Tensor]) -> dict[str, FloatArray]:
-    """The norms of a chunk that are not 0, by name of ``grams``."""
-    pairs = {name: Pairs(gram) for name, gram in grams.items()}
-    return {name: each.norms[each.counted].double().cpu().numpy() for name, each in pairs.items()}
-
-
 def _combined(grams: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The Grams of blocks, with those of two blocks of a gated FFN and of all blocks: those of concatenated gradients, which are sums."""
-    two = {name: grams[first] + grams[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < grams.keys()}
-    if two:
-        return {**grams, **two, ALL: two["gate_up"] + grams["down"]}
-    first, *others = grams.values()
-    return {**grams, ALL: first + others[0] if others else first}
+    """`packed` Grams of the blocks, of two blocks of a gated FFN, and of all: those of concatenated gradients are sums."""
+    each = {name: packed(gram) for name, gram in grams.items()}
+    two = {name: each[first] + each[second] for name, (first, second) in COMBINED_BLOCKS.items() if {first, second} < each.keys()}
+    return {**each, **two, ALL: sum(each.values(), torch.zeros(()))}

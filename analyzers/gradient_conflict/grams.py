@@ -10,7 +10,7 @@ Axes: T tokens, S samples, F units, n units of a chunk, d width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Literal
 
 import torch
@@ -115,22 +115,20 @@ def _plan(route: Route, group: Group, chunk_bytes: int) -> Plan:
     unit = itemsize * (widest + (blocks + _DERIVED) * samples**2)
     near = _CACHE_BYTES if group.device.type == "cpu" else chunk_bytes
     chunks = _chunks(group.units, max(1, min(chunk_bytes // unit, max(near // unit, _ALIGNED))))
-    cost = Cost()
+    cost, tokens = Cost(), [count for count in counts if count]
     if route == "direct":  # per-sample gradients, then all S^2 products between them
         for width in widths:
             cost.add(group.units, samples, width, samples, itemsize)
-            for tokens in filter(None, counts):
-                for units in chunks:
-                    cost.add(1, units, tokens, width, itemsize)
+            for units, count in product(chunks, tokens):
+                cost.add(1, units, count, width, itemsize)
         return Plan(route, chunks, cost)
-    remaining = sum(counts)  # products between tokens of a sample and of all from it on, then weighted by each unit's lefts at the two
-    for tokens in filter(None, counts):
+    # Products between the tokens of a sample and all from it on, then weighted by each unit's lefts at the two.
+    for count, remaining in zip(tokens, reversed([*accumulate(reversed(tokens))]), strict=True):
         for right in group.rights().values():
-            cost.add(1, remaining, right.shape[1], tokens, itemsize)
+            cost.add(1, remaining, right.shape[1], count, itemsize)
         for units in chunks:
-            cost.add(blocks, remaining, tokens, units, itemsize)
-            cost.elementwise += blocks * 2 * remaining * units
-        remaining -= tokens
+            cost.add(blocks, remaining, count, units, itemsize)
+        cost.elementwise += blocks * 2 * remaining * group.units
     return Plan(route, chunks, cost)
 
 
@@ -160,7 +158,7 @@ class Products:
         self._buffer: Tensor | None = None
 
     def grams(self, units: slice, weights: WeightSums | None = None) -> dict[str, Tensor]:
-        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: symmetric, float32 (float64 for captures in float64).
+        """By block, the Gram matrices (n, S, S) of ``units``, one of ``chunks``: float32 (float64 for captures in float64).
 
         All are of gradients times 2^``group.scaling.exponent``. On the direct route the single weights are added to ``weights``.
         """
@@ -170,7 +168,7 @@ class Products:
             left = scaled(block.left[:, units], exponent - self._group.scaling.rights.get(key, 0), self._group.dtype)
             if self._direct:
                 by_unit = self._per_sample(left, self._rights[key])
-                grams[block.name] = _products(by_unit)
+                grams[block.name] = torch.bmm(by_unit, by_unit.transpose(1, 2))
                 if weights is not None:
                     weights.add(by_unit.transpose(0, 1), exponent)
             else:
@@ -209,10 +207,3 @@ class Products:
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
-
-
-def _products(vectors: Tensor) -> Tensor:
-    """(n, S, S), symmetric: the products between the vectors (n, S, d) of each unit."""
-    grams = torch.bmm(vectors, vectors.transpose(1, 2))
-    # The lower half on both sides: the two halves of such a product may differ in the last bit.
-    return grams.tril_().add_(grams.tril(-1).transpose(1, 2))

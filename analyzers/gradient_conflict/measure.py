@@ -1,6 +1,5 @@
 """From the sums over a model's layers to a `Measurement`, and from two of them to the effect of a top-k FFN."""
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
@@ -10,14 +9,11 @@ import numpy as np
 
 from analyzers import limits
 from analyzers.gradient_conflict.collect import ALL, Collector, LayerSums, Settings, UnitSums
-from analyzers.gradient_conflict.pairs import Thresholds
-from analyzers.gradient_conflict.rates import FloatArray, difference_interval, pair_share, rates
+from analyzers.gradient_conflict.pairs import FloatArray, Thresholds
+from analyzers.gradient_conflict.rates import cosines, difference_interval, dominance, pair_share, rates, rounded, whole
 from analyzers.gradient_conflict.report import Difference
 from analyzers.gradient_conflict.summaries import Cosines, Dominance, LayerCosines, LayerRow, LayerWeights, Measurement, ModelRow, Weights
 from analyzers.gradient_conflict.weights import WeightSums
-from analyzers.gradient_conflict.whole import cosines, dominance, whole
-
-Values = tuple[tuple[float | None, ...], ...]
 
 
 def measurement(collected: Collector, settings: Settings) -> Measurement:
@@ -107,11 +103,6 @@ def _weights(layers: Sequence[LayerSums], model: WeightSums, samples: int) -> We
 def _cosines(gram: FloatArray, layers: Sequence[LayerSums]) -> Cosines:
     few = len(layers) * gram.size <= limits.REPORT_COSINES
     return Cosines(
-        model=_values(cosines(gram)),
-        layers=tuple(LayerCosines(layer=each.layer, values=_values(cosines(each.sums[ALL].gram))) for each in layers) if few else (),
+        model=rounded(cosines(gram), 6),
+        layers=tuple(LayerCosines(layer=each.layer, values=rounded(cosines(each.sums[ALL].gram), 6)) for each in layers) if few else (),
     )
-
-
-def _values(matrix: FloatArray) -> Values:
-    finite, rows = bool(np.isfinite(matrix).all()), matrix.round(6).tolist()
-    return tuple(tuple(row if finite else [value if math.isfinite(value) else None for value in row]) for row in rows)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, Pairs
-from analyzers.gradient_conflict.rates import FloatArray
+from analyzers.gradient_conflict.pairs import SMALLEST_SQUARE, FloatArray, Pairs
+from analyzers.gradient_conflict.rates import rounded
 from analyzers.gradient_conflict.summaries import NeuronCosines, NeuronRow, Neurons
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class NeuronTable:
 
     def add(self, units: slice, pairs: Pairs) -> None:
         """Add a chunk of them."""
-        rows = np.zeros(len(pairs.gram), _COLUMNS)
+        rows = np.zeros(pairs.gram.shape[1], _COLUMNS)
         rows["layer"], rows["expert"], rows["block"] = self._where
         rows["neuron"] = np.arange(units.start, units.start + len(rows))
         rows["mean_activation"] = np.nan if self._activation is None else self._activation[units]
@@ -100,7 +100,7 @@ class NeuronTable:
             ranked=len(ranked),
             most=tuple(map(self._row, ranked[most])),
             least=tuple(map(self._row, ranked[least])),
-            cosines=tuple(NeuronCosines(**self._named(each.row), values=_values(each.cosines)) for each in shown.values()),
+            cosines=tuple(NeuronCosines(**self._named(each.row), values=rounded(each.cosines, 4)) for each in shown.values()),
         )
 
     def rows(self) -> Any:
@@ -135,28 +135,22 @@ class NeuronTable:
 
 def _figures(pairs: Pairs, gamma: float) -> dict[str, FloatArray]:
     """(n,) each; NaN where a unit has no pair, or no gradient."""
-    counted = pairs.counted.sum(1).double()
+    counted = pairs.counted.sum(0).double()
     number = counted * (counted - 1) / 2
     squares = torch.where(pairs.squares > SMALLEST_SQUARE, pairs.squares, 0).double()
-    total = squares.sum(1)
-    shares = squares / total[:, None]
-    live = total > 0
+    total = squares.sum(0)
+    shares = squares / total
     columns = {
         "pairs": number,
-        "conflict_rate": pairs.below(gamma).sum((1, 2)).double() / 2 / number,
-        "magnitude_similarity": _off_diagonal(pairs.similarity) / number,
-        "mean_cosine": (_off_diagonal(pairs.cosines) / number).clamp(-1, 1),
-        "top_share": shares.amax(1),
-        "top_sample": torch.where(live, squares.argmax(1).double(), _NONE),
-        "effective_samples": 1 / shares.square().sum(1),
+        "conflict_rate": pairs.below(gamma).sum(0).double() / number,
+        "magnitude_similarity": pairs.similarity.nansum(0).double() / number,
+        "mean_cosine": (pairs.cosines.nansum(0).double() / number).clamp(-1, 1),
+        "top_share": shares.amax(0),
+        "top_sample": torch.where(total > 0, squares.argmax(0).double(), _NONE),
+        "effective_samples": 1 / shares.square().sum(0),
     }
     stacked = torch.stack(list(columns.values())).cpu().numpy()
     return dict(zip(columns, stacked, strict=True))
-
-
-def _off_diagonal(values: Tensor) -> Tensor:
-    """(n, S, S), symmetric -> (n,), the sum over pairs of two samples."""
-    return (values.sum((1, 2)) - values.diagonal(dim1=1, dim2=2).sum(1)).double() / 2
 
 
 def _most_first(rows: Any) -> tuple[FloatArray, FloatArray]:
@@ -169,9 +163,12 @@ def _least_first(rows: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _cosines(pairs: Pairs, unit: int) -> FloatArray:
-    counted = pairs.counted[unit]
-    cosines = torch.where(counted[:, None] & counted, pairs.cosines[unit], torch.nan)
-    return cosines.double().clamp(-1, 1).cpu().numpy()
+    """(S, S)."""
+    present = pairs.counted[:, unit].double().cpu().numpy()
+    found = np.diag(np.where(present > 0, 1.0, np.nan))
+    first, second = np.triu_indices(len(present), 1)
+    found[first, second] = found[second, first] = pairs.cosines[:, unit].double().clamp(-1, 1).cpu().numpy()
+    return found
 
 
 def _place(row: Any) -> tuple[int, ...]:
@@ -181,8 +178,3 @@ def _place(row: Any) -> tuple[int, ...]:
 def _number(value: Any) -> float | None:
     """The shortest decimal that is this float32; None for NaN."""
     return None if np.isnan(value) else float(str(value))
-
-
-def _values(cosines: FloatArray) -> tuple[tuple[float | None, ...], ...]:
-    """To four digits; None for NaN."""
-    return tuple(tuple(None if np.isnan(value) else value for value in row) for row in cosines.round(4).tolist())

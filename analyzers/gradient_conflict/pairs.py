@@ -1,10 +1,10 @@
 """Cosines and norms of each pair of samples from the Gram matrices of units, summed over the units: every rate is computed from these sums.
 
-Axes: n units of a chunk, S samples.
+Axes: n units of a chunk, S samples, P = S (S - 1) / 2 pairs (i, j), i < j, row by row. Units come last: they are what is summed over.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Self
 
 import numpy as np
@@ -12,77 +12,73 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Matrix = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 
 # Norms below 2^-50 (of gradients as `scaling` scales them) have squares near or below the smallest normal float32: they count as zero.
 SMALLEST_SQUARE = 2.0**-100
 
 
+@cache
+def pair_index(samples: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(P,) each: the two samples of every pair."""
+    first, second = torch.triu_indices(samples, samples, 1, device=device)
+    return first, second
+
+
+def packed(gram: Tensor) -> Tensor:
+    """Symmetric (n, S, S) -> (S + P, n): the diagonal, then the product of each pair."""
+    first, second = pair_index(gram.shape[-1], gram.device)
+    diagonal = torch.arange(gram.shape[-1], device=gram.device)
+    return gram.permute(1, 2, 0)[torch.cat([diagonal, first]), torch.cat([diagonal, second])]
+
+
 class Pairs:
-    """The pairs of samples in the units of a chunk. gram: (n, S, S), symmetric.
+    """The pairs of samples in the units of a chunk. gram: `packed`, (S + P, n).
 
     A norm counts if it is above ``epsilon`` and at least ``floor``, a pair if both of its norms do.
     """
 
-    def __init__(self, gram: Tensor, floor: float = 0.0, epsilon: float = 0.0) -> None:
+    def __init__(self, gram: Tensor, samples: int, floor: float = 0.0, epsilon: float = 0.0) -> None:
         most = torch.finfo(gram.dtype).max
         self.gram, self.floor, self.epsilon = gram, min(floor, most), min(epsilon, most)
-
-    @cached_property
-    def squares(self) -> Tensor:
-        """(n, S)."""
-        return self.gram.diagonal(dim1=1, dim2=2)
+        self.squares, self.products = gram[:samples], gram[samples:]
+        self._first, self._second = pair_index(samples, gram.device)
 
     @cached_property
     def norms(self) -> Tensor:
-        """(n, S)."""
+        """(S, n)."""
         return self.squares.clamp(min=0).sqrt()
 
     @cached_property
     def counted(self) -> Tensor:
-        """(n, S): whether a sample has a norm that counts."""
+        """(S, n): whether a sample has a norm that counts."""
         return (self.squares > SMALLEST_SQUARE) & (self.norms >= self.floor) & (self.norms > self.epsilon)
 
     def of_all(self) -> "Pairs":
         """The pairs of all norms above 0."""
-        return Pairs(self.gram) if self.floor or self.epsilon else self
-
-    @cached_property
-    def _inverse(self) -> Tensor:
-        return torch.where(self.counted, 1 / self.norms.where(self.counted, 1), 0)
+        return Pairs(self.gram, len(self.squares)) if self.floor or self.epsilon else self
 
     @cached_property
     def valid(self) -> Tensor:
-        """(S, S): in how many units each pair counts."""
+        """(P,): in how many units each pair counts."""
         counted = self.counted.to(self.gram.dtype)
-        return counted.t() @ counted
+        return (counted @ counted.t())[self._first, self._second]
 
     @cached_property
     def cosines(self) -> Tensor:
-        """(n, S, S); 0 where a pair does not count."""
-        return (self.gram * self._inverse[:, :, None]).mul_(self._inverse[:, None, :])
+        """(P, n); NaN where a pair does not count."""
+        inverse = torch.where(self.counted, 1 / self.norms, torch.nan)
+        return inverse[self._first].mul_(self.products).mul_(inverse[self._second])
 
     def below(self, threshold: float) -> Tensor:
-        """(n, S, S): 1 where two samples' pair counts and has cos < threshold."""
-        found = self._less(threshold)
-        if threshold > 0:  # else neither a missing cosine, which is 0, nor that of a sample with itself is below it
-            found *= self.counted[:, :, None] & self.counted[:, None, :]
-            found.diagonal(dim1=1, dim2=2).zero_()
-        return found
-
-    def count_below(self, threshold: float) -> Tensor:
-        """(S, S): in how many units `below` is 1; means nothing on the diagonal."""
-        found = self._less(threshold).sum(0)
-        return found - (len(self.gram) - self.valid) if threshold > 0 else found
-
-    def _less(self, threshold: float) -> Tensor:
+        """(P, n): 1 where a pair counts and has cos < threshold, else 0."""
         return torch.lt(self.cosines, threshold, out=torch.empty_like(self.cosines))
 
     @cached_property
     def similarity(self) -> Tensor:
-        """(n, S, S): 2|g||h| / (|g|^2 + |h|^2); 0 where a pair does not count."""
-        norms, squares = self.norms * self.counted, self.squares.where(self.counted, 1)
-        return (norms[:, :, None] * (2 * norms)[:, None, :]).div_(squares[:, :, None] + squares[:, None, :])
+        """(P, n): 2|g||h| / (|g|^2 + |h|^2); NaN where a pair does not count."""
+        norms, squares = torch.where(self.counted, self.norms, torch.nan), self.squares
+        return norms[self._first].mul_(2 * norms[self._second]).div_(squares[self._first].add_(squares[self._second]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ class Thresholds:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PairSums:
-    """Sums over units, (S, S) each, symmetric. units: how many. gram: of the Gram matrices.
+    """Sums over units, (P,) each unless stated otherwise. units: how many. gram: (S, S), symmetric, the sum of the Gram matrices.
 
     valid: units in which the pair counts; of those below, below_low, below_high: with a cosine below gamma, gamma - tau, gamma + tau;
     cosine, similarity: sums. zeros: units and samples without a gradient. Whatever floor and epsilon are: valid_of_all: units in which both
@@ -114,37 +110,38 @@ class PairSums:
 
     units: int
     zeros: int
-    gram: Matrix
-    valid: Matrix
-    below: Matrix
-    below_low: Matrix
-    below_high: Matrix
-    cosine: Matrix
-    similarity: Matrix
-    valid_of_all: Matrix
-    historic: Matrix
-    similarity_of_all: Matrix
+    gram: FloatArray
+    valid: FloatArray
+    below: FloatArray
+    below_low: FloatArray
+    below_high: FloatArray
+    cosine: FloatArray
+    similarity: FloatArray
+    valid_of_all: FloatArray
+    historic: FloatArray
+    similarity_of_all: FloatArray
 
     @classmethod
     def of(cls, pairs: Pairs, thresholds: Thresholds, exponent: int = 0) -> Self:
         """The sums of one chunk, of gradients times 2^exponent."""
         every = pairs.of_all()
-        below, similarity = pairs.count_below(thresholds.gamma), pairs.similarity.sum(0)
+        below, similarity = pairs.below(thresholds.gamma).sum(1), pairs.similarity.nansum(1)
         sums = (
-            pairs.gram.sum(0),
             pairs.valid,
             below,
-            pairs.count_below(thresholds.low),
-            pairs.count_below(thresholds.high),
-            pairs.cosines.sum(0),
+            pairs.below(thresholds.low).sum(1),
+            pairs.below(thresholds.high).sum(1),
+            pairs.cosines.nansum(1),
             similarity,
             every.valid,
-            below if thresholds.gamma == 0 and every is pairs else every.count_below(0.0),
-            similarity if every is pairs else every.similarity.sum(0),
+            below if thresholds.gamma == 0 and every is pairs else every.below(0.0).sum(1),
+            similarity if every is pairs else every.similarity.nansum(1),
         )
-        lower = np.tril(torch.stack(sums).double().cpu().numpy())  # two halves of a sum may differ in their last bits
-        gram, *others = lower + np.tril(lower, -1).swapaxes(1, 2)
-        return cls(len(pairs.gram), int((~every.counted).sum()), gram * 4.0**-exponent, *others)
+        samples, units = pairs.squares.shape
+        diagonal, products = pairs.gram.sum(1).double().cpu().numpy() * 4.0**-exponent, np.zeros((samples, samples))
+        products[np.triu_indices(samples, 1)] = diagonal[samples:]
+        gram = np.diag(diagonal[:samples]) + products + products.T
+        return cls(units, int((~every.counted).sum()), gram, *torch.stack(sums).double().cpu().numpy())
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))

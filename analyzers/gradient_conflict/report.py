@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PrivateAttr
 
-from analyzers.base import CheckpointFacts, Data, Interval, Progress, Report
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Progress, Report
+from analyzers.gradient_conflict.headline import headline, next_step
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.templates import Template
@@ -145,6 +146,18 @@ class ConflictReport(Measurement, Report):
     def keep_neurons(self, neurons: "Mapping[str, NeuronTable]") -> None:
         """Keep the row of every unit, by kind of FFN, for `full_tables`. Not part of the JSON."""
         self._neurons = neurons
+
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return headline(self)
+
+    def findings(self) -> list[str]:
+        """The statement without its first sentence, which is the headline in more words."""
+        return super().findings()[1:]
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The model."""

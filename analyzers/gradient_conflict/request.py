@@ -32,7 +32,6 @@ class TextPair(Data):
 class ConflictRequest(TokensRequest):
     """Which model, on what text, and which gradients.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     data: "builtin", the id of a Hub dataset, or where local paths are allowed a .jsonl, .json or .parquet file; pairs, or token_ids with
     answer_starts (`TokensRequest`): given here instead.
     samples: how many. choice: which, a "random" choice among all rows of the data by ``seed`` or the "first" (`row_choice`).
@@ -48,7 +47,6 @@ class ConflictRequest(TokensRequest):
     seed: of the choice of samples, and of halves and batches of samples.
     """
 
-    model: str
     data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
     pairs: tuple[TextPair, ...] = ()
     samples: int = Field(default=50, strict=True)

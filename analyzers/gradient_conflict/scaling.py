@@ -15,8 +15,6 @@ from analyzers.language_models.layer_capture import Block
 # The largest product left[t, n] right[t, i] is scaled to about 2^30. Sums of it over 2^13 tokens, squared and summed over 2^14 inputs and
 # 2^15 units, stay below 2^127; the squares of products 2^-80 times as large are still normal numbers of float32.
 LARGEST = 30
-# A ``right`` within 2^-24 to 2^24 is multiplied with itself unscaled, which saves a copy.
-_NEAR_ONE = 24
 # Smaller numbers get this power, so that every factor is within float32.
 _LEAST = -70
 
@@ -25,7 +23,7 @@ _LEAST = -70
 class Scaling:
     """Gram matrices are computed from gradients times 2^exponent: each ``right`` takes a part of the factor, its ``left`` the remainder.
 
-    rights: by id, the power of two that scales a right to about 1 where it is far from that. finite: whether all numbers are.
+    rights: by id, the power of two that scales a right to about 1. finite: whether all numbers are.
     """
 
     exponent: int = 0
@@ -41,7 +39,7 @@ class Scaling:
             return cls(finite=False)
         powers = {key: _power(value) for key, value in rights.items()}
         most = max(_power(left) + powers[id(block.right)] for left, block in zip(lefts, blocks, strict=True))
-        return cls(LARGEST - most, {key: -power for key, power in powers.items() if abs(power) > _NEAR_ONE})
+        return cls(LARGEST - most, {key: -power for key, power in powers.items()})
 
 
 def scaled(numbers: Tensor, power: int, dtype: torch.dtype) -> Tensor:

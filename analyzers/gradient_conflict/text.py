@@ -1,12 +1,143 @@
 """The report as text for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from analyzers import limits
 from analyzers.base import Interval
-from analyzers.gradient_conflict.report import ConflictReport
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS
+from analyzers.gradient_conflict.headline import CHANCE
+from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Difference, Units
+from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS, ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.terminal import clean, columns, number, percent, plural
+
+if TYPE_CHECKING:
+    from analyzers.language_models.load import OpenModel
+
+# A rate is not to be trusted if more than this share of its pairs is numerically undecided.
+TRUSTED = 0.1
+# Gradients with independent, symmetric directions have a cosine below 0 as often as above.
+
+
+def statement(
+    request: ConflictRequest, found: Measurement, original: Measurement | None, units: Units, differences: Sequence[Difference]
+) -> str:
+    """The answer in two to four sentences: the model as it is, then the change by the top-k FFN, if any.
+
+    found: of the requested FFN; original: of the original FFN where that is a top-k one.
+    """
+    as_it_is = original or found
+    model = as_it_is.model
+    if model.conflict_rate is None:
+        conditions = [f"above the floor, {request.floor:g} times the median"] if request.floor else []
+        conditions += [f"longer than {request.epsilon:g}"] if request.epsilon else []
+        return f"{' '.join(['No two samples have a gradient', *conditions])} in the same unit: there is nothing to compare."
+    unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
+    where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
+    said = f"In {_percent(model.conflict_rate)} of the (pair of samples, {unit}) combinations the two gradients {where}"
+    compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over samples"] if model.interval else []
+    compared += [] if request.gamma else [CHANCE]
+    said += f" ({'; '.join(compared)})" if compared else ""
+    rows = [row for row in as_it_is.layers if row.conflict_rate is not None]
+    most, least = max(rows, key=lambda row: row.conflict_rate or 0), min(rows, key=lambda row: row.conflict_rate or 0)
+    if len(rows) > 1:
+        said += (
+            f": most in layer {most.layer} ({_percent(most.conflict_rate)}), least in layer {least.layer} ({_percent(least.conflict_rate)})"
+        )
+    dominance = as_it_is.dominance
+    if dominance.effective_samples is not None and dominance.top_share is not None:
+        said += (
+            f". Sample {dominance.top_sample} has {_percent(dominance.top_share)} of the squared norm of the whole gradients; the "
+            f"effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
+        )
+    if differences and differences[0].conflict_rate is not None and units.topk is not None:
+        change, interval = differences[0].conflict_rate, differences[0].interval
+        said += f". With the top-k FFN in {_layer_names(units.topk.layers)} the rate is {_percent(found.model.conflict_rate)}, a change of "
+        said += f"{100 * change:+.2g} percentage points"
+        said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
+        said += _dominance_change(found, units.topk.layers, differences)
+    return said + "."
+
+
+def _dominance_change(found: Measurement, layers: Sequence[int], differences: Sequence[Difference]) -> str:
+    """Whether one sample dominates a neuron of the converted layers more or less than before: means over their neurons."""
+    changes = {row.layer: row for row in differences}
+    rows = [(row, changes[row.layer]) for row in found.layers if row.layer in layers and row.layer in changes]
+    shares = _before_and_after([(row.neuron_top_share, change.neuron_top_share, row.neurons) for row, change in rows])
+    sizes = _before_and_after([(row.neuron_effective_samples, change.neuron_effective_samples, row.neurons) for row, change in rows])
+    if shares is None or sizes is None:
+        return ""
+    more, less = shares[1] > shares[0] and sizes[1] < sizes[0], shares[1] < shares[0] and sizes[1] > sizes[0]
+    how = "In a neuron there one sample dominates more" if more else "In a neuron there one sample dominates less"
+    if not (more or less):
+        how = "In a neuron there dominance does not clearly change"
+    return (
+        f". {how}: the largest sample's share of the squared norm goes from {_percent(shares[0])} to {_percent(shares[1])} on average, "
+        f"the effective sample size from {sizes[0]:.3g} to {sizes[1]:.3g}"
+    )
+
+
+def _before_and_after(rows: Sequence[tuple[float | None, float | None, int]]) -> tuple[float, float] | None:
+    """Of (value, its change, number of neurons) in each layer: the mean over the neurons before and after the change."""
+    known = [(value, change, neurons) for value, change, neurons in rows if value is not None and change is not None]
+    total = sum(neurons for *_, neurons in known)
+    if not total:
+        return None
+    after = sum(value * neurons for value, _, neurons in known) / total
+    return after - sum(change * neurons for _, change, neurons in known) / total, after
+
+
+def notes(
+    request: ConflictRequest, found: Measurement, data: DataFacts, opened: "OpenModel", layers: int, checkpointing: bool
+) -> Iterator[str]:
+    """What limits the answer. layers: of the model. checkpointing: whether activations were recomputed, requested or not."""
+    undecided = found.model.undecided
+    if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
+        yield (
+            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {_percent(undecided.share)} of the cosines are closer "
+            f"to {request.gamma:g} than the rounding error of {opened.dtype}. Run it with --dtype float32."
+        )
+    if opened.dtype == "float16":
+        yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
+    if data.samples < request.samples:
+        yield f"{data.source} has {plural(data.samples, 'sample')}, fewer than the {request.samples} requested."
+    if data.truncated:
+        most = min(request.max_length, opened.context or request.max_length)
+        were = "was" if data.truncated == 1 else "were"
+        yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
+    if checkpointing and not request.checkpointing:
+        yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
+    if opened.attention != request.attention:
+        yield f"This model does not support {request.attention} attention: it ran with {opened.attention}."
+    if (request.floor or request.epsilon) and found.batch_curve:
+        given = [name for name, value in (("floor", request.floor), ("epsilon", request.epsilon)) if value]
+        limit = "Floor and epsilon apply" if len(given) == 2 else f"The {given[0]} applies"
+        yield f"{limit} to single samples; averages over batches count whatever their norm."
+    if len(found.layers) < layers:
+        yield f"{layers - len(found.layers)} of {plural(layers, 'layer')} are excluded: they have no attention."
+    if found.model.dead:
+        have = "has" if found.model.dead == 1 else "have"
+        yield f"{found.model.dead:,} of {plural(found.model.neurons, 'unit')} {have} no gradient in any sample."
+    if found.model.interval is None:
+        yield "There are too few samples for intervals, which need at least 4 with gradients in the same units."
+    if not found.cosines.layers:
+        yield f"Cosines between samples are given for the model only: all layers would take more than {limits.REPORT_COSINES:,} numbers."
+    yield from opened.notes()
+    if opened.facts.quantization is not None:
+        yield "The stored weights are quantized; they were run as decoded."
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.3g}%"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{100 * low:.3g} to {100 * high:.3g}%"
+
+
+def _layer_names(layers: Sequence[int]) -> str:
+    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+
 
 # Rows of samples, those with the largest gradients, and of the most and of the least conflicted neurons.
 _SHOWN = 5
@@ -20,7 +151,7 @@ def one(report: ConflictReport) -> str:
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(ffn.neurons, *units)} in {plural(ffn.layers, 'layer')}, "
         f"{plural(data.samples, 'sample')} of {data.source}, {plural(data.tokens, 'token')}, {report.dtype}; {report.timing.seconds:.3g} s",
         "",
-        report.statement,
+        *report.answer_lines(),
         "",
         *columns(list(_layers(report)), right=tuple(range(1, 14))),
         *(["With the top-k FFN; Original: the model as it is."] if report.original is not None else []),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analyzers.gradient_conflict.rates import FloatArray
+from analyzers.gradient_conflict.pairs import FloatArray
 from analyzers.gradient_conflict.summaries import WeightRates
 
 # mean^2 / variance is counted by its leading bits as a float32: sign, exponent and 5 bits of the mantissa, so that a bin is 3 % wide.

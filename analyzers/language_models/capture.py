@@ -17,14 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from analyzers.language_models.experts import Mask, replaced_forward
 from analyzers.language_models.failures import not_finite, running
 from analyzers.language_models.ffn import FFN, decoder_layers
 from analyzers.language_models.grouping import groups
 from analyzers.language_models.head import losses_and_gradient
 from analyzers.language_models.layer_capture import LayerCapture, LayerGradients, Places, capture_dense, capture_experts, merged
 from analyzers.language_models.prompts import Batch
-from analyzers.language_models.recording import Recording, Units
+from analyzers.language_models.recording import Mask, Recording, Units, replaced_forward
 
 Loss = Literal["mean", "sum"]
 AtLayer = Callable[[int], None]
@@ -172,7 +171,11 @@ class PartedRun:
         for group in groups:
             part = batch.part(group)
             of_group = {layer: _mask_of_group(mask, group, part, batch) for layer, mask in masks.items()}
-            of_all = _of_all(at_layer, len(self._parts), len(groups), layers)
+            done = len(self._parts) * layers  # of the layers of all groups
+
+            def of_all(layer: int, done: int = done) -> None:
+                at_layer((done + layer) // len(groups))
+
             self._parts.append(Run(model, part, Recording(units, of_group), checkpointing, loss, of_all))
         order = torch.tensor([sample for group in groups for sample in group]).argsort()
         losses = torch.cat([part.losses for part in self._parts])
@@ -195,11 +198,6 @@ def _groups(model: nn.Module, batch: Batch, most: int | None) -> list[list[int]]
         step = max(1, most // max(1, max(batch.lengths[sample] for sample in group) - 1))
         smaller += [group[first : first + step] for first in range(0, len(group), step)]
     return smaller
-
-
-def _of_all(at_layer: AtLayer, part: int, parts: int, layers: int) -> AtLayer:
-    """Convert layer progress within one part to progress over all parts, for ``at_layer``."""
-    return lambda layer: at_layer((part * layers + layer) // parts)
 
 
 def _mask_of_group(mask: Mask, group: Sequence[int], part: Batch, batch: Batch) -> Mask:

@@ -84,7 +84,7 @@ def _stated(checkpoint: Checkpoint) -> Mapping[str, Any]:
     architectures = stated.get("architectures")
     if isinstance(architectures, list) and architectures and not any(_HEADS.fullmatch(str(name)) for name in architectures):
         name = quoted(str(architectures[0]))
-        raise UnknownArchitecture(f"This is no causal language model but a {name}: it has no head that predicts tokens.")
+        raise UnknownArchitecture(f"This is not a causal language model but a {name}: it has no head that predicts tokens.")
     return stated
 
 
@@ -102,7 +102,7 @@ def _refused(error: Exception) -> str:
     field = _FIELD.search(str(error))
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         return f"{quoted(error.args[0], 80)} is not known"
-    return f"its {quoted(field[1])} is not what such a model takes" if field else f"its values do not fit together ({type(error).__name__})"
+    return f"its {quoted(field[1])} is not valid for such a model" if field else f"its values do not fit together ({type(error).__name__})"
 
 
 def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
@@ -110,27 +110,28 @@ def _check_weights(checkpoint: Checkpoint, kind: str) -> None:
     if other is not None:
         raise UnsupportedWeights(f"Only safetensors are loaded to run a model, and this one has {quoted(other)}: convert it first.")
     if len({file.path.rpartition("/")[0] for file in checkpoint.files}) > 1:
-        raise UnsupportedWeights("The weights of this checkpoint lie in several folders, so that it is no single language model.")
+        raise UnsupportedWeights("The weights are in several folders, so this is not a single language model.")
     method = checkpoint.quantization
     if method is not None and not (method == "mxfp4" and kind in _MXFP4_FAMILIES):
         raise UnsupportedWeights(f"The weights are quantized ({method}), and gradients need plain ones: name the original model.")
 
 
 def _check_layers(stated: Mapping[str, Any], tensors: int) -> None:
-    """Raise InvalidCheckpoint if config.json, at any depth, states more layers than there are tensors."""
-    for name, value in stated.items():
-        if isinstance(value, dict):
-            _check_layers(value, tensors)
-        elif isinstance(value, int) and _LAYERS.fullmatch(name) and value > tensors:
-            raise InvalidCheckpoint(f"config.json speaks of {value:,} layers ({name}), but there are only {tensors:,} tensors.")
+    """Raise InvalidCheckpoint if config.json states more layers than there are tensors."""
+    for name, value in _numbers(stated):
+        if _LAYERS.fullmatch(name) and value > tensors:
+            raise InvalidCheckpoint(f"config.json states {value:,} layers ({name}), but there are only {tensors:,} tensors.")
 
 
 def _check_sizes(stated: Mapping[str, Any]) -> None:
     """Raise LimitExceeded for too many layers, too many experts in total, or chunks longer than any sample."""
-    layers, experts, chunk, repeats, places = (_largest(stated, name) for name in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES))
+    layers, experts, chunk, repeats, places = (
+        max((value for name, value in _numbers(stated) if kind.fullmatch(name)), default=0)
+        for kind in (_LAYERS, _EXPERTS, _CHUNKS, _REPEATS, _PLACES)
+    )
     layers = max(layers, repeats)
     if places > _MOST_PLACES:
-        raise InvalidCheckpoint(f"config.json has the model take {places:,} tokens in a row (max_seq_len): no such model is known.")
+        raise InvalidCheckpoint(f"config.json states a sequence length of {places:,} tokens (max_seq_len): no such model is known.")
     if layers > limits.MODEL_LAYERS:
         raise LimitExceeded(f"The model has {layers:,} layers, more than {limits.MODEL_LAYERS:,} (MANTISSA_MODEL_LAYERS).")
     if layers * experts > limits.MODEL_EXPERTS:
@@ -139,23 +140,19 @@ def _check_sizes(stated: Mapping[str, Any]) -> None:
             "(MANTISSA_MODEL_EXPERTS)."
         )
     if chunk > limits.CONFLICT_TOKENS:
-        raise InvalidCheckpoint(f"config.json has its layers work on {chunk:,} tokens at a time: no such model is known.")
+        raise InvalidCheckpoint(f"config.json states chunks of {chunk:,} tokens (chunk_size): no such model is known.")
 
 
-def _largest(stated: Mapping[str, Any], name: re.Pattern[str]) -> int:
-    """The largest number under such a key in config.json, at any depth; 0 if there is none."""
-    inner = (_largest(value, name) for value in stated.values() if isinstance(value, dict))
-    own = (number for key, value in stated.items() if name.fullmatch(str(key)) for number in _integers(value))
-    return max((*inner, *own), default=0)
-
-
-def _integers(value: Any) -> Iterator[int]:
-    """The integers in a value of config.json: the value itself, or the elements of a list."""
-    if isinstance(value, int):
-        yield value
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Every integer in config.json, at any depth and in lists, with the key it is under."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, str(key))
     elif isinstance(value, list):
-        for each in value:
-            yield from _integers(each)
+        for inner in value:
+            yield from _numbers(inner, name)
+    elif isinstance(value, int):
+        yield name, value
 
 
 def _cleaned(stated: Any) -> Any:

@@ -134,7 +134,7 @@ def _files(files: Mapping[str, int]) -> list[str]:
 def pair_of(row: Any, where: str) -> Pair:
     """Convert a row to a pair; where: location of the row for error messages. Raises InvalidData, LimitExceeded."""
     if not isinstance(row, dict):
-        raise InvalidData(f"{_capital(where)} is no JSON object; {_NEEDED}.")
+        raise InvalidData(f"{_capital(where)} is not a JSON object; {_NEEDED}.")
     row = {name: value for name, value in row.items() if value is not None}  # in a table, every row has every column
     if "messages" in row:
         instruction, given, output = _first_exchange(row["messages"], where)
@@ -156,7 +156,7 @@ def _first_exchange(messages: Any, where: str) -> tuple[Any, str, Any]:
         if message["role"] == "assistant":
             break
     if not said["user"] or not said["assistant"]:
-        raise InvalidData(f"{_capital(where)} has messages that begin with no question of a user and its answer.")
+        raise InvalidData(f"{_capital(where)} has messages that do not begin with a user's question and its answer.")
     return "\n\n".join([*said["system"], *said["user"]]), "", said["assistant"][0]
 
 

@@ -47,7 +47,7 @@ def running() -> Iterator[None]:
         raise
     except Exception as error:  # any error is possible: the library receives untrusted values
         raise InvalidCheckpoint(
-            f"The model cannot be run: what config.json says of its parts does not fit together ({type(error).__name__})."
+            f"The model cannot be run: the parts that config.json describes do not fit together ({type(error).__name__})."
         ) from error
 
 

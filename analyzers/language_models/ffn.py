@@ -82,7 +82,8 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 def unknown_family(kind: str) -> UnknownArchitecture:
     """The error for model types that belong to no family in `families`."""
-    return UnknownArchitecture(f"Where models of the type {quoted(kind)} have their neurons is not known; known are {', '.join(FAMILIES)}.")
+    known = ", ".join(FAMILIES)
+    return UnknownArchitecture(f"Models of the type {quoted(kind)} are not supported: their layers are not known. Supported are {known}.")
 
 
 def family_of(model: nn.Module) -> Family:

@@ -1,6 +1,7 @@
-"""Samples that are given as token ids, and need no tokenizer."""
+"""What the requests to run a model share: the model, and samples that may be given as token ids, which need no tokenizer."""
 
 import hashlib
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from pydantic import Field, field_validator, model_validator
@@ -19,14 +20,16 @@ SOURCE = "tokens"
 
 
 class TokensRequest(Request):
-    """A request that may give its samples as tokens, in place of data.
+    """A request to run ``model``, which may give its samples as tokens, in place of data.
 
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     token_ids: one list per sample; taken as they are, all of them. answer_starts: the index of the first token with a loss in each; without
     them 1, every token but the first.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
+    model: str
 
     @field_validator("token_ids")
     @classmethod
@@ -50,6 +53,21 @@ class TokensRequest(Request):
                 raise ValueError(f"the answer of sample {number} must start at 1 to {len(sample) - 1}, not {start}")
         return self
 
+    def canonical(self, opened: "OpenModel", data: str | None) -> Self:
+        """The request as a report has it: the model that was opened, and the name of the ``data`` unless the samples were given here."""
+        from analyzers.checkpoints import parse_reference
+
+        revision = parse_reference(self.model, local=True).revision
+        named = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
+        return self.model_copy(update=named if data is None else named | {"data": data})
+
+    def resolved(self, opened: "OpenModel", data: str, commit: str | None, options: Set[str]) -> dict[str, Any]:
+        """What determines a report: commits in place of names, and those of the ``options`` that are not at their default."""
+        named: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "data": data, "data_commit": commit}
+        named |= self.model_dump(mode="json", include=set(options), exclude_defaults=True)
+        named |= {"dtype": opened.dtype} if opened.dtype != "float32" else {}
+        return named | ({"device": opened.device} if opened.device != "cpu" else {})
+
     def encoded(self, opened: "OpenModel") -> "list[Encoded]":
         """The given samples. Raises InvalidData for a token without an embedding."""
         from analyzers.language_models.prompts import Encoded
@@ -59,7 +77,7 @@ class TokensRequest(Request):
         for number, sample in enumerate(self.token_ids):
             if max(sample) >= known:
                 raise InvalidData(
-                    f"Sample {number} of token_ids holds {max(sample):,}, and the embeddings of this model end at {known - 1:,}."
+                    f"Sample {number} of token_ids holds {max(sample):,}, and the last embedding of this model is {known - 1:,}."
                 )
         return [Encoded(sample, start, "", False) for sample, start in zip(self.token_ids, starts, strict=True)]
 

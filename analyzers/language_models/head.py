@@ -5,6 +5,7 @@ from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from analyzers.language_models.ffn import family_of, text_config
 from analyzers.language_models.prompts import IGNORED
@@ -59,22 +60,10 @@ def losses_and_gradient(model: nn.Module, hidden: Tensor, labels: Tensor, loss: 
         rows = hidden[sample, position].detach().requires_grad_()
         with torch.enable_grad():
             logits = logit_map(head(rows)).to(kind)
-        # No operation that produced the logits needs their values in its backward pass, so their gradient can overwrite them.
-        overwritten = logits.detach()
-        weighted = _cross_entropy(overwritten, target.to(logits.device), weights[sample].to(logits.device))
-        gradient[sample, position] = torch.autograd.grad(logits, rows, overwritten)[0]
-        losses.index_add_(0, sample, weighted.to(rows.device))
+            of_tokens = cross_entropy(logits, target.to(logits.device), reduction="none") * weights[sample].to(logits.device)
+        (gradient[sample, position],) = torch.autograd.grad(of_tokens.sum(), rows)
+        losses.index_add_(0, sample, of_tokens.detach().to(rows.device))
     return losses, gradient
-
-
-def _cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """(n,), the weighted cross-entropy of each row of ``logits`` (n, V); the gradient overwrites ``logits``."""
-    columns = targets[:, None]
-    logits.sub_(logits.amax(1, keepdim=True))
-    of_targets = logits.gather(1, columns)[:, 0]
-    totals = logits.exp_().sum(1)
-    logits.mul_((weights / totals)[:, None]).scatter_add_(1, columns, -weights[:, None])
-    return weights * (totals.log() - of_targets)
 
 
 def logits_bytes(model: nn.Module, dtype: torch.dtype) -> int:

@@ -5,14 +5,13 @@ Axes: S samples, N tokens including padding, R rows routed to experts, T tokens 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from analyzers.language_models.experts import Routed, gate_and_up
 from analyzers.language_models.ffn import FFN, Attention
 from analyzers.language_models.prompts import Batch
+from analyzers.language_models.recording import Routed, gate_and_up
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,32 +107,23 @@ def merged(pieces: list[LayerCapture], groups: Sequence[Sequence[int]]) -> Layer
     """Merge one unit's captures of groups of a batch; empties ``pieces``. groups: sample indices of each group."""
     if len(pieces) == 1:
         return pieces.pop()
-    layer, expert, names = pieces[0].layer, pieces[0].expert, [block.name for block in pieces[0].blocks]
-    of_sample: dict[int, tuple[int, slice]] = {}
-    for number, (piece, group) in enumerate(zip(pieces, groups, strict=True)):
-        ends = torch.bincount(piece.sample, minlength=len(group)).cumsum(0).tolist()
-        of_sample |= {sample: (number, slice(*rows)) for sample, rows in zip(group, pairwise([0, *ends]), strict=True)}
-    places = [of_sample[sample] for sample in range(len(of_sample))]
-    counts = torch.tensor([rows.stop - rows.start for _, rows in places])
-    sample = torch.repeat_interleave(counts).to(pieces[0].sample.device)
-    order = torch.tensor([sample for group in groups for sample in group], device=sample.device).argsort()
-    activity = (
-        torch.cat([piece.activity for piece in pieces if piece.activity is not None])[order] if pieces[0].activity is not None else None
-    )
+    first, device = pieces[0], pieces[0].sample.device
+    members = [torch.tensor(group, device=device) for group in groups]
+    sample = torch.cat([samples[piece.sample] for samples, piece in zip(members, pieces, strict=True)])
+    rows, order = sample.argsort(stable=True), torch.cat(members).argsort()
+    activity = torch.cat([piece.activity for piece in pieces if piece.activity is not None])[order] if first.activity is not None else None
     tokens = torch.cat([piece.tokens for piece in pieces])[order]
-    keys = [(id(block.left), id(block.right)) for block in pieces[0].blocks]
+    keys = [(block.name, id(block.left), id(block.right)) for block in first.blocks]
     parts: dict[int, list[Tensor]] = {}
-    for number, each in enumerate(keys):
-        for key, side in zip(each, ("left", "right"), strict=True):
-            parts.setdefault(key, [getattr(piece.blocks[number], side) for piece in pieces])
+    for number, (_, left, right) in enumerate(keys):
+        parts.setdefault(left, [piece.blocks[number].left for piece in pieces])
+        parts.setdefault(right, [piece.blocks[number].right for piece in pieces])
+    layer, expert = first.layer, first.expert
+    del first
     pieces.clear()
-
-    def whole(of_groups: list[Tensor]) -> Tensor:
-        return torch.cat([of_groups[number][rows] for number, rows in places])
-
-    wholes = {key: whole(parts.pop(key)) for key in list(parts)}  # no other references to the parts remain: each is freed once concatenated
-    blocks = (Block(name, wholes[left], wholes[right]) for name, (left, right) in zip(names, keys, strict=True))
-    return LayerCapture(layer, expert, sample, tuple(blocks), activity, tokens)
+    wholes = {key: torch.cat(parts.pop(key))[rows] for key in list(parts)}  # nothing else refers to the parts: each is freed here
+    blocks = tuple(Block(name, wholes[left], wholes[right]) for name, left, right in keys)
+    return LayerCapture(layer, expert, sample[rows], blocks, activity, tokens)
 
 
 def capture_experts(units: Iterable[FFN], routed: Routed, preactivation: Tensor, output: Tensor, places: Places) -> Iterator[LayerCapture]:

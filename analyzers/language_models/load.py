@@ -58,7 +58,7 @@ class OpenModel(ExitStack):
         self.context: int | None = min((end for end in ends if isinstance(end, int)), default=None)
         if self.context is not None and self.context < 2:
             raise InvalidCheckpoint(
-                f"config.json has the model take at most {plural(self.context, 'token')} in a row (max_position_embeddings): "
+                f"config.json states a sequence length of at most {plural(self.context, 'token')} (max_position_embeddings): "
                 "none can be predicted."
             )
         self.device = device
@@ -77,33 +77,33 @@ class OpenModel(ExitStack):
         self.callback(tokenizer.close)
         return tokenizer
 
-    def check(self, batch: Batch, *, checkpointing: bool = False, beside: int = 0) -> None:
+    def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
-        beside: additional bytes the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
+        extra: additional bytes the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
         InvalidCheckpoint for token ids without an embedding.
         """
         dtype = _DTYPES[self.dtype]
         length = max(batch.lengths)
         if self.context is not None and length > self.context:
             raise InvalidRequest(
-                f"The model takes at most {self.context:,} tokens in a row, and a sample has {length:,}: cut samples off there."
+                f"Sequences of this model have at most {self.context:,} tokens, and a sample has {length:,}: truncate the samples."
             )
         turn, lengths = _longrope(self.outline), [each - 1 for each in batch.lengths]
         if turn is not None and min(lengths) <= turn < max(lengths):
             raise InvalidRequest(
-                f"Beyond {turn:,} tokens this model counts positions in another way (longrope), for all samples that run together: "
-                f"cut samples off at {turn + 1:,} tokens, or take longer ones only."
+                f"Beyond {turn:,} tokens this model scales its rotary embeddings differently (longrope), for all samples of a batch: "
+                f"truncate samples to {turn + 1:,} tokens, or use longer ones only."
             )
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
-        self._needs = weight_bytes(self.outline, dtype) + activations + beside
+        self._needs = weight_bytes(self.outline, dtype) + activations + extra
         self._places()
         if self._weights is not None and not isinstance(self._repository, MemoryRepository):
             self._weights.check_disk()
         largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
         if largest >= embedded:
             raise InvalidCheckpoint(
-                f"The tokenizer gives token {largest:,}, and the model has embeddings of {embedded:,} only: they do not belong together."
+                f"The tokenizer produces token {largest:,}, but the model has only {embedded:,} embeddings: they do not match."
             )
 
     def groups(self, batch: Batch) -> list[list[int]]:

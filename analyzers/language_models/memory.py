@@ -1,18 +1,21 @@
-"""Memory required to run a model, memory available, and the placement of layers on GPUs. All sizes in bytes."""
+"""Limits of a run: memory required and available, placement of layers on GPUs, and the amount of computation. All sizes in bytes."""
 
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import nn
 
-from analyzers.errors import ModelTooLarge
+from analyzers.errors import LimitExceeded, ModelTooLarge
 from analyzers.formatting import size
 from analyzers.language_models.ffn import decoder_layers, ffn_layers, text_config
 from analyzers.language_models.head import logits_bytes
+
+if TYPE_CHECKING:
+    from analyzers.language_models.load import OpenModel
 
 # /proc/meminfo ignores a container's limit: these hold the limit and the usage.
 _CGROUPS = (
@@ -129,5 +132,23 @@ def too_large(needs: int, has: int) -> ModelTooLarge:
     """The sentence stating by how much the model exceeds memory."""
     return ModelTooLarge(
         f"The model needs {size(needs)} of memory to run and this machine has {size(has)}: "
-        "take a smaller model, fewer or shorter samples, or a narrower --dtype."
+        "choose a smaller model, fewer or shorter samples, or a narrower --dtype."
     )
+
+
+# Lower bound on the speed of a GPU relative to a CPU.
+GPU_SPEED = 300
+
+
+def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str) -> None:
+    """Raise LimitExceeded if ``tokens`` times the model's parameters exceed ``largest``, or on a GPU `GPU_SPEED` times that.
+
+    tokens: of all passes together. less: what to reduce instead, for the error message.
+    """
+    parameters = opened.facts.parameters
+    most = None if largest is None else largest * (GPU_SPEED if opened.device == "cuda" else 1)
+    if most is not None and parameters * tokens > most:
+        raise LimitExceeded(
+            f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "
+            f"be run at once here (MANTISSA_WEB_MODEL_WORK): use {less} or the command line."
+        )

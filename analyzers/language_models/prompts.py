@@ -57,9 +57,7 @@ def encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int, templat
     tokenizer without offsets; and the errors of `templates.resolved`, `templates.lay_out` and the methods of `Tokenizer`.
     """
     if not tokenizer.tells_offsets:
-        raise InvalidCheckpoint(
-            "The tokenizer does not tell which characters a token stands for: it has no tokenizer.json that can be read."
-        )
+        raise InvalidCheckpoint("The tokenizer does not report which characters a token covers: it has no readable tokenizer.json.")
     texts = lay_out(resolved(template, tokenizer), tokenizer, pairs)
     return [_encode(tokenizer, pair, number, text, max_length) for number, (pair, text) in enumerate(zip(pairs, texts, strict=True))]
 

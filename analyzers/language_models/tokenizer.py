@@ -57,7 +57,7 @@ class Tokenizer:
                 raise
             if error.failed == "said":  # the message contains local paths
                 raise InvalidCheckpoint(
-                    "The tokenizer's files cannot be used: they are damaged, or need code of their repository."
+                    "The tokenizer's files cannot be used: they are damaged, or need code from their repository."
                 ) from None
             raise _error("The tokenizer", "", error) from None
         self.size: int = described["size"]
@@ -121,7 +121,7 @@ def _error(what: str, text: str, failed: ProgramFailed) -> InvalidCheckpoint | L
         "seconds": f"takes more than {limits.TOKENIZER_SECONDS:,} seconds (MANTISSA_TOKENIZER_SECONDS)",
         "bytes": f"takes more than {limits.TOKENIZER_MEMORY:,} bytes of memory (MANTISSA_TOKENIZER_MEMORY)",
         "characters": f"adds more than {limits.TEMPLATE_CHARACTERS:,} characters to a sample (MANTISSA_TEMPLATE_CHARACTERS)",
-        "tokens": f"makes more than {limits.TOKENS_PER_BYTE:,} tokens of a byte (MANTISSA_TOKENS_PER_BYTE)",
+        "tokens": f"produces more than {limits.TOKENS_PER_BYTE:,} tokens per byte (MANTISSA_TOKENS_PER_BYTE)",
     }
     if failed.failed in most:
         on = f"On {quoted(text, 40)} " if text else ""
@@ -130,7 +130,7 @@ def _error(what: str, text: str, failed: ProgramFailed) -> InvalidCheckpoint | L
     if failed.failed == "no template":
         return InvalidCheckpoint("The tokenizer has no chat template for plain conversations.")
     if failed.failed == "broke off":
-        return InvalidCheckpoint(f"{what} cannot be used: running it broke off{on}.")
+        return InvalidCheckpoint(f"{what} cannot be used: it ended unexpectedly{on}.")
     why = quoted(failed.why, 200)
     return InvalidCheckpoint(f"{what} cannot be used: {why}." if what == _TEMPLATE else f"{what} fails{on}: {why}.")
 

@@ -7,6 +7,7 @@ from analyzers.numerics.bins import CODE_TYPE
 from analyzers.numerics.decode_kernels import decode
 from analyzers.numerics.pair_tables import PairTables
 from analyzers.numerics.pairs import PairCounter
+from analyzers.numerics.quantize_kernels import rounding_error
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from analyzers.numerics.runs import RUN_COUNTS, runs_of_few_significands
 
@@ -20,6 +21,7 @@ def warm_up() -> None:
             runs_of_few_significands(codes, 128, 0, 7, 8, 1, np.zeros(RUN_COUNTS, dtype=np.int64))
     for dtype in ("BF16", "F32", "F64"):
         PairCounter(dtype, dtype, 0.5, PairTables()).update(zeros[dtype], zeros[dtype])
+    rounding_error(np.zeros((1, 256), np.float32), 1, 16, 2, 1, 0, 6.0, 0.0, False)
     exact_rows16(zeros["F16"], 128, 8)
     exact_rows32(zeros["F32"], 128, 8)
     decode(zeros["F8_E4M3"], 0, (1, 32, 1, 32, 1, 1), np.ones(1, np.float32), 0, np.zeros(256, np.float32), np.zeros(32, np.float32))

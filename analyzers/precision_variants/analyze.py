@@ -25,9 +25,8 @@ def analyze(
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access
     from analyzers.language_models.load import open_model
-    from analyzers.language_models.work import check_work
-    from analyzers.precision_variants.memory import reference_device
-    from analyzers.precision_variants.work import Work
+    from analyzers.language_models.memory import check_work
+    from analyzers.precision_variants.work import Work, reference_device
 
     start = perf_counter()
     access = access or Access()

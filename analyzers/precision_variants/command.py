@@ -10,7 +10,7 @@ from analyzers.checkpoints import Access, quoted
 from analyzers.command_line import Parser, add_outputs, check_outputs, with_progress, write
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.bounded_process import prepare
-from analyzers.precision_variants.policy import CLIP, Loss, parse_old_logprobs
+from analyzers.precision_variants.request import CLIP, Loss, parse_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, PRESETS
 
 # Options named like their field of the request.

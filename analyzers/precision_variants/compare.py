@@ -1,15 +1,18 @@
-"""Errors of a tensor against its reference: float64 sums over every element. Nothing is sampled, no epsilon is added.
+"""The reference's tensors, stored once, and the errors of each variant's: float64 sums over every element, with no epsilon.
 
 All sums are over d = x - ref, computed exactly, so that small errors keep their digits: x = ref + d.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from analyzers.precision_variants.results import Kind, TensorError
+from analyzers.precision_variants.run import Captured
 
 # Elements per pass: on a CPU so few that they stay in a core's cache and torch starts no second thread.
 _CPU_CHUNK = 1 << 15
@@ -25,7 +28,7 @@ class Fit(NamedTuple):
     residual: float | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sums:
     """Over the elements at which both x and ref are finite: their count, the sums of ref, d, ref^2, d^2 and ref d, and max |d|.
 
@@ -42,20 +45,10 @@ class Sums:
     ref_d: float = 0.0
     largest: float = 0.0
 
-    def merge(self, other: "Sums") -> None:
-        """Add the sums of other elements."""
-        largest = max(self.largest, other.largest)
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        self.largest = largest
-
-    @classmethod
-    def merged(cls, parts: Sequence["Sums"]) -> "Sums":
-        """The sums over all parts together."""
-        whole = cls()
-        for part in parts:
-            whole.merge(part)
-        return whole
+    def __add__(self, other: "Sums") -> "Sums":
+        """The sums over the elements of both."""
+        totals = [one + another for one, another in zip(astuple(self), astuple(other), strict=True)]
+        return replace(Sums(*totals), largest=max(self.largest, other.largest))
 
     @property
     def rms(self) -> float | None:
@@ -137,7 +130,7 @@ def _row_sums(x: Tensor, ref: Tensor, scale: float) -> Sums:
         finite = torch.isfinite(d)
         count = int(finite.sum())
         finite_totals = _totals(ref_part[finite], d[finite]).tolist() if count else ()
-        row.merge(Sums(len(d), count, len(d) - count, *finite_totals))
+        row += Sums(len(d), count, len(d) - count, *finite_totals)
     return row
 
 
@@ -152,3 +145,79 @@ def _chunks(x: Tensor, ref: Tensor, scale: float) -> Iterator[tuple[Tensor, Tens
 def _totals(ref: Tensor, d: Tensor) -> Tensor:
     """The last six fields of `Sums`. No dot products: a BLAS would start threads of its own."""
     return torch.stack([ref.sum(), d.sum(), (ref * ref).sum(), (d * d).sum(), (ref * d).sum(), d.abs().max()])
+
+
+Key = tuple[Kind, str, int | None]
+# Summed over sequences, so that they cannot be compared one sequence at a time.
+SUMMED: tuple[Kind, ...] = ("parameter_grad",)
+
+
+@dataclass(slots=True)
+class Stored:
+    """Tensors of a reference run. device: where they are stored; None for the device they were computed on.
+
+    log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
+    """
+
+    device: str | None
+    tensors: dict[Key, Tensor] = field(default_factory=dict)
+    log_p: Tensor = field(default_factory=lambda: torch.empty(0))
+    losses: Tensor = field(default_factory=lambda: torch.empty(0))
+    clipped: float | None = None
+    largest_gradient: float = 0.0
+
+    def store(self, captured: Captured) -> None:
+        """Store a tensor."""
+        tensor = captured.tensor.detach()
+        self.tensors[captured.kind, captured.name, captured.layer] = tensor if self.device is None else tensor.to(self.device)
+
+
+@dataclass(slots=True)
+class Compared:
+    """Sums of one tensor, one per sequence or one over all. shape: None for several tensors pooled."""
+
+    kind: Kind
+    name: str
+    layer: int | None
+    shape: tuple[int, ...] | None
+    parts: list[Sums]
+
+    @property
+    def whole(self) -> Sums:
+        """The sums over all sequences."""
+        return sum(self.parts, Sums())
+
+    def row(self) -> TensorError:
+        """The row of the report."""
+        whole = self.whole
+        errors = [part.rms_rel for part in self.parts if part.rms_rel is not None] if len(self.parts) > 1 else []
+        return TensorError(
+            name=self.name,
+            kind=self.kind,
+            layer=self.layer,
+            shape=self.shape,
+            low=min(errors, default=None),
+            high=max(errors, default=None),
+            **{name: getattr(whole, name) for name in ("rms_rel", "rms", "max", "max_rel", "bias", "elements", "nonfinite", "ref_rms")},
+            **whole.fit()._asdict(),
+        )
+
+
+@dataclass(slots=True)
+class Comparison:
+    """A variant's tensors against the reference's. scale: the loss scale of its gradients, a power of two."""
+
+    stored: Stored
+    sequences: int
+    scale: float = 1.0
+    compared: list[Compared] = field(default_factory=list)
+
+    def add(self, captured: Captured) -> None:
+        """Compare a tensor with the stored one of its name."""
+        key = captured.kind, captured.name, captured.layer
+        self.add_tensor(*key, captured.tensor, self.stored.tensors[key])
+
+    def add_tensor(self, kind: Kind, name: str, layer: int | None, tensor: Tensor, ref: Tensor) -> None:
+        """Compare a tensor with ``ref``."""
+        sequences = 1 if kind in SUMMED else self.sequences
+        self.compared.append(Compared(kind, name, layer, tuple(tensor.shape), by_sequence(tensor, ref, sequences, self.scale)))

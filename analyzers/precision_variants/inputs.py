@@ -17,8 +17,7 @@ from analyzers.language_models.load import OpenModel
 from analyzers.language_models.prompts import encode
 from analyzers.language_models.tokenizer import Tokenizer
 from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.policy import CLIP
-from analyzers.precision_variants.request import PrecisionRequest
+from analyzers.precision_variants.request import CLIP, PrecisionRequest
 from analyzers.terminal import plural
 
 _PREVIEW_TOKENS, _PREVIEW_CHARACTERS = 60, 240

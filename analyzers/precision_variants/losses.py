@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from analyzers.precision_variants.policy import Loss
+from analyzers.precision_variants.request import Loss
 
 PIECE_BYTES = 16 << 20
 """Bytes of fp32 logits handled at a time."""

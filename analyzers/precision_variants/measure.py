@@ -1,7 +1,9 @@
 """Runs of the reference and of the variants, one after the other, with progress by layer."""
 
-from collections.abc import Generator, Iterator
+import math
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,10 +11,9 @@ from torch import Tensor
 from analyzers.errors import InvalidCheckpoint, InvalidData
 from analyzers.language_models.failures import explained
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.headroom import fp16_overflow, headroom
-from analyzers.precision_variants.loss_scale import Attempt, largest_scale
+from analyzers.precision_variants.compare import Comparison, Stored
+from analyzers.precision_variants.headroom import FP16_MAX, Peaks, fp16_overflow, headroom
 from analyzers.precision_variants.losses import Objective
-from analyzers.precision_variants.reference import Comparison, Stored
 from analyzers.precision_variants.report import VariantProgress
 from analyzers.precision_variants.results import Passes, Reference, Variant
 from analyzers.precision_variants.run import Run, RunOptions
@@ -181,3 +182,48 @@ def _not_finite(rounding: Rounding) -> str:
     if rounding == STORED:
         return "The model's activations or gradients are not finite in fp32: its weights are damaged or too large."
     return "With rounded weights the reference itself is not finite: they overflow. Compare with the stored weights instead."
+
+
+# Powers of two below the estimate at which the search gives up: then the scale is not what overflows.
+_GIVEN_UP = 12
+_LARGEST_EXPONENT = 40
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A backward pass at one scale. peaks: of the scaled gradients; finite: nothing overflowed."""
+
+    scale: float
+    comparison: Comparison
+    peaks: Peaks
+    finite: bool
+
+
+def largest_scale(
+    attempt: Callable[[float], Generator[Any, None, Attempt]], largest_gradient: float
+) -> Generator[Any, None, tuple[Attempt | None, int]]:
+    """The attempt at the largest scale at which all gradients are finite, or None, and the number of attempts.
+
+    largest_gradient: that of the reference, from which the search starts. Gradients are proportional to the scale, so one finite attempt
+    shows how far it can be raised; overflow inside an operation shows only in another attempt.
+    """
+    exponent = _exponent(largest_gradient)
+    lowest, trials = exponent - _GIVEN_UP, 0
+    best: Attempt | None = None
+    finite, infinite = lowest, _LARGEST_EXPONENT + 1
+    while lowest < exponent:
+        trials += 1
+        current = yield from attempt(2.0**exponent)
+        if current.finite:
+            best, finite = current, exponent
+            exponent = min(exponent + _exponent(current.peaks.largest_fp16), infinite - 1)
+        else:
+            infinite, exponent = exponent, exponent - 1
+        if exponent <= finite:
+            break
+    return best, trials
+
+
+def _exponent(largest: float) -> int:
+    """The largest power of two by which ``largest`` can be multiplied in fp16; 0 where it is 0."""
+    return min(_LARGEST_EXPONENT, math.floor(math.log2(FP16_MAX / largest))) if largest > 0 else 0

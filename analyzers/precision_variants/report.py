@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from analyzers.base import CheckpointFacts, Progress, Report
+from analyzers.base import CheckpointFacts, NextStep, Progress, Report
+from analyzers.precision_variants.headline import headline, next_step
 from analyzers.precision_variants.request import PrecisionRequest
-from analyzers.precision_variants.results import Headroom, Inputs, Overflow, Passes, Reference, TensorError, Variant
+from analyzers.precision_variants.results import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.tables import tables
 
 if TYPE_CHECKING:
     import pandas
-
-__all__ = ["Headroom", "Overflow", "PrecisionReport", "PrecisionRequest", "TensorError", "Variant", "VariantProgress"]
 
 
 class VariantProgress(Progress):
@@ -39,6 +38,14 @@ class PrecisionReport(Report):
     passes: Passes
     statement: str
     notes: tuple[str, ...]
+
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return headline(self)
+
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """The model."""

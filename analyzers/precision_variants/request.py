@@ -1,13 +1,59 @@
 """The request of precision variants. Field names are the JSON contract; fields may be added, never renamed."""
 
-from typing import Literal
+import json
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
+from analyzers.errors import InvalidData
 from analyzers.language_models.given_tokens import TokensRequest
-from analyzers.precision_variants.policy import ADVANTAGE, Loss, check_old_logprobs
 from analyzers.precision_variants.variants import DEFAULT, Settings, parse_variant
+
+Loss = Literal["ce", "gspo", "grpo"]
+
+CLIP: dict[str, tuple[float, float]] = {"gspo": (3e-4, 4e-4), "grpo": (0.2, 0.2)}
+"""Published clip ranges (below 1, above 1). GSPO: arXiv 2507.18071, section 5.1. The GRPO paper (arXiv 2402.03300) names no value; 0.2 is
+that of PPO (arXiv 1707.06347), which its objective takes over."""
+
+ADVANTAGE = 1_000_000
+"""Largest |advantage|: larger ones would overflow gradients, whatever the weights."""
+
+_ROUNDING = 1e-3  # a log-probability may be above 0 by this much
+_SMALLEST = -10_000.0
+
+
+def check_old_logprobs(rows: tuple[tuple[float, ...], ...]) -> None:
+    """Raise ValueError for numbers that are not log-probabilities."""
+    wrong = next((value for row in rows for value in row if not _SMALLEST <= value <= _ROUNDING), None)
+    if wrong is not None:
+        raise ValueError(f"log-probabilities are natural logarithms between {_SMALLEST:,.0f} and 0, not {wrong:g}")
+
+
+def parse_old_logprobs(text: str, source: str = "old log-probabilities") -> tuple[tuple[float, ...], ...]:
+    """JSON lines: one list of numbers per sequence, the log-probabilities of its tokens but the first. Raises InvalidData."""
+    if len(text) > limits.PRECISION_CHARACTERS:
+        raise InvalidData(f"{len(text):,} characters are more than {limits.PRECISION_CHARACTERS:,} (MANTISSA_PRECISION_CHARACTERS).")
+    return tuple(_row(number, line, source) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+
+
+def written(rows: tuple[tuple[float, ...], ...]) -> str:
+    """The same as JSON lines."""
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+def _row(number: int, line: str, source: str) -> tuple[float, ...]:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, list) or not row or any(isinstance(value, bool) or not isinstance(value, int | float) for value in row):
+        raise InvalidData(f"Line {number} of {source} is not a JSON list of numbers, such as [-0.12, -3.4].")
+    try:
+        return tuple(map(float, row))
+    except OverflowError:
+        raise InvalidData(f"Line {number} of {source} has a number that is too large.") from None
+
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 2
@@ -16,7 +62,6 @@ ANALYSIS_VERSION = 2
 class PrecisionRequest(TokensRequest):
     """Which model, in which variants, on which tokens.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
     data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
     of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text, or token_ids, equally long rows (`TokensRequest`): instead of
@@ -33,7 +78,6 @@ class PrecisionRequest(TokensRequest):
     seed: for random weights, tokens and advantages.
     """
 
-    model: str
     variants: tuple[str, ...] = DEFAULT
     data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
     text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS)

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers.language_models.head import LogitMap
+from analyzers.language_models.recording import replaced_forward
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.backends import arithmetic, attention
 from analyzers.precision_variants.headroom import Peaks
-from analyzers.precision_variants.kept import Graph, KeptGraphs
+from analyzers.precision_variants.kept import Graph, KeptGraphs, saved_bytes
 from analyzers.precision_variants.losses import log_probabilities, logits_gradient
-from analyzers.precision_variants.parts import Parts, replaced_forward
+from analyzers.precision_variants.parts import Parts, arithmetic, attention
 from analyzers.precision_variants.results import Kind
 from analyzers.precision_variants.variants import Settings
 from analyzers.precision_variants.weights import STORED, Leaf, Rounding, Weights, in_place
@@ -195,9 +195,10 @@ class Run:
                 edges[name] = get_gradient_edge(tensor)
 
         leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
-        with torch.enable_grad(), self._hooks(layer, on_output):
+        with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
             hidden = self._hidden[layer].detach().requires_grad_()
-            return Graph(layer, hidden, self._layer(layer, hidden, leaves), leaves, edges)
+            output = self._layer(layer, hidden, leaves)
+        return Graph(layer, hidden, output, leaves, edges, sum(sizes.values()))
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]

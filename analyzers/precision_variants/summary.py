@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from analyzers import limits
-from analyzers.precision_variants.compare import Sums, sums
-from analyzers.precision_variants.policy import CLIP
-from analyzers.precision_variants.reference import Compared
+from analyzers.precision_variants.compare import Compared, Sums, sums
+from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.results import Kind, Logprobs, ParameterKind, Summary, TensorError
 
 _IN_LAYER = re.compile(r".*?\.\d+\.(.+)")
@@ -36,7 +35,7 @@ def summary(compared: Sequence[Compared], layers: int, logprobs: Logprobs) -> Su
         mid_max_bw=mid_max_bw,
         mid_max_bw_layer=mid_layer_bw,
         first_layer_bw=errors.get(("hidden_grad", -1)),
-        parameters_bw=Sums.merged([tensor.whole for tensor in compared if tensor.kind == "parameter_grad"]).rms_rel,
+        parameters_bw=sum((tensor.whole for tensor in compared if tensor.kind == "parameter_grad"), Sums()).rms_rel,
         logprob_mean=logprobs.mean,
         logprob_max=logprobs.max,
     )
@@ -97,7 +96,7 @@ def kind_of(parameter: Compared) -> str:
 
 
 def _kind(kind: str, members: Sequence[Compared]) -> ParameterKind:
-    whole = Sums.merged([member.whole for member in members])
+    whole = sum((member.whole for member in members), Sums())
     errors = [(error, member.name) for member in members if (error := member.whole.rms_rel) is not None]
     worst, name = max(errors, default=(None, None))
     return ParameterKind(
@@ -115,10 +114,11 @@ def rows(compared: Sequence[Compared]) -> tuple[TensorError, ...]:
     """The rows of the report; where these would be too many, the parameters of each layer are pooled."""
     if len(compared) <= limits.REPORT_TENSORS:
         return tuple(tensor.row() for tensor in compared)
-    pooled: dict[int | None, Compared] = {}
+    pooled: dict[int | None, Sums] = {}
     for tensor in compared:
         if tensor.kind == "parameter_grad":
-            name = "other parameters" if tensor.layer is None else f"parameters of layer {tensor.layer}"
-            pooled.setdefault(tensor.layer, Compared(tensor.kind, name, tensor.layer, None, [Sums()])).parts[0].merge(tensor.whole)
+            pooled[tensor.layer] = pooled.get(tensor.layer, Sums()) + tensor.whole
     others = [tensor for tensor in compared if tensor.kind != "parameter_grad"]
-    return tuple(tensor.row() for tensor in [*others, *pooled.values()])
+    names = {layer: "other parameters" if layer is None else f"parameters of layer {layer}" for layer in pooled}
+    parameters = [Compared("parameter_grad", names[layer], layer, None, [whole]) for layer, whole in pooled.items()]
+    return tuple(tensor.row() for tensor in [*others, *parameters])

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from analyzers.precision_variants.headline import PART_NAMES
 from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
-from analyzers.precision_variants.variants import PARTS, Part, Settings
+from analyzers.precision_variants.variants import PARTS, Settings
 from analyzers.terminal import clean, columns, number, percent, plural, printable
 
 if TYPE_CHECKING:
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
 # A smaller relative change of an error is reported as none.
 _NEGLIGIBLE = 0.1
 
-_PARTS: dict[Part, str] = {
-    "residual": "the residual stream",
-    "lm_head": "the head",
-    "norms": "the norms",
-    "router": "the router",
-    "softmax": "attention (except its projections)",
-}
 _MEASURES = {
     "mid_max": "the worst layer's error",
     "mid_max_bw": "the worst layer's gradient error",
@@ -138,7 +132,7 @@ def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
         if not parts or without is None:
             continue
         changes = {words: change for key, words in _MEASURES.items() if (change := _change(without.summary, variant.summary, key))}
-        what = "every part" if variant.settings.fp32 == PARTS else _listed([_PARTS[part] for part in parts])
+        what = "every part" if variant.settings.fp32 == PARTS else _listed([PART_NAMES[part] for part in parts])
         relevant = {words: change for words, change in changes.items() if abs(change - 1) >= _NEGLIGIBLE}
         smaller = [f"{words} by a factor of {_plain(change)}" for words, change in relevant.items() if change > 1]
         larger = [f"{words} by a factor of {_plain(1 / change)}" for words, change in relevant.items() if change < 1]
@@ -212,7 +206,7 @@ def one(report: "PrecisionReport") -> str:
         f"{report.checkpoint.ref} @ {report.checkpoint.commit[:12]}: {plural(reference.layers, 'layer')}, {reference.weights} weights, "
         f"{tokens}, {report.request.loss}; {report.timing.seconds:.3g} s",
         "",
-        *report.statement.replace(". ", ".\n").splitlines(),
+        *report.answer_lines(),
         "",
         "Relative error (rms) in %, log-probabilities in nats:",
         *columns(_summary(report), right=tuple(range(1, 20))),

@@ -6,13 +6,55 @@ The model's parameters are never written to. During a stage other tensors replac
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from analyzers.errors import InvalidRequest
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.quantize import fake_quantized
 from analyzers.precision_variants.variants import Quantization, Settings
+
+_MX_BLOCK = 32
+
+
+def check_quantization(name: str, weights: Quantization) -> None:
+    """Raise InvalidRequest where torchao is not installed."""
+    if find_spec("torchao") is None:
+        raise InvalidRequest(
+            f"Variant {name} quantizes its weights ({weights}) with torchao, which is not installed: pip install torchao, or leave it out."
+        )
+
+
+def fake_quantized(weight: Tensor, weights: Quantization) -> Tensor:
+    """A weight (outputs, inputs) quantized and dequantized, in fp32; experts (experts, outputs, inputs) one matrix at a time.
+
+    int8 and fp8 (E4M3) have one scale per row, mxfp4 a power of two per 32 values of a row. Raises InvalidRequest for rows whose length
+    is not a multiple of mxfp4's blocks.
+    """
+    return torch.stack([_matrix(expert, weights) for expert in weight]) if weight.dim() == 3 else _matrix(weight, weights)
+
+
+def _matrix(weight: Tensor, weights: Quantization) -> Tensor:
+    if weights == "mxfp4" and weight.shape[1] % _MX_BLOCK:
+        raise InvalidRequest(
+            f"mxfp4 has blocks of {_MX_BLOCK} values, which do not divide rows of {weight.shape[1]} weights: leave it out."
+        )
+    if weights == "mxfp4":
+        from torchao.prototype.mx_formats.mx_tensor import MXTensor
+
+        blocks: Any = MXTensor.to_mx(weight.contiguous(), torch.float4_e2m1fn_x2, _MX_BLOCK)
+        return cast(Tensor, blocks.dequantize(torch.float32))
+    from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
+
+    holder = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"))
+    holder[0].weight = nn.Parameter(weight.detach(), requires_grad=False)
+    config: Any = Int8WeightOnlyConfig() if weights == "int8" else Float8WeightOnlyConfig()
+    quantize_(holder, config)
+    quantized: Any = holder[0].weight
+    return cast(Tensor, quantized.dequantize().to(torch.float32))
+
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PART_OF_ROLE = {"norm": "norms", "router": "router", "head": "lm_head"}

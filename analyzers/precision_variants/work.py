@@ -7,23 +7,25 @@ from typing import Any
 import torch
 from torch import nn
 
+from analyzers import limits
 from analyzers.base import Timing, content_id, environment
-from analyzers.checkpoints import Access, parse_reference
-from analyzers.errors import InvalidRequest
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidRequest, ModelTooLarge
+from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
+from analyzers.language_models.memory import available_bytes, too_large, weight_bytes
 from analyzers.language_models.prompts import Batch
 from analyzers.precision_variants.anatomy import Anatomy
-from analyzers.precision_variants.backends import implementation
 from analyzers.precision_variants.inputs import Tokens, advantages, objective, tokens
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.quantize import check_quantization
+from analyzers.precision_variants.parts import implementation
 from analyzers.precision_variants.report import PrecisionReport, VariantProgress
 from analyzers.precision_variants.request import ANALYSIS_VERSION, PrecisionRequest
 from analyzers.precision_variants.results import Inputs, Reference, Variant
 from analyzers.precision_variants.text import notes, statement
 from analyzers.precision_variants.variants import Settings
-from analyzers.precision_variants.weights import STORED, Rounding
+from analyzers.precision_variants.weights import STORED, Rounding, check_quantization
 
 _OPTIONS = {"sequences", "sequence_length", "random_init", "loss", "advantages", "old_logprobs", "clip_low", "clip_high", "seed"}
 _OPTIONS |= {"pre_rounded", "inside", "attention"}
@@ -96,14 +98,12 @@ class Work:
             clip=None if request.loss == "ce" else self.objective.clip,
             preview=self.tokens.preview,
         )
-        revision = parse_reference(request.model, local=True).revision
-        canonical = {"model": f"{opened.ref}@{revision}" if revision else opened.ref}
-        canonical |= {} if request.text is not None or request.token_ids else {"data": self.tokens.source}
+        given = request.text is not None or request.token_ids
         routed = "router" in measured.anatomy.roles.values()
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update=canonical),
+            request=request.canonical(opened, None if given else self.tokens.source),
             checkpoint=opened.facts,
             inputs=inputs,
             reference=reference,
@@ -122,9 +122,50 @@ class Work:
         return {self._rounding(settings) for settings, _ in self.variants.values()}
 
     def _resolved(self, opened: OpenModel) -> dict[str, Any]:
-        """The resolved request: commits instead of what was typed, and the options that are not at their default."""
+        """See `TokensRequest.resolved`; variants by their settings, however they were written."""
         variants = {name: settings.model_dump(mode="json", exclude_defaults=True) for name, (settings, _) in self.variants.items()}
-        resolved: dict[str, Any] = {"model": opened.ref, "commit": opened.commit, "variants": variants}
-        resolved |= {"data": self.tokens.source, "data_commit": self.tokens.commit}
-        resolved |= self.request.model_dump(mode="json", include=_OPTIONS, exclude_defaults=True)
-        return resolved | ({"device": opened.device} if opened.device != "cpu" else {})
+        return self.request.resolved(opened, self.tokens.source, self.tokens.commit, _OPTIONS) | {"variants": variants}
+
+
+_FLOAT = 4
+# Tensors inside a layer stored per token, counted in hidden widths and in FFN widths; the same number of gradients.
+_INSIDE_HIDDEN, _INSIDE_FFN = 8, 4
+
+
+def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
+    """Bytes of a stored reference: weight gradients, logits, hidden states, and the gradients of both."""
+    weights = weight_bytes(opened.outline, torch.float32)
+    rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
+    layers, hidden = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden
+    width = max(ffn.width for ffn in ffns)
+    per_token = 2 * (layers + 1) * hidden + 2 * int(text_config(opened.outline).vocab_size)
+    per_token += layers * 2 * (_INSIDE_HIDDEN * hidden + _INSIDE_FFN * width) if inside else 0
+    return weights + rows * per_token * _FLOAT
+
+
+def run_bytes(opened: OpenModel, batch: Batch) -> int:
+    """Most bytes of a run in addition to one layer's activations: kept graphs, logits and their gradient, hidden states, one layer's cast
+    weights and gradients, and the gradients of embeddings and head.
+    """
+    weights = weight_bytes(opened.outline, torch.float32)
+    rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
+    layers, hidden, vocabulary = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden, int(text_config(opened.outline).vocab_size)
+    ends = min(weights, 2 * vocabulary * hidden * _FLOAT)
+    at_boundaries = rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT
+    return limits.PRECISION_KEPT_BYTES + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
+
+
+def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | None:
+    """None if the reference fits on the run's device, "cpu" if it fits only there. Raises ModelTooLarge as `OpenModel.check` does."""
+    running, stored = run_bytes(opened, batch), reference_bytes(opened, batch, inside)
+    try:
+        opened.check(batch, checkpointing=True, extra=running + stored)
+    except ModelTooLarge:
+        free = available_bytes("cpu")[0]
+        if opened.device == "cpu":
+            raise
+        opened.check(batch, checkpointing=True, extra=running)
+        if stored > free:
+            raise too_large(stored, free) from None
+        return "cpu"
+    return None

@@ -13,13 +13,13 @@ from analyzers import limits
 from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, ProcessLost
 from analyzers.scan.journal import Outcome
-from analyzers.scan.work import Done, Task
+from analyzers.scan.work import Task
 
 LOCAL = "local"
 _CONNECT_SECONDS = 30
 
 
-def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[Done | None]:
+def scan_on_cluster(address: str, task: Task, keys: Sequence[str]) -> Iterator[Outcome | None]:
     """Scan ``keys`` on the cluster whose scheduler is at ``address``, or on one process per core of this machine (``local``).
 
     Yields finished checkpoints in any order. Closing it cancels the rest. Raises InvalidRequest if there is no such cluster, or if its
@@ -63,9 +63,9 @@ def _result(key: str, future: Any) -> Any:
         return future.result()
     except KilledWorker:
         lost = ProcessLost("The workers that scanned this checkpoint were lost, one after another, perhaps because memory ran out.")
-        return Done(Outcome.failed(key, lost), 0.0)
+        return Outcome.failed(key, lost)
     except Exception as error:
-        return Done(Outcome.failed(key, error), 0.0)
+        return Outcome.failed(key, error)
 
 
 def _check_versions(client: Any) -> None:

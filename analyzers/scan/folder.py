@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from analyzers.dtype_detection import DtypeRequest
 from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.scan.journal import Journal, writable
@@ -53,7 +54,8 @@ class ScanFolder:
         """Refuse options that differ from those of the stored outcomes."""
         asked = request.each.model_dump(mode="json", exclude={"model"}) | {"analysis_version": ANALYSIS_VERSION}
         stored = self.journal.setting("options")
-        options = json.loads(stored) if stored is not None else {}
+        new = DtypeRequest(model="").model_dump(mode="json", exclude={"model"})  # an option added later was at its default
+        options = new | json.loads(stored) if stored is not None else {}
         if options != asked and self.journal.entries:
             changed = sorted(name for name in options.keys() | asked.keys() if options.get(name) != asked.get(name))
             named = ", ".join(f"{name} was {options.get(name)!r}, now {asked.get(name)!r}" for name in changed)

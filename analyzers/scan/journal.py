@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ class Outcome:
     """The report on one checkpoint, or the reason why there is none.
 
     key: see `Listed`; report: JSON without timing and environment, or ""; error: name of the error class, or ""; message: its sentence;
-    transient: whether another run may succeed.
+    transient: whether another run may succeed; seconds: spent on it.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Outcome:
     error: str = ""
     message: str = ""
     transient: bool = False
+    seconds: float = field(default=0.0, compare=False)
 
     @classmethod
     def failed(cls, key: str, error: Exception) -> "Outcome":
@@ -47,7 +48,7 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in it."""
+        """SHA-256 of everything in it but the seconds."""
         return hashlib.sha256("\0".join((self.key, self.report, self.error, self.message, str(self.transient))).encode()).hexdigest()
 
 
@@ -84,9 +85,9 @@ class Journal:
             self._connection.close()
             raise
 
-    def append(self, outcome: Outcome, seconds: float, worker: str = "") -> None:
-        """Commit an outcome, replacing an earlier one of the same checkpoint. seconds: time spent on it; worker: where."""
-        self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), round(seconds, 3), worker)
+    def append(self, outcome: Outcome, worker: str = "") -> None:
+        """Commit an outcome, replacing an earlier one of the same checkpoint. worker: where it was made."""
+        self._write(outcome, datetime.now(UTC).isoformat(timespec="seconds"), round(outcome.seconds, 3), worker)
 
     def absorb(self, path: Path) -> None:
         """Move the outcomes of another journal into this one and delete it."""

@@ -14,13 +14,13 @@ from analyzers.errors import InvalidRequest
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
 from analyzers.scan.folder import ScanFolder
-from analyzers.scan.journal import Journal
+from analyzers.scan.journal import Journal, Outcome
 from analyzers.scan.listing import Listed, read_list
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
 from analyzers.scan.threads import scan_in_threads
-from analyzers.scan.work import ACCESS, Done, Task
+from analyzers.scan.work import ACCESS, Task
 from analyzers.terminal import plural
 
 # Seconds between two lines of progress where standard error is not a terminal.
@@ -72,8 +72,8 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
         with closing(_engine(request, share, rank)) as running, _Ticker(len(share), before) as ticker:
             for done in running:
                 if done is not None:
-                    folder.journal.append(done.outcome, done.seconds)
-                    ticker.step(bool(done.outcome.error))
+                    folder.journal.append(done)
+                    ticker.step(bool(done.error))
                 ticker.show()
         if rank is not None:
             rank.wait()
@@ -89,11 +89,11 @@ def _scan_share(rank: Rank, request: ScanRequest, out: Path) -> None:
     with Journal(out / rank.journal) as journal, closing(_engine(request, keys, rank)) as running:
         for done in running:
             if done is not None:
-                journal.append(done.outcome, done.seconds, f"rank {rank.rank}")
+                journal.append(done, f"rank {rank.rank}")
     rank.wait()
 
 
-def _engine(request: ScanRequest, keys: Sequence[str], rank: Rank | None) -> Generator[Done | None, None, None]:
+def _engine(request: ScanRequest, keys: Sequence[str], rank: Rank | None) -> Generator[Outcome | None, None, None]:
     if not keys:
         return
     if request.dask is not None:

@@ -5,33 +5,75 @@ The same list and options on the same checkpoints give the same bytes, whenever,
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analyzers.dtype_detection.labels import PRECISIONS
 from analyzers.dtype_detection.report import Counts, Extremes, Representable
 from analyzers.scan.journal import Journal
 from analyzers.scan.listing import Listed
-
-if TYPE_CHECKING:
-    import pyarrow
 
 CHECKPOINTS, TENSORS = "checkpoints.parquet", "tensors.parquet"
 
 # Rows per row group: only one group is held in memory.
 _CHECKPOINT_GROUP, _TENSOR_GROUP = 100, 20_000
 
-_PROBABILITIES = ("fp16", "bf16", "fp32", "fp8")
-_EXTREMES = tuple(name for name in Extremes.model_fields if name != "exact")
-_COUNTS = tuple(Counts.model_fields)
-_FORMATS = tuple(Representable.model_fields)
+Column = tuple[str, str, str]  # name, type, and path in the JSON of a report or of its row
+
+
+def _columns(kind: str, **paths: str) -> list[Column]:
+    return [(name, kind, path) for name, path in paths.items()]
+
+
+_COUNTS = _columns("int64", **{name: f"counts.{name}" for name in Counts.model_fields})
+_REPRESENTABLE = _columns("double", **{f"representable_{name}": f"representable.{name}" for name in Representable.model_fields})
+
+_LINE = [("position", "int64"), ("line", "int64"), *((name, "string") for name in ("asked", "status", "error", "message"))]
+_CHECKPOINT = [
+    *_columns("string", ref="checkpoint.ref", commit="checkpoint.commit", mode="mode", storage="storage.dtype"),
+    *_columns("string", config_dtype="config_dtype", quantization="checkpoint.quantization"),
+    *_columns("int64", parameters="checkpoint.parameters", bytes="checkpoint.bytes", tensors="checkpoint.tensors"),
+    *_columns("int64", bytes_read="bytes_read", values_read="values_read"),
+    *_columns("string", lineage="lineage.verdict", passed_through="lineage.passed_through"),
+    *_columns("string", training="training.verdict", training_basis="training.basis"),
+    *_columns("double", **{f"probability_{name}": f"training.probabilities.{name}" for name in PRECISIONS}),
+    *_columns("string", fp16_risk="fp16_risk.level"),
+    *_columns("double", **{name: f"extremes.{name}" for name in Extremes.model_fields if name != "exact"}),
+    *_columns("bool", extremes_exact="extremes.exact"),
+    *_COUNTS,
+    *_REPRESENTABLE,
+    *_columns("int64", fossil_rows="lineage.fossil_rows"),
+    *_columns("string", id="id"),
+]
+_JOIN = [("position", "int64"), ("ref", "string"), ("commit", "string")]
+_TENSOR = [
+    *_columns("string", name="name", dtype="dtype", shape="shape", role="role"),
+    *_columns("int64", layer="layer", tensors="tensors", parameters="parameters", values_read="values_read"),
+    *_columns("double", abs_min="abs_min", abs_min_nonzero="abs_min_nonzero", abs_max="abs_max", norm="norm"),
+    *((name, kind, name) for name, kind, _ in _COUNTS),
+    *_REPRESENTABLE,
+    *_columns("string", lineage="lineage.verdict", passed_through="lineage.passed_through"),
+    *_columns("int64", fossil_rows="fossil_rows"),
+]
+
+
+def _cells(columns: Sequence[Column], data: dict[str, Any]) -> dict[str, Any]:
+    return {name: _at(data, path) for name, _, path in columns}
+
+
+def _at(data: Any, path: str) -> Any:
+    """The value at ``path``; the entries of a list, or what they have there, are joined to one text. None where a key is missing."""
+    for key in path.split("."):
+        data = [each[key] for each in data] if isinstance(data, list) else data.get(key)
+    return ("x" if path == "shape" else " ").join(map(str, data)) if isinstance(data, list) else data
 
 
 def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tuple[int, int]:
     """Write both files into ``folder``, each atomically; returns their numbers of rows. The journal has all without a problem."""
     with (
-        _Table(folder / CHECKPOINTS, _checkpoint_schema(), _CHECKPOINT_GROUP) as checkpoints,
-        _Table(folder / TENSORS, _tensor_schema(), _TENSOR_GROUP) as tensors,
+        _Table(folder / CHECKPOINTS, [*_LINE, *(each[:2] for each in _CHECKPOINT), ("report", "string")], _CHECKPOINT_GROUP) as checkpoints,
+        _Table(folder / TENSORS, [*_JOIN, *(each[:2] for each in _TENSOR)], _TENSOR_GROUP) as tensors,
     ):
         for position, one in enumerate(listed):
             row: dict[str, Any] = {"position": position, "line": one.line, "asked": one.asked}
@@ -43,71 +85,24 @@ def write_tables(folder: Path, listed: Sequence[Listed], journal: Journal) -> tu
                 checkpoints.add(row | {"status": "error", "error": outcome.error, "message": outcome.message})
                 continue
             report = json.loads(outcome.report)
-            checkpoints.add(row | _checkpoint_row(report) | {"report": outcome.report})
-            for tensor in _tensor_rows(position, report):
-                tensors.add(tensor)
+            checkpoints.add(row | {"status": "ok", "report": outcome.report} | _cells(_CHECKPOINT, report))
+            of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
+            for tensor in report["tensors"]:
+                tensors.add(of | _cells(_TENSOR, tensor))
     return checkpoints.rows, tensors.rows
-
-
-def _checkpoint_schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    text, whole, real = pa.string(), pa.int64(), pa.float64()
-    names = ("status", "error", "message", "ref", "commit", "mode", "storage", "config_dtype", "quantization")
-    fields = [("position", whole), ("line", whole), ("asked", text), *((name, text) for name in names)]
-    fields += [(name, whole) for name in ("parameters", "bytes", "tensors", "bytes_read", "values_read")]
-    fields += [(name, text) for name in ("lineage", "passed_through", "training", "training_basis")]
-    fields += [(f"probability_{name}", real) for name in _PROBABILITIES]
-    fields += [("fp16_risk", text), *((name, real) for name in _EXTREMES), ("extremes_exact", pa.bool_())]
-    fields += [*((name, whole) for name in _COUNTS), *((f"representable_{name}", real) for name in _FORMATS), ("fossil_rows", whole)]
-    return pa.schema([*fields, ("id", text), ("report", text)])
-
-
-def _checkpoint_row(report: dict[str, Any]) -> dict[str, Any]:
-    facts, lineage, training = report["checkpoint"], report["lineage"], report["training"]
-    row = {name: facts[name] for name in ("ref", "commit", "parameters", "bytes", "tensors", "quantization")}
-    row |= {name: report[name] for name in ("mode", "config_dtype", "bytes_read", "values_read", "id")}
-    row |= {"status": "ok", "storage": " ".join(each["dtype"] for each in report["storage"])}
-    row |= {"lineage": lineage["verdict"], "passed_through": " ".join(lineage["passed_through"]), "fossil_rows": lineage["fossil_rows"]}
-    row |= {"training": training["verdict"], "training_basis": training["basis"], "fp16_risk": report["fp16_risk"]["level"]}
-    row |= {f"probability_{name}": training["probabilities"].get(name) for name in _PROBABILITIES}
-    row |= {name: report["extremes"][name] for name in _EXTREMES} | {"extremes_exact": report["extremes"]["exact"]}
-    row |= {name: report["counts"][name] for name in _COUNTS}
-    return row | {f"representable_{name}": report["representable"][name] for name in _FORMATS}
-
-
-def _tensor_schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    text, whole, real = pa.string(), pa.int64(), pa.float64()
-    fields = [("position", whole), *((name, text) for name in ("ref", "commit", "name", "dtype", "shape", "role"))]
-    fields += [(name, whole) for name in ("layer", "tensors", "parameters", "values_read")]
-    fields += [(name, real) for name in ("abs_min", "abs_min_nonzero", "abs_max", "norm")]
-    fields += [*((name, whole) for name in _COUNTS), *((f"representable_{name}", real) for name in _FORMATS)]
-    return pa.schema([*fields, ("lineage", text), ("passed_through", text), ("fossil_rows", whole)])
-
-
-def _tensor_rows(position: int, report: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """position: of the checkpoint's row, for joining."""
-    of = {"position": position, "ref": report["checkpoint"]["ref"], "commit": report["checkpoint"]["commit"]}
-    for tensor in report["tensors"]:
-        row = of | {name: value for name, value in tensor.items() if name not in ("lineage", "representable")}
-        row |= {"shape": "x".join(str(n) for n in tensor["shape"]), "lineage": tensor["lineage"]["verdict"]}
-        row |= {f"representable_{name}": tensor["representable"][name] for name in _FORMATS}
-        yield row | {"passed_through": " ".join(tensor["lineage"]["passed_through"])}
 
 
 class _Table:
     """A Parquet file, written under a temporary name and renamed when it is complete."""
 
-    def __init__(self, path: Path, schema: "pyarrow.Schema", group: int) -> None:
+    def __init__(self, path: Path, columns: Sequence[tuple[str, str]], group: int) -> None:
         import pyarrow.parquet
 
         self._path, self._unfinished = path, path.with_name(f".{path.name}.unfinished")
-        self._schema = schema
+        self._schema = pyarrow.schema(columns)
         self._group = group
         self._waiting: list[dict[str, Any]] = []
-        self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, schema, compression="zstd")
+        self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, self._schema, compression="zstd")
         self.rows = 0
 
     def add(self, row: dict[str, Any]) -> None:

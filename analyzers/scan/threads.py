@@ -4,19 +4,20 @@ import queue
 from collections.abc import Iterator, Sequence
 from threading import Event, Thread
 
-from analyzers.scan.work import Done, Stopped, Task
+from analyzers.scan.journal import Outcome
+from analyzers.scan.work import Stopped, Task
 
 # Interval of drawing progress while no checkpoint is finished.
 _TICK_SECONDS = 0.5
 
 
-def scan_in_threads(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Done | None]:
+def scan_in_threads(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Outcome | None]:
     """Scan ``keys`` in ``jobs`` threads; yields finished checkpoints, in any order, and None at least every half second.
 
     Closing it stops the threads at their next chunk. They are daemons: an interrupted process does not wait for the network.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
     stopping = Event()
     for key in keys:
         waiting.put(key)

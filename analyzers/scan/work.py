@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzers import limits
 from analyzers.base import Progress
@@ -21,14 +21,6 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """An outcome, and the seconds spent on it."""
-
-    outcome: Outcome
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     """How to scan a checkpoint. threads: parallel reads of a local file; None: one per core."""
 
@@ -40,17 +32,17 @@ class Task:
         """Open a checkpoint. Raises MantissaError."""
         return Inspection(self.each.model_copy(update={"model": key}), ACCESS, device=self.device, threads=self.threads)
 
-    def scan(self, key: str, stopped: Callable[[], bool] = lambda: False) -> Done:
+    def scan(self, key: str, stopped: Callable[[], bool] = lambda: False) -> Outcome:
         """Scan a whole checkpoint. Raises Stopped."""
         done = self._scan(key, None, stopped)
-        assert isinstance(done, Done)
+        assert isinstance(done, Outcome)
         return done
 
-    def begin(self, key: str) -> Done | int:
+    def begin(self, key: str) -> Outcome | int:
         """Scan a checkpoint of up to SCAN_PART_BYTES; of a larger one return the number of parts to count it in."""
         return self._scan(key, limits.SCAN_PART_BYTES)
 
-    def _scan(self, key: str, part_bytes: int | None, stopped: Callable[[], bool] = lambda: False) -> Done | int:
+    def _scan(self, key: str, part_bytes: int | None, stopped: Callable[[], bool] = lambda: False) -> Outcome | int:
         start = time.monotonic()
         try:
             with self.open(key) as inspection:
@@ -61,7 +53,7 @@ class Task:
             if stopped():  # then the error is not the checkpoint's
                 raise Stopped from None
             outcome = Outcome.failed(key, error)
-        return Done(outcome, time.monotonic() - start)
+        return replace(outcome, seconds=time.monotonic() - start)
 
     def count(self, key: str, part: int, parts: int) -> Partial | Outcome:
         """Count one part of a checkpoint; an Outcome says why that failed."""
@@ -71,7 +63,7 @@ class Task:
         except Exception as error:
             return Outcome.failed(key, error)
 
-    def combine(self, key: str, partials: Sequence[Partial | Outcome], started: float) -> Done:
+    def combine(self, key: str, partials: Sequence[Partial | Outcome], started: float) -> Outcome:
         """The outcome of a checkpoint whose parts were counted. started: seconds since the epoch."""
         counted = [each for each in partials if isinstance(each, Partial)]
         outcome = next((each for each in partials if isinstance(each, Outcome)), None)
@@ -81,7 +73,7 @@ class Task:
                     outcome = _reported(key, inspection, counted)
             except Exception as error:
                 outcome = Outcome.failed(key, error)
-        return Done(outcome, time.time() - started)
+        return replace(outcome, seconds=time.time() - started)
 
 
 def _counted(inspection: Inspection, part: int, parts: int, stopped: Callable[[], bool]) -> Partial:

@@ -7,25 +7,31 @@ from time import perf_counter
 from typing import Any
 
 from analyzers import limits
-from analyzers.base import Interval, Progress, Timing, content_id, environment
-from analyzers.checkpoints import Access, Checkpoint, align, parse_reference, repeated_heads, stream_aligned
-from analyzers.errors import LimitExceeded
-from analyzers.formatting import size
-from analyzers.numerics import PairCounts, PairTables
+from analyzers.base import Interval, Progress, Timing, check_size, content_id, environment
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    PairedPlan,
+    align,
+    check_side,
+    open_sides,
+    parse_reference,
+    repeated_heads,
+    stream_aligned,
+)
+from analyzers.numerics import PairTables
 from analyzers.numerics.device import Device, choose_device
-from analyzers.update_sparsity.collect import Collector, Plan
+from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Comparer
 from analyzers.update_sparsity.matrices import Matrices, decompose
 from analyzers.update_sparsity.report import Probe, SparsityReport, SparsityRequest, Spectrum, Swallowed, TrajectoryRow
 from analyzers.update_sparsity.rows import aggregate_rows, energy, layer_rows, magnitudes, role_rows, tensor_row, ulp_histogram
-from analyzers.update_sparsity.sides import check_alignment, check_side, open_sides, side_names
-from analyzers.update_sparsity.statistics import cells, weigh_cells
+from analyzers.update_sparsity.sides import check_alignment, side_names
+from analyzers.update_sparsity.statistics import total, weigh_pairs
 from analyzers.update_sparsity.words import notes, statement, unmatched
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
-
-_OPTIONS = ("budget", "include", "exclude", "subfolder", "seed", "eta", "spectral")
 
 
 def analyze(request: SparsityRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | SparsityReport]:
@@ -40,14 +46,12 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
     access = access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
-        sides = yield from open_sides(request, access)
+        texts = [request.base, *request.tuned]
+        sides = yield from open_sides(texts, side_names(len(request.tuned)), access, request.subfolder)
         for side in sides:
             stack.enter_context(side)
         comparison = _Comparison(request, sides, device)
-        if largest is not None and comparison.nbytes > largest:
-            raise LimitExceeded(
-                f"This would read {size(comparison.nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line."
-            )
+        check_size(comparison.nbytes, largest)
         found = yield from comparison.count()
         yield from comparison.decompose(found)
         yield comparison.report(found, start)
@@ -75,7 +79,7 @@ class _Comparison:
             check_side(side, name, bool(request.include))
         self._alignment = align(sides[0], sides[1:], request.include, request.exclude, list(map(repeated_heads, sides)))
         check_alignment(sides, self._names, self._alignment)
-        self._plan = Plan.of(sides, self._alignment, request)
+        self._plan = PairedPlan.of(sides, self._alignment, request.mode, request.budget, request.seed)
         self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None
 
     @property
@@ -118,18 +122,17 @@ class _Comparison:
         """Everything that was found, as the report."""
         request, plan, collector = self._request, self._plan, found.collector
         pairs = collector.pairs()
-        every, counts = cells(pairs), PairCounts()
-        for cell in every:
-            counts.add(cell.counts)
-        whole = weigh_cells(every, plan.weights)
+        whole, counts = weigh_pairs(pairs, plan.weights), total(pair.counts for pair in pairs)
         intervals, each = collector.intervals()
         interval = intervals.get("sparsity")
         sparsity = interval.estimate if interval is not None else whole.sparsity
         same_dtypes = all(pair.base.dtype == pair.tuned.dtype for pair in pairs)
         aggregated = len(pairs) > limits.REPORT_TENSORS
         facts = [side.facts() for side in self._sides]
+        named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
+        resolved = {"base": named[0], "tuned": named[1:]} | request.resolved(self._device)
         report = SparsityReport(
-            id=content_id("sparsity", ANALYSIS_VERSION, self._resolved()),
+            id=content_id("sparsity", ANALYSIS_VERSION, resolved),
             analysis_version=ANALYSIS_VERSION,
             request=request.model_copy(update=self._canonical()),
             base=facts[0],
@@ -148,9 +151,9 @@ class _Comparison:
             swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes),
             interval=interval,
             intervals={path: each for path, each in intervals.items() if path != "sparsity"},
-            roles=role_rows(every, plan.weights),
-            layers=tuple(layer_rows(every, plan.weights)),
-            tensors=tuple(aggregate_rows(every, plan.weights) if aggregated else map(tensor_row, pairs)),
+            roles=role_rows(pairs, plan.weights),
+            layers=tuple(layer_rows(pairs, plan.weights)),
+            tensors=tuple(aggregate_rows(pairs, plan.weights) if aggregated else map(tensor_row, pairs)),
             tensors_aggregated=aggregated,
             magnitudes=magnitudes(found.tables),
             ulp_histogram=ulp_histogram(found.tables),
@@ -166,7 +169,7 @@ class _Comparison:
                     self._matrices.left_out if self._matrices else 0,
                 )
             ),
-            timing=_timing(found, start),
+            timing=Timing.since(start, found.nbytes, found.seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
         if aggregated:
@@ -194,13 +197,6 @@ class _Comparison:
         lost += sum(each.base.elements * (each.base.shape[0] - each.rows) // max(1, each.base.shape[0]) for each in found.resized)
         return compared / max(1, compared + lost)
 
-    def _resolved(self) -> dict[str, Any]:
-        """The content of the report's id: resolved commits and the options that differ from their defaults."""
-        named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
-        resolved = {"base": named[0], "tuned": named[1:], "mode": self._request.mode}
-        resolved |= self._request.model_dump(include=set(_OPTIONS), exclude_defaults=True)
-        return resolved if self._device == "cpu" else resolved | {"device": self._device}
-
     def _canonical(self) -> dict[str, Any]:
         """Canonical references with the requested revisions."""
         named = []
@@ -208,8 +204,3 @@ class _Comparison:
             revision = parse_reference(text, local=True).revision
             named.append(f"{side.ref}@{revision}" if revision else side.ref)
         return {"base": named[0], "tuned": tuple(named[1:])}
-
-
-def _timing(found: _Found, start: float) -> Timing:
-    speed = found.nbytes / found.seconds if found.seconds > 0 else None
-    return Timing(seconds=perf_counter() - start, reading_seconds=found.seconds, bytes_per_second=speed)

@@ -1,71 +1,21 @@
-"""The read plan for all sides, and the counts of its spans, collected per pair of tensors and per block of a sample."""
+"""The counts of spans, collected per pair of tensors and per block of a sample."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analyzers import limits
 from analyzers.base import Interval
-from analyzers.checkpoints import ROLES, Alignment, Checkpoint, LocalRepository, PairedSpan, plan_paired_sample, whole_paired_spans
-from analyzers.errors import InvalidRequest
+from analyzers.checkpoints import ROLES, Alignment, PairedPlan, PairedSpan
 from analyzers.numerics import ChangedPlaces, PairCounts
 from analyzers.numerics.intervals import ShareBlocks, share_interval
 from analyzers.update_sparsity.count import Counted
-from analyzers.update_sparsity.report import SparsityRequest
 from analyzers.update_sparsity.statistics import Pair, Places
 from analyzers.update_sparsity.trajectory import Trajectory
-
-# Reads of each side, however many sides share the limit: with fewer, a sample would say nothing.
-FEWEST_REQUESTS = 40
 
 # Shares that quick mode estimates with an interval, by their path in the report; then the sparsity of each role.
 _SHARES = ("sparsity", "probe.sparsity", "swallowed.share")
 _PATHS = (*_SHARES, *(f"roles.{role}.sparsity" for role in ROLES))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What will be read.
-
-    exact: everything is, as one stratum; strata: (groups,) the stratum of each group; population: (strata,) elements of each,
-    read or not; weights: (strata,) elements that one read element stands for, 0 where none is read; nbytes: of all sides together.
-    """
-
-    spans: list[PairedSpan]
-    nbytes: int
-    exact: bool
-    strata: NDArray[np.int64]
-    population: NDArray[np.int64]
-    weights: list[Fraction]
-
-    @classmethod
-    def of(cls, sides: Sequence[Checkpoint], alignment: Alignment, request: SparsityRequest) -> "Plan":
-        """The same for the same checkpoints and request. Raises InvalidRequest for a budget too small."""
-        elements = np.array([group.base.elements for group in alignment.groups], np.int64)
-        if request.mode == "quick":
-            sample = plan_paired_sample(alignment, request.budget, _requests(sides), request.seed)
-            if not sample.spans:
-                raise InvalidRequest("The budget is too small for a single pair of values; raise it.")
-            read = np.zeros(len(sample.population), np.int64)
-            for span in sample.spans:
-                read[sample.strata[span.group]] += span.count
-            if int(read.sum()) < int(elements.sum()):
-                weights = [Fraction(int(n), int(r)) if r else Fraction(0) for n, r in zip(sample.population, read, strict=True)]
-                return cls(sample.spans, alignment.nbytes(sample.spans), False, sample.strata, sample.population, weights)
-        spans = whole_paired_spans(alignment)
-        one = np.zeros(len(elements), np.int64)
-        return cls(spans, alignment.nbytes(spans), True, one, elements.sum(keepdims=True), [Fraction(1)])
-
-
-def _requests(sides: Sequence[Checkpoint]) -> int:
-    """Reads that the plan may make of each side: all on the Hub share what two quick runs of one checkpoint may make."""
-    remote = [side for side in sides if not isinstance(side.repository, LocalRepository)]
-    local = [side.repository.range_requests for side in sides if isinstance(side.repository, LocalRepository)]
-    shared = [2 * limits.RANGE_REQUESTS // len(remote) - 2 * max(len(side.files) for side in remote)] if remote else []
-    return max(FEWEST_REQUESTS, min(local + shared))
 
 
 class Collector:
@@ -74,12 +24,10 @@ class Collector:
     Beside the blocks of a sample, only what a row needs is kept of each pair of tensors.
     """
 
-    def __init__(self, alignment: Alignment, plan: Plan, tuned: int) -> None:
+    def __init__(self, alignment: Alignment, plan: PairedPlan, tuned: int) -> None:
         self._groups = alignment.groups
         self._plan = plan
-        self._spans_left: dict[int, int] = {}
-        for span in plan.spans:
-            self._spans_left[span.group] = self._spans_left.get(span.group, 0) + 1
+        self._spans_left = Counter(span.group for span in plan.spans)
         self._counts: dict[int, PairCounts] = {}
         self._places: dict[int, ChangedPlaces] = {}
         self._finished: dict[int, Places] = {}
@@ -120,20 +68,9 @@ class Collector:
         tuned = len(self._groups[0].tuned)
         if self._plan.exact or not self._blocks:
             return {}, [None] * tuned
-        blocks = sorted(self._blocks)  # they came as threads finished them, and float sums depend on their order
-        found = share_interval(
-            ShareBlocks(
-                stratum=np.array([b[0] for b in blocks]),
-                elements=np.array([b[1] for b in blocks]),
-                tested=np.array([b[2] for b in blocks]),
-                positive=np.array([b[3] for b in blocks]),
-                population=self._plan.population,
-            )
-        )
-        each = [
-            Interval(estimate=float(e), low=float(low), high=float(high)) if np.isfinite(e) else None
-            for e, low, high in zip(found.estimate, found.low, found.high, strict=True)
-        ]
+        # Sorted: they came as threads finished them, and float sums depend on their order.
+        stratum, elements, tested, positive = map(np.array, zip(*sorted(self._blocks), strict=True))
+        each = Interval.each(share_interval(ShareBlocks(stratum, elements, tested, positive, self._plan.population)))
         named = {path: interval for path, interval in zip(_PATHS, each, strict=False) if interval is not None}
         return named, each[len(_PATHS) :]
 

@@ -31,19 +31,6 @@ class PublishedRow:
         return f"{name} ({self.algorithm}, {share(self.sparsity)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a sparsity ranks. sparser_than: the number of published ones below it; below, above: its neighbours, None at an end; equal:
-    those equal to the table's tenth of a percent.
-    """
-
-    sparser_than: int
-    below: PublishedRow | None
-    equal: tuple[PublishedRow, ...]
-    above: PublishedRow | None
-    sentence: str
-
-
 @cache
 def published() -> tuple[PublishedRow, ...]:
     """The published fine-tunes, the least sparse first."""
@@ -55,20 +42,18 @@ def published() -> tuple[PublishedRow, ...]:
     return tuple(sorted(rows, key=lambda row: row.sparsity))
 
 
-def placed(sparsity: float) -> Placed:
-    """Rank ``sparsity``, in [0, 1], among `published`: as numbers and as a sentence."""
+def rank(sparsity: float) -> str:
+    """Rank ``sparsity``, in [0, 1], among `published`, to the table's tenth of a percent, in a sentence that names its neighbours."""
     rows = published()
     tenths = round(1000 * sparsity)
     lower = [row for row in rows if round(1000 * row.sparsity) < tenths]
-    equal = tuple(row for row in rows if round(1000 * row.sparsity) == tenths)
+    equal = [row for row in rows if round(1000 * row.sparsity) == tenths]
     higher = rows[len(lower) + len(equal) :]
-    below, above = lower[-1] if lower else None, higher[0] if higher else None
     if equal:
         where = f"as sparse as {' and '.join(map(str, equal))}"
-    elif below and above:
-        where = f"between {below} and {above}"
+    elif lower and higher:
+        where = f"between {lower[-1]} and {higher[0]}"
     else:
-        where = f"next to {below or above}"
+        where = f"next to {lower[-1] if lower else higher[0]}"
     among = f"Sparser than {len(lower)} of" if lower else "Among the least sparse of" if equal else "Less sparse than all"
-    start = f"{among} {len(rows)} published fine-tunes"
-    return Placed(len(lower), below, equal, above, f"{start}, {where}.")
+    return f"{among} {len(rows)} published fine-tunes, {where}."

@@ -8,13 +8,13 @@ an infinity only itself. It is changed by the *probe* when |tuned - base| > eta 
 (Zhu et al., arXiv 2511.08567). It is *swallowed* when the stored values differ and it is not changed.
 """
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Interval, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.update_sparsity.headline import next_step
 
 if TYPE_CHECKING:
     import pandas
@@ -330,7 +330,7 @@ class Spectrum(Data):
     low_magnitude_overlap: float | None
 
 
-class SparsityReport(Report):
+class SparsityReport(WeightsReport):
     """What changed from ``base`` to the last of ``tuned``; with several tuned checkpoints also how it came about.
 
     sparsity = 1 - changed / compared; num_changed + num_unchanged = values_compared: all of total_parameters, or what quick mode read of
@@ -372,15 +372,13 @@ class SparsityReport(Report):
     statement: str
     notes: tuple[str, ...]
 
-    _full_rows: Callable[[], Sequence[TensorRow]] | None = PrivateAttr(default=None)
+    def headline(self) -> str:
+        """See `base.Report.headline`."""
+        return self.statement
 
-    def keep_full_rows(self, rows: Callable[[], Sequence[TensorRow]]) -> None:
-        """Remember how to make a row for every pair, where ``tensors`` is aggregated. Not part of the JSON."""
-        self._full_rows = rows
-
-    def full_rows(self) -> Sequence[TensorRow]:
-        """A row for every pair, as long as this object is the one the analyzer made; else ``tensors``."""
-        return self._full_rows() if self._full_rows else self.tensors
+    def next_step(self) -> NextStep:
+        """See `base.Report.next_step`."""
+        return next_step(self)
 
     def subject(self) -> dict[str, str]:
         """Base and last tuned checkpoint."""
@@ -393,9 +391,3 @@ class SparsityReport(Report):
         from analyzers.update_sparsity.tables import tables
 
         return tables(self)
-
-    def full_tables(self) -> "dict[str, pandas.DataFrame]":
-        """`tables`, with a row for every pair (`full_rows`)."""
-        from analyzers.update_sparsity.tables import tensor_table
-
-        return self.tables() | {"tensors": tensor_table(self.full_rows())}

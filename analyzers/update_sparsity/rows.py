@@ -1,8 +1,7 @@
 """The rows of the report: by role, by layer, by tensor, and the distributions of all updates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from math import inf, nextafter
 from typing import Any
 
@@ -24,29 +23,28 @@ from analyzers.update_sparsity.report import (
     TensorRow,
     UlpBin,
 )  # fmt: skip
-from analyzers.update_sparsity.statistics import Cell, Pair, cells, finite, weigh_cells
+from analyzers.update_sparsity.statistics import Number, Pair, finite, total, weigh_pairs
 
 # The shares of coordinates, largest updates first, whose energy is told.
 TOPS = (0.001, 0.01, 0.05)
 
 
-def role_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> dict[str, RoleRow]:
+def role_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> dict[str, RoleRow]:
     """One row for each role that occurs, in the order of `ROLES`."""
-    groups = {role: [cell for cell in every if cell.role == role] for role in ROLES}
+    groups = {role: [pair for pair in pairs if pair.base.role == role] for role in ROLES}
     return {role: _role_row(group, weights) for role, group in groups.items() if group}
 
 
-def _role_row(group: Sequence[Cell], weights: Sequence[Fraction]) -> RoleRow:
-    whole = weigh_cells(group, weights)
-    pairs = [pair for cell in group for pair in cell.pairs]
-    counts = [pair.counts for pair in pairs if pair.counts.values]
+def _role_row(group: Sequence[Pair], weights: Sequence[Number]) -> RoleRow:
+    whole = weigh_pairs(group, weights)
+    counts = [pair.counts for pair in group if pair.counts.values]
     spread = _spread([1 - each.changed / each.values for each in counts])
     by_probe = _spread([1 - each.probe / each.values for each in counts])
     return RoleRow(
-        layers=len({cell.layer for cell in group} - {None}),
-        tensors=len(pairs),
-        parameters=sum(pair.parameters for pair in pairs),
-        num_changed=sum(cell.counts.changed for cell in group),
+        layers=len({pair.base.layer for pair in group} - {None}),
+        tensors=len(group),
+        parameters=sum(pair.parameters for pair in group),
+        num_changed=sum(each.changed for each in counts),
         sparsity=whole.sparsity,
         probe_sparsity=whole.probe_sparsity,
         **spread,
@@ -62,71 +60,63 @@ def _spread(shares: Sequence[float]) -> dict[str, float | None]:
     return {"mean": float(np.mean(shares)), "std": float(np.std(shares)), "min": min(shares), "max": max(shares)}
 
 
-def layer_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[LayerRow]:
+def layer_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator[LayerRow]:
     """One row per layer, in order; tensors outside the layers come last."""
-    layers: dict[int | None, list[Cell]] = {}
-    for cell in every:
-        layers.setdefault(cell.layer, []).append(cell)
-    rows = []
+    layers: dict[int | None, list[Pair]] = {}
+    for pair in pairs:
+        layers.setdefault(pair.base.layer, []).append(pair)
     for layer, group in sorted(layers.items(), key=lambda item: (item[0] is None, item[0] or 0)):
-        whole = weigh_cells(group, weights)
-        roles = {role: [cell for cell in group if cell.role == role] for role in ROLES}
-        rows.append(
-            LayerRow(
-                layer=layer,
-                tensors=sum(len(cell.pairs) for cell in group),
-                parameters=sum(pair.parameters for cell in group for pair in cell.pairs),
-                num_changed=sum(cell.counts.changed for cell in group),
-                sparsity=whole.sparsity,
-                probe_sparsity=whole.probe_sparsity,
-                relative_norm=whole.relative_norm,
-                roles={role: weigh_cells(part, weights).sparsity for role, part in roles.items() if part},
-            )
+        whole = weigh_pairs(group, weights)
+        roles = {role: [pair for pair in group if pair.base.role == role] for role in ROLES}
+        yield LayerRow(
+            layer=layer,
+            tensors=len(group),
+            parameters=sum(pair.parameters for pair in group),
+            num_changed=sum(pair.counts.changed for pair in group),
+            sparsity=whole.sparsity,
+            probe_sparsity=whole.probe_sparsity,
+            relative_norm=whole.relative_norm,
+            roles={role: weigh_pairs(part, weights).sparsity for role, part in roles.items() if part},
         )
-    return rows
 
 
 def tensor_row(pair: Pair) -> TensorRow:
     """One pair's row of the report."""
-    return _row(cells([pair]), pair.base.name, pair.tuned.name, pair.shape, [Fraction(1)] * (pair.stratum + 1))
+    return _row([pair], pair.base.name, pair.tuned.name, pair.shape, [1] * (pair.stratum + 1))
 
 
-def aggregate_rows(every: Sequence[Cell], weights: Sequence[Fraction]) -> list[TensorRow]:
+def aggregate_rows(pairs: Sequence[Pair], weights: Sequence[Number]) -> Iterator[TensorRow]:
     """One row per layer, role and dtypes, for checkpoints of very many tensors."""
-    groups: dict[tuple[int | None, str, str, str], list[Cell]] = {}
-    for cell in every:
-        groups.setdefault((cell.layer, cell.role, cell.dtype, cell.tuned_dtype), []).append(cell)
-    rows = []
+    groups: dict[tuple[int | None, str, str, str], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype), []).append(pair)
     for (layer, role, _, _), group in groups.items():
         name = f"{'not in a layer' if layer is None else f'layer {layer}'}: {role}"
-        rows.append(_row(group, name, name, (), weights))
-    return rows
+        yield _row(group, name, name, (), weights)
 
 
-def _row(group: Sequence[Cell], name: str, tuned_name: str, shape: tuple[int, ...], weights: Sequence[Fraction]) -> TensorRow:
-    """Of cells that differ in nothing but the stratum."""
-    whole = weigh_cells(group, weights)
-    pairs = [pair for cell in group for pair in cell.pairs]
-    places = [pair.places for pair in pairs if pair.places is not None]
+def _row(group: Sequence[Pair], name: str, tuned_name: str, shape: tuple[int, ...], weights: Sequence[Number]) -> TensorRow:
+    """The row of pairs of one layer, role and dtypes."""
+    whole, counts = weigh_pairs(group, weights), total(pair.counts for pair in group)
+    places = [pair.places for pair in group if pair.places is not None]
     rows, columns = sum(p.rows for p in places), sum(p.columns for p in places)
-    values = sum(cell.counts.values for cell in group)
-    any_finite = any(cell.counts.values > cell.counts.nonfinite for cell in group)
+    any_finite = counts.values > counts.nonfinite
     return TensorRow(
         name=name,
         tuned_name=tuned_name,
-        dtype=group[0].dtype,
-        tuned_dtype=group[0].tuned_dtype,
+        dtype=group[0].base.dtype,
+        tuned_dtype=group[0].tuned.dtype,
         shape=shape,
-        tensors=len(pairs),
-        parameters=sum(pair.parameters for pair in pairs),
-        values_read=values,
-        role=group[0].role,
-        layer=group[0].layer,
-        num_changed=sum(cell.counts.changed for cell in group),
+        tensors=len(group),
+        parameters=sum(pair.parameters for pair in group),
+        values_read=counts.values,
+        role=group[0].base.role,
+        layer=group[0].base.layer,
+        num_changed=counts.changed,
         sparsity=whole.sparsity,
-        probe_num_changed=sum(cell.counts.probe for cell in group),
+        probe_num_changed=counts.probe,
         probe_sparsity=whole.probe_sparsity,
-        swallowed=sum(cell.counts.swallowed for cell in group),
+        swallowed=counts.swallowed,
         changed_rows=sum(p.changed_rows for p in places) / rows if rows else None,
         changed_columns=sum(p.changed_columns for p in places) / columns if columns else None,
         max_update=whole.max_update if any_finite else None,

@@ -6,14 +6,15 @@ before a share is taken of several tensors, and never before they are reported a
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from operator import add
 
 from analyzers.checkpoints import Tensor
 from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
 from analyzers.numerics.histogram import FP64_LARGEST
+
+Number = Fraction | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +64,41 @@ class Weighed:
     largest: of |tuned - base|, where `FP64_LARGEST` stands for all that is beyond it.
     """
 
-    values: Fraction | int
-    changed: Fraction | int
-    probe: Fraction | int
-    differ: Fraction | int
-    update_square: Fraction
-    base_square: Fraction
+    values: Number
+    changed: Number
+    probe: Number
+    differ: Number
+    update_square: Number
+    base_square: Number
     largest: float
 
-    def times(self, weight: Fraction) -> "Weighed":
-        """Multiply every sum by ``weight``."""
-        if weight == 1:  # everything was read, the usual case: arithmetic on fractions is slow
-            return self
-        *sums, largest = astuple(self)
-        return Weighed(*[*(weight * each for each in sums), largest])
-
-    def plus(self, other: "Weighed") -> "Weighed":
-        """Both together."""
-        (*sums, largest), (*others, theirs) = astuple(self), astuple(other)
-        return Weighed(*[*map(add, sums, others), max(largest, theirs)])
+    def _share(self, of: Number) -> float | None:
+        return float(Fraction(of, self.values)) if self.values else None
 
     @property
     def sparsity(self) -> float | None:
         """1 - changed / compared."""
-        return float(Fraction(self.values - self.changed, self.values)) if self.values else None
+        return self._share(self.values - self.changed)
 
     @property
     def update_fraction(self) -> float | None:
         """changed / compared, from the counts: with few changes, 1 - sparsity would lose digits."""
-        return float(Fraction(self.changed, self.values)) if self.values else None
+        return self._share(self.changed)
 
     @property
     def probe_sparsity(self) -> float | None:
-        """The same by the probe."""
-        return float(Fraction(self.values - self.probe, self.values)) if self.values else None
+        """The sparsity by the probe."""
+        return self._share(self.values - self.probe)
 
     @property
     def swallowed(self) -> float | None:
         """Share of the compared elements that differ and are not changed."""
-        return float(Fraction(self.differ - self.changed, self.values)) if self.values else None
+        return self._share(self.differ - self.changed)
 
     @property
     def update_norm(self) -> float | None:
         """Frobenius norm of the update, over pairs of finite values; None where float64 cannot hold it, or one of the updates."""
-        return finite(sqrt_of(self.update_square)) if self.values and self.max_update is not None else None
+        return finite(sqrt_of(Fraction(self.update_square))) if self.values and self.max_update is not None else None
 
     @property
     def max_update(self) -> float | None:
@@ -115,52 +107,33 @@ class Weighed:
 
     @property
     def relative_norm(self) -> float | None:
-        """The same divided by that of the base's values; None with `update_norm`."""
+        """The norm of the update divided by that of the base's values; None with `update_norm`."""
         if not self.base_square or self.update_norm is None:
             return None
-        return finite(sqrt_of(self.update_square / self.base_square))
+        return finite(sqrt_of(Fraction(self.update_square, self.base_square)))
 
 
-@dataclass(slots=True)
-class Cell:
-    """All pairs of one layer, role, stratum and of one dtype on each side, with their counts together: what every larger sum is made of."""
-
-    layer: int | None
-    role: str
-    dtype: str
-    tuned_dtype: str
-    stratum: int
-    pairs: list[Pair]
-    counts: PairCounts
-
-
-def cells(pairs: Iterable[Pair]) -> list[Cell]:
-    """``pairs`` by cell, in the order of each one's first."""
-    found: dict[tuple[object, ...], Cell] = {}
-    for pair in pairs:
-        key = pair.base.layer, pair.base.role, pair.base.dtype, pair.tuned.dtype, pair.stratum
-        if key not in found:
-            found[key] = Cell(*key, [], PairCounts())
-        found[key].pairs.append(pair)
-        found[key].counts.add(pair.counts)
-    return list(found.values())
-
-
-def weigh_cells(group: Iterable[Cell], weights: Sequence[Fraction]) -> Weighed:
-    """Several cells together."""
-    return weigh(((cell.stratum, cell.counts) for cell in group), weights)
-
-
-def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Fraction]) -> Weighed:
+def weigh(counts: Iterable[tuple[int, PairCounts]], weights: Sequence[Number]) -> Weighed:
     """Several ``(stratum, counts)`` together; weights: (strata,) elements of a stratum per element read."""
     strata: dict[int, PairCounts] = {}
     for stratum, each in counts:
         strata.setdefault(stratum, PairCounts()).add(each)
-    total = Weighed(0, 0, 0, 0, Fraction(0), Fraction(0), 0.0)
-    for number, (stratum, c) in enumerate(strata.items()):
-        one = Weighed(c.values, c.changed, c.probe, c.differ, c.update_square, c.base_square, c.absolute_max).times(weights[stratum])
-        total = total.plus(one) if number else one
-    return total
+    names = ("values", "changed", "probe", "differ", "update_square", "base_square")
+    sums = {name: sum(weights[stratum] * getattr(each, name) for stratum, each in strata.items()) for name in names}
+    return Weighed(**sums, largest=max((each.absolute_max for each in strata.values()), default=0.0))
+
+
+def weigh_pairs(pairs: Iterable[Pair], weights: Sequence[Number]) -> Weighed:
+    """Several pairs together."""
+    return weigh(((pair.stratum, pair.counts) for pair in pairs), weights)
+
+
+def total(counts: Iterable[PairCounts]) -> PairCounts:
+    """The sum of ``counts``, not weighted."""
+    whole = PairCounts()
+    for each in counts:
+        whole.add(each)
+    return whole
 
 
 def finite(x: float) -> float | None:

@@ -21,7 +21,7 @@ def one(report: SparsityReport) -> str:
         f"{report.base.ref} @ {report.base.commit[:12]} -> {report.tuned[-1].ref} @ {report.tuned[-1].commit[:12]}; {read}",
         "",
         f"Sparsity {shown}{between}",
-        report.statement,
+        *report.answer_lines(),
         "",
         *_counts(report),
         "",

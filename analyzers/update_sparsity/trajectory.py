@@ -5,7 +5,6 @@ depend on the size of the model and little on how many checkpoints there are.
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from analyzers.checkpoints import ROLES
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity.count import Counted
 from analyzers.update_sparsity.report import Overlap, Probe, Step, Swallowed, TrajectoryRow
-from analyzers.update_sparsity.statistics import Weighed, weigh
+from analyzers.update_sparsity.statistics import Number, Weighed, total, weigh
 
 Sums = dict[tuple[str, int], PairCounts]  # (role, stratum) -> counts
 
@@ -41,7 +40,7 @@ class Trajectory:
         parameters: Sequence[int],
         same_dtypes: Sequence[bool],
         intervals: Sequence[Interval | None],
-        weights: Sequence[Fraction],
+        weights: Sequence[Number],
     ) -> list[TrajectoryRow]:
         """One row per tuned checkpoint.
 
@@ -51,31 +50,33 @@ class Trajectory:
         rows = []
         for i, facts in enumerate(tuned):
             sums = self._against[i]
-            whole, counts = _weighed(sums, weights), _sum(sums)
+            whole, counts = _weigh(sums, weights), total(sums.values())
             interval = intervals[i]
-            sparsity = interval.estimate if interval is not None else whole.sparsity
-            roles = {role: _weighed(_of(sums, role), weights).sparsity for role in ROLES if _of(sums, role)}
-            step = _step(self._steps[i - 1] if i else sums, weights)
-            rows.append(
-                TrajectoryRow(
-                    ref=facts.ref,
-                    commit=facts.commit,
-                    sparsity=sparsity,
-                    num_changed=counts.changed,
-                    num_unchanged=counts.values - counts.changed,
-                    total_parameters=parameters[i],
-                    update_fraction=1 - interval.estimate if interval is not None else whole.update_fraction,
-                    interval=interval,
-                    probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
-                    swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes[i]),
-                    relative_norm=whole.relative_norm,
-                    roles=roles,
-                    step=step,
-                )
+            step = self._steps[i - 1] if i else sums
+            from_before, step_counts = _weigh(step, weights), total(step.values())
+            row = TrajectoryRow(
+                ref=facts.ref,
+                commit=facts.commit,
+                sparsity=interval.estimate if interval is not None else whole.sparsity,
+                num_changed=counts.changed,
+                num_unchanged=counts.values - counts.changed,
+                total_parameters=parameters[i],
+                update_fraction=1 - interval.estimate if interval is not None else whole.update_fraction,
+                interval=interval,
+                probe=Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe),
+                swallowed=Swallowed(count=counts.swallowed, share=whole.swallowed, meaningful=same_dtypes[i]),
+                relative_norm=whole.relative_norm,
+                roles={role: share for role in ROLES if (share := _weigh(sums, weights, role).sparsity) is not None},
+                step=Step(
+                    sparsity=from_before.sparsity,
+                    num_changed=step_counts.changed,
+                    probe=Probe(sparsity=from_before.probe_sparsity, num_changed=step_counts.probe),
+                ),
             )
+            rows.append(row)
         return rows
 
-    def overlaps(self, weights: Sequence[Fraction]) -> list[Overlap]:
+    def overlaps(self, weights: Sequence[Number]) -> list[Overlap]:
         """Every two tuned checkpoints, over the elements that both have; shares weighed as all others."""
         seen = self._overlap.sum(axis=0)
         weighed = np.tensordot(np.array([float(w) for w in weights]), self._overlap, axes=1)
@@ -101,22 +102,5 @@ def _overlap(i: int, j: int, seen: NDArray[np.int64], weighed: NDArray[np.float6
     )
 
 
-def _step(sums: Sums, weights: Sequence[Fraction]) -> Step:
-    whole, counts = _weighed(sums, weights), _sum(sums)
-    probe = Probe(sparsity=whole.probe_sparsity, num_changed=counts.probe)
-    return Step(sparsity=whole.sparsity, num_changed=counts.changed, probe=probe)
-
-
-def _of(sums: Sums, role: str) -> Sums:
-    return {key: counts for key, counts in sums.items() if key[0] == role and counts.values}
-
-
-def _weighed(sums: Sums, weights: Sequence[Fraction]) -> Weighed:
-    return weigh(((stratum, counts) for (_, stratum), counts in sums.items()), weights)
-
-
-def _sum(sums: Sums) -> PairCounts:
-    total = PairCounts()
-    for counts in sums.values():
-        total.add(counts)
-    return total
+def _weigh(sums: Sums, weights: Sequence[Number], role: str | None = None) -> Weighed:
+    return weigh(((stratum, counts) for (name, stratum), counts in sums.items() if role in (None, name)), weights)

@@ -1,7 +1,6 @@
 """The report in sentences: the headline and notes; and the lists of tensors that were not compared."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -110,7 +109,7 @@ def notes(
     if counts.nonfinite:
         have = plural(counts.nonfinite, "pair has", "pairs have")
         yield f"{have} a NaN or an infinity on either side: such pairs are counted as changed or unchanged, and excluded from magnitudes."
-    if counts.values > counts.nonfinite and weigh([(0, counts)], [Fraction(1)]).update_norm is None:
+    if counts.values > counts.nonfinite and weigh([(0, counts)], [1]).update_norm is None:
         yield (
             "The update's norm is beyond the range of float64 (1.8e308), of some tensors or of all together: such norms and relative "
             "norms are left out, and a single update beyond that range counts as the largest float64."

@@ -21,12 +21,12 @@ from components.site import addresses
 
 _YIELDS = 'Yields progress ({"done", "total", "unit", "note"}); the last item is the report.'
 _SUMMARY = (
-    "In short, which is enough for most questions: the answer in a sentence or a few (headline), its figures (facts), the limits of the "
-    "answer (notes), the id of the report, and the page of the app that shows it. Yields progress; the last item is the summary."
+    "The short form, enough for most questions: the answer in a few sentences (headline), its numbers (facts), caveats (notes), the id of "
+    "the report, and the page of the app that shows it. Yields progress; the last item is the summary."
 )
 _MANY = (
-    f"The same for up to {limits.MODELS} models, read one after the other. Yields progress; the last item is a list in the order of the "
-    'ids, each of them once: a report, or {"model", "error"} with the sentence that says why there is none.'
+    f"The same for up to {limits.MODELS} models, one after the other. Yields progress; the last item is a list in the order of the "
+    'ids, without duplicates: a report, or {"model", "error"} with the reason why there is none.'
 )
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
@@ -65,7 +65,7 @@ def endpoint(analyzer: Analyzer, name: str = "", written: Callable[[Any], dict[s
 
 
 def in_short(report: Report) -> dict[str, Any]:
-    """The answer of a report in words, its summary table, its notes, its id, and the page that shows it."""
+    """A report in short: its headline, its summary table, its notes, its id, and the page that shows it."""
     table = report.tables()["summary"].astype(object)
     (facts,) = table.where(table.notna(), None).to_dict("records")
     facts.pop("statement", None)  # the headline has it
@@ -119,7 +119,7 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about: str, returns: str) -> None:
-    described = {"models": f"Checkpoints, at most {limits.MODELS}: a list of such as org/name, org/name@revision or sample:tiny-bf16."}
+    described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
     described |= analyzer.component("form").PARAMETERS
     # the job itself waits for its turn
     register(app, function, about, described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)

@@ -38,20 +38,20 @@ CONSENSUS = (
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
     "Label a public model on the Hub with the precision it was trained in. Needs evidence: a link or a quote. Attributed to the caller's "
-    "login if the app has logins; otherwise to the secret of the caller's own in a cookie, mantissa=SECRET, which is required. The answer "
-    'says whether it is "saved here" or "published".'
+    "login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The answer says "
+    'whether the label is "saved here" or "published".'
 )
-FLAG = f"Say that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+FLAG = f"Report that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
 PARAMETERS = {
     "text": "Words to search for in models, contributors and evidence; all of them must occur.",
     "model": "A model on the Hub: org/name, without a revision.",
     "precision": f"A training precision: one of {', '.join(PRECISIONS)}.",
     "storage": "A dtype that weights are stored in, such as F32 or BF16.",
     "passed_through": "A format that the values provably passed through, such as bf16.",
-    "trained_in": "The training precision that the report says: one of the precisions, or undecided.",
+    "trained_in": "The training precision according to the stored report: one of the precisions, or undecided.",
     "fp16_risk": f"Whether the weights fit fp16: one of {', '.join(get_args(RiskLevel))}.",
     "analyzer": f"One of {', '.join(ANALYZERS)}.",
-    "contributor": "Whose labels or results: a name exactly as the lists show it.",
+    "contributor": "Labels or results of this contributor: the name exactly as listed.",
     "disputed": "true: only where labels disagree; false: only where they do not; null (default): both.",
     "current": "Leave out labels that their contributor has replaced (default true).",
     "sort": "Column to sort by, such as model or created (default: newest first).",
@@ -59,12 +59,12 @@ PARAMETERS = {
     "page": "Which page, from 1 (default 1).",
     "id": "The id of a report, 64 hex digits.",
     "evidence": "Where the precision is documented: a link (https://...); or give a quote.",
-    "quote": "The words that say it, with their source.",
+    "quote": "A quote that documents the precision, with its source.",
 }
 FLAG_PARAMETERS = {
     "label": "The id of the label, as find_labels and consensus give it.",
     "reason": f"One of: {'; '.join(FLAG_REASONS)}.",
-    "text": "More about what is wrong; may be empty.",
+    "text": "Details (optional).",
 }
 
 

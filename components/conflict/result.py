@@ -5,33 +5,27 @@ from analyzers.gradient_conflict.summaries import Measurement
 from components.conflict import tables
 from components.conflict.form import command, permalink
 from components.conflict.tables import LAYERS, NEURONS, SAMPLES
-from components.conflict.text import as_it_is, captions, change, data_name, has_neurons, points, rate, undecided, unit, units
+from components.conflict.text import as_it_is, captions, change, data_name, has_neurons, points, undecided, unit, units
 from components.plots import gradient_conflict as plots
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
-from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, number, tiles
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes, tag
 from components.text.names import model_name
 from components.text.plain_text import html
 
 
-def headline(report: ConflictReport) -> str:
-    """Head, number, tiles."""
+def headline(report: ConflictReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     last = _topk(report) if report.original is not None else _batches(report)
     return card(
         "Gradient conflict",
         _head(report),
-        about_sample(report.checkpoint.ref, more=", on the built-in text"),
-        # with top-k one interval would be ambiguous: the statement has that of the model as it is and that of the change
-        number("Conflict rate", rate(report), report.model.interval if report.original is None else None, report.statement),
+        answered(report, report.headline(), links),
         tiles(_whole(report), _size(report), _dominance(report), last),
+        about_sample(report.checkpoint.ref, more=", on the built-in text"),
         _undecided(report),
     )
-
-
-def summary(report: ConflictReport) -> str:
-    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"{model_name(report)}: conflict rate {rate(report)}. {report.statement}"
 
 
 def _head(report: ConflictReport) -> str:
@@ -46,7 +40,7 @@ def _head(report: ConflictReport) -> str:
 
 def _undecided(report: ConflictReport) -> str:
     """For a rate with many numerically undecided pairs."""
-    from analyzers.gradient_conflict.words import TRUSTED
+    from analyzers.gradient_conflict.text import TRUSTED
 
     model = as_it_is(report).model
     share = model.undecided.share
@@ -159,4 +153,4 @@ _TABS: tuple[Tab[ConflictReport], ...] = (
         [Said(captions.published), Plot("Published conflict rates", plots.published), Piece(tables.published, folded="Published layers")],
     ),
 )
-RESULT = Layout("Gradient conflict", model_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Gradient conflict", model_name, headline, permalink, command, _TABS)

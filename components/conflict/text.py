@@ -54,11 +54,6 @@ def change(report: ConflictReport, value: Callable[[Measurement], str]) -> str:
     return before if report.original is None else f"{before} → {value(report)} with top-k"
 
 
-def rate(report: ConflictReport) -> str:
-    """The conflict rate of the model as it is and, where there is a top-k FFN, with it."""
-    return change(report, lambda found: numbers.share(found.model.conflict_rate))
-
-
 def excerpts(report: ConflictReport, longest: int = _EXCERPT) -> list[str]:
     """The beginning of each sample's text, without the words that all of them begin with."""
     texts = [sample.text for sample in report.samples]

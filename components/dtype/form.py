@@ -1,31 +1,39 @@
 """The passport form: as typed, as a request, as a link, and as a command."""
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from analyzers import limits
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection.report import QuantizationFormat
 from analyzers.errors import InvalidRequest
 from components.forms import form as forms
 
+QUANTIZATIONS = get_args(QuantizationFormat)
 ABOUT = (
     "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
     "precision it was probably trained, and whether its weights fit fp16."
 )
-PARAMETERS = {"model": forms.MODEL, **forms.READING}
+PARAMETERS = {
+    "model": forms.MODEL,
+    **forms.READING,
+    "quantize": f"Also round the matrices to these formats and rank them by error: a list of {', '.join(QUANTIZATIONS)} (default none).",
+}
 COST = forms.Cost("quick mode, a smaller budget, fewer models")
 
 
 @dataclass(frozen=True, slots=True)
 class Form(forms.ReadingForm):
-    """The fields of the form, as typed. ``model`` may name several."""
+    """The fields of the form, as typed. ``model`` may name several; quantize: names of formats."""
 
     model: str = ""
+    quantize: tuple[str, ...] = ()
 
     def request(self) -> DtypeRequest:
         """The validated request for one model. Raises InvalidRequest with the sentence to show."""
         if not self.model.strip():
             raise InvalidRequest("Type or paste a model id such as google-t5/t5-small, or pick one of the samples.")
-        return forms.validated(DtypeRequest, self, forms.READING, model=self.model.strip())
+        return forms.validated(DtypeRequest, self, forms.READING, model=self.model.strip(), quantize=self.quantize)
 
     def requests(self) -> list[DtypeRequest]:
         """One request per model in ``model``, all with the same options. Raises InvalidRequest."""
@@ -45,7 +53,13 @@ def form(query: forms.Query) -> Form:
     asked = [text for key, text in forms.revised(query) if key == "model"]
     # one character over the limit, so that too many are rejected rather than truncated
     model = ", ".join(asked)[: limits.MODELS * (limits.REFERENCE_LENGTH + 2) + 1]
-    return Form(model, **forms.queried(query, Form, forms.READING))
+    formats = forms.last_texts(query).get("quantize", "")
+    return Form(model, tuple(filter(None, formats.split(","))), **forms.queried(query, Form, forms.READING))
+
+
+def options(request: DtypeRequest) -> dict[str, str]:
+    """The options of dtype detection alone, as links and commands have them."""
+    return {"quantize": ",".join(request.quantize)} if request.quantize else {}
 
 
 def permalink(report: DtypeReport) -> str:
@@ -54,9 +68,10 @@ def permalink(report: DtypeReport) -> str:
     keys = [("model", checkpoint.ref)]
     if not checkpoint.ref.startswith("sample:"):
         keys.append(("revision", checkpoint.commit))
-    return forms.link_to_reading(keys, report.request)
+    return forms.link_to_reading([*keys, *options(report.request).items()], report.request)
 
 
 def command(report: DtypeReport) -> str:
     """The shell command for the same analysis."""
-    return forms.command_line(["dtype", forms.pinned(report.checkpoint)], forms.changed(report.request, forms.READING))
+    asked = forms.changed(report.request, forms.READING) | options(report.request)
+    return forms.command_line(["dtype", forms.pinned(report.checkpoint)], asked)

@@ -24,6 +24,8 @@ CONTENTS = {
     "lineage": "passed through",
     "extremes": "magnitudes",
     "fp16": "safe in fp16?",
+    "movable": "movable weights",
+    "quantization": "quantization headroom",
     "training": "trained in",
     "library-fit": "with the library's labels",
 }

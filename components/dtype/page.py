@@ -9,7 +9,8 @@ import gradio as gr
 
 from analyzers.base import Progress
 from analyzers.dtype_detection import DtypeReport
-from components.dtype.form import Form, form
+from components.dtype.first_screen import first_screen
+from components.dtype.form import QUANTIZATIONS, Form, form
 from components.dtype.result import RESULT
 from components.dtype.several import Batch, Several, opened, permalink
 from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
@@ -128,6 +129,11 @@ class PassportRuns(Runs):
             return {self.status: failed(sentence(error))}
 
 
+def _build_options() -> list[Any]:
+    formats = gr.CheckboxGroup(list(QUANTIZATIONS), label="Quantization headroom: also round the matrices to (reads them twice)")
+    return [formats, *build_reading()]
+
+
 PAGE = AnalysisPage(
     name="dtype",
     question="What precision was this model trained in?",
@@ -136,8 +142,9 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     form=Form,
     of_query=form,
-    fields=partial(build_model_fields, "Inspect", blocks=(), options=build_reading, label=_LABEL),
+    fields=partial(build_model_fields, "Inspect", blocks=(), options=_build_options, label=_LABEL),
     result=RESULT,
+    below=first_screen,
     runs=PassportRuns,
     check=Form.requests,
 )

@@ -3,35 +3,38 @@
 from typing import Any
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import suggestions
 from components.dtype import text
 from components.dtype.form import command, permalink
-from components.dtype.tables import TENSORS, evidence, overview
+from components.dtype.tables import QUANTIZATION, TENSORS, evidence, headroom, overview, still
 from components.dtype.text import DISPUTED, RISKS, inferred, lineage_answer, outranks, stored_answer, summary, trained_answer
 from components.plots import dtype_detection as plots
 from components.plots.among_models import among_models
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.site import addresses, archive
 from components.text import numbers
-from components.text.headline import about_sample, card, tiles
+from components.text.headline import about_sample, answered, card, tiles
 from components.text.markup import cited, head, tag, tile
 from components.text.plain_text import html, prose, shown
 from components.text.render import macros
 
 _BODY = macros("dtype/templates/trained_in.html")
+_COULD = macros("dtype/templates/suggestions.html")
 _DTYPES_LISTED = 4
 
 
 def passport(report: DtypeReport, links: bool = True) -> str:
-    """The header and the four tiles of a report. links: include links that work only on the app's pages."""
+    """The header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
     questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
-    return card("Passport", _head(report), about_sample(report.checkpoint.ref, shows=True), questions)
+    said, could = answered(report, summary(report), links), str(_COULD.suggestions(suggestions(report)))
+    return card("Passport", _head(report), said, questions, could, about_sample(report.checkpoint.ref, shows=True))
 
 
 def _head(report: DtypeReport) -> str:
     checkpoint = report.checkpoint
     commit = "" if checkpoint.ref.startswith("sample:") else f" <small>@ {html(checkpoint.commit[:7])}</small>"
     where = f" <small>in {html(report.request.subfolder)}</small>" if report.request.subfolder else ""
-    of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if checkpoint.bytes else ""
+    of_all = f" ({numbers.share(report.bytes_read / checkpoint.bytes)})" if report.bytes_read <= checkpoint.bytes else ""
     read = f"Read {numbers.size(report.bytes_read)}{of_all} in {numbers.duration(report.timing.seconds)}"
     chosen = ""
     if report.selected_tensors != checkpoint.tensors:
@@ -101,9 +104,19 @@ def _drawable(report: DtypeReport) -> bool:
     return not plots.why_empty(report)
 
 
+def _moves(report: DtypeReport) -> bool:
+    return report.movable is not None
+
+
 _TABS: tuple[Tab[DtypeReport], ...] = (
     Tab("Evidence", [Piece(evidence)]),
     Tab("Spectrum", [Said(text.spectrum), Plot("Size of the weights", plots.spectrum, _drawable)]),
+    Tab(
+        "Movable",
+        [Said(text.movable), Plot("Weights that a step can move", plots.movable), Piece(still)],
+        lambda report: bool(report.movable),
+    ),
+    Tab("Quantization", [Said(text.quantization), Piece(headroom), Rows(QUANTIZATION)], lambda report: bool(report.quantization_roles)),
     Tab("Layers", [Said(text.layers), Plot("Largest magnitude by layer", plots.layers, _drawable)]),
     Tab("Among models", [Said(text.among), Plot("Among models of known training precision", lambda report: among_models([report]))]),
     Tab("Tensors", [Said(text.tensors), Rows(TENSORS)]),
@@ -116,6 +129,5 @@ RESULT = Layout(
     permalink=permalink,
     command=command,
     tabs=_TABS,
-    alone=lambda report: passport(report, links=False),
     overview=overview,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from components.dtype.form import options
 from components.dtype.result import RESULT
 from components.dtype.tables import Outcome, comparison, overview_of, reports_of
 from components.forms.form import READING, changed, command_line, link_to_reading, pinned
@@ -22,12 +23,12 @@ from components.text.markup import caption
 
 def permalink(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The query that reproduces this comparison, ``?model=...&model=...``, pinned to the commits where they are known."""
-    return link_to_reading([("model", _pinned(outcome)) for outcome in outcomes], request)
+    return link_to_reading([*(("model", _pinned(outcome)) for outcome in outcomes), *options(request).items()], request)
 
 
 def command(outcomes: Sequence[Outcome], request: DtypeRequest) -> str:
     """The shell command for the same comparison."""
-    return command_line(["dtype", *map(_pinned, outcomes)], changed(request, READING))
+    return command_line(["dtype", *map(_pinned, outcomes)], changed(request, READING) | options(request))
 
 
 def _pinned(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers.base import Interval
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import between, ignored, untouched
 from analyzers.dtype_detection.report import TensorRow
 from components.dtype.form import permalink
 from components.dtype.text import answers
@@ -26,6 +27,29 @@ def evidence(report: DtypeReport) -> str:
     """Every bit-pattern test with its result, then magnitudes, then notes."""
     pair = f'<div class="m-pair"><div>{_magnitudes(report)}</div><div>{representable(report)}</div></div>'
     return f'<div class="m-card">{_questions(report)}{_parts(report)}{pair}{_notes(report)}</div>'
+
+
+def still(report: DtypeReport) -> str:
+    """What may never have been trained, in sentences."""
+    said = untouched(report)
+    return f'<div class="m-card">{notes(said)}</div>' if said else ""
+
+
+def headroom(report: DtypeReport) -> str:
+    """The errors of each format by role, and the modules to leave unquantized."""
+    rows = [
+        (
+            row.format,
+            row.role,
+            numbers.share(row.rms_rel),
+            between(row.low, row.high),
+            numbers.magnitude(row.sqnr_db),
+            numbers.share(row.exact),
+        )
+        for row in report.quantization_roles
+    ]
+    errors = table(("Format", "Role", "Error", "95% interval", "SQNR, dB", "Exact"), rows, frozenset({2, 3, 4, 5}), stacked=True)
+    return f'<div class="m-card">{errors}{notes(ignored(report))}</div>'
 
 
 def _questions(report: DtypeReport) -> str:
@@ -140,6 +164,16 @@ _COLUMNS = (
     Column("Smallest > 0", 112, "abs_min_nonzero", numbers.magnitude),
     Column("Role", 100, "role"),
 )
+_ERRORS = (
+    Column("Name", 318, lambda row: shown(row.name, 200)),
+    Column("Format", 100, "format"),
+    Column("Error", 90, "rms_rel", numbers.share),
+    Column("SQNR, dB", 100, "sqnr_db", numbers.magnitude),
+    Column("Exact", 90, "exact", numbers.share),
+    Column("Saturated", 100, "saturated", numbers.share),
+    Column("Role", 100, "role"),
+)
+QUANTIZATION: DataTable[DtypeReport] = DataTable("Quantized tensors", "m-quantization", _ERRORS, lambda report: report.quantization)
 TENSORS: DataTable[DtypeReport] = DataTable("Tensors", "m-tensors", _COLUMNS, lambda report: report.tensors)
 
 

@@ -1,6 +1,7 @@
 """The answers of the passport in a few words, and the captions of its figures and tables; plain text."""
 
 from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.advice import WEIGHT_ONLY, entropy
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.dtype_detection.rule import rule
 from components.library import Consensus
@@ -23,9 +24,17 @@ _LIKELY = 0.75
 
 
 def summary(report: DtypeReport) -> str:
-    """The four answers as one plain-text sentence (not HTML), for a status line or a screen reader."""
-    stored, passed, trained, risk = answers(report)
-    return f"{report.checkpoint.ref}: stored as {stored}; passed through: {passed}; trained in: {trained}; in fp16: {risk}."
+    """The report's headline, with the labels of the library; plain text."""
+    found = archive.consensus(report.checkpoint.ref)
+    if found is None or not found.labels:
+        return report.headline()
+    if found.precision is None:
+        return report.headline("Labels disagree on its training precision.")
+    return report.headline(f"Trained in {found.precision} ({'labelled, no login' if _unverified(found) else 'documented'}).")
+
+
+def _unverified(found: Consensus) -> bool:
+    return all(row.label.provenance == "local" for row in found.labels)
 
 
 def answers(report: DtypeReport) -> tuple[str, str, str, str]:
@@ -66,8 +75,7 @@ def trained_answer(report: DtypeReport, found: Consensus | None) -> tuple[str, s
         return inferred(report)
     if found.precision is None:
         return DISPUTED, "warning", "label"
-    unverified = all(row.label.provenance == "local" for row in found.labels)
-    return found.precision, "label", "label, no login" if unverified else "label"
+    return found.precision, "label", "label, no login" if _unverified(found) else "label"
 
 
 def inferred(report: DtypeReport) -> tuple[str, str, str]:
@@ -101,10 +109,30 @@ def _outranked_rule(report: DtypeReport) -> str:
 
 def spectrum(report: DtypeReport) -> str:
     """Above the histogram of exponents; instead of it where there is nothing to draw."""
-    return plots.why_empty(report) or (
+    said = (
         "Distribution of weight magnitudes, over the values read. A value left of fp16's smallest normal loses digits in fp16, "
         "one right of its largest becomes infinite."
     )
+    return plots.why_empty(report) or " ".join([said, *entropy(report)])
+
+
+def movable(report: DtypeReport) -> str:
+    """Above the curves of movable weights."""
+    if report.movable is None:
+        return ""
+    also = f" {report.movable_fp16.statement}" if report.movable_fp16 else ""
+    return (
+        f"{report.movable.statement}{also} A weight is frozen where adding and subtracting the step both round back to it. "
+        "That bounds what training without fp32 master weights can do; gradients and the optimizer decide the rest."
+    )
+
+
+def quantization(report: DtypeReport) -> str:
+    """Above the errors of quantization."""
+    said = f"The relative error of the weights after rounding them to each format, worst role first. {WEIGHT_ONLY}"
+    if report.extremes.exact:
+        return said
+    return f"{said} Estimated from sampled rows, with 95% intervals; scales of whole tensors are of what was read."
 
 
 def layers(report: DtypeReport) -> str:

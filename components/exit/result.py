@@ -11,26 +11,21 @@ from components.plots import exit_feedback as plots
 from components.plots.exit_sweep import sweep
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
-from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import caption, notes
 from components.text.names import model_name
 
 
-def headline(report: ExitReport) -> str:
-    """Model, statement, tiles."""
+def headline(report: ExitReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     return card(
         "Exit feedback",
         _head(report),
-        about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
-        reading("How close the signals are", report.statement),
+        answered(report, report.headline(), links),
         tiles(_closest(report), _random(report), _along(report), _trained(report) if report.training else _cheapest(report)),
+        about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
     )
-
-
-def summary(report: ExitReport) -> str:
-    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"{model_name(report)}: {report.statement}"
 
 
 def _head(report: ExitReport) -> str:
@@ -171,4 +166,4 @@ _TABS: tuple[Tab[ExitReport], ...] = (
         ],
     ),
 )
-RESULT = Layout("Exit feedback", model_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Exit feedback", model_name, headline, permalink, command, _TABS)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from analyzers.exit_feedback.report import Distribution, ExitReport, OverSeeds
+from analyzers.exit_feedback.report import ExitReport
+from analyzers.exit_feedback.results import Distribution, OverSeeds
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
 from components.text import numbers
 from components.text.legend import legend

@@ -6,6 +6,7 @@ from pathlib import Path
 from components.library.checks import model_id
 from components.library.consensus import Consensus, LabelRow, Vote
 from components.library.contribute import contribute
+from components.library.exports import FILES, KINDS
 from components.library.library import Counts, Library, LibraryState, Saved
 from components.library.models import ModelRow
 from components.library.query import LAST_PAGE, Page, Query
@@ -14,7 +15,9 @@ from components.library.results import ResultRow
 from components.library.schema import FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
 __all__ = [
+    "FILES",
     "FLAG_REASONS",
+    "KINDS",
     "LAST_PAGE",
     "PRECISIONS",
     "Consensus",

@@ -3,8 +3,9 @@
 import csv
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from analyzers.dtype_detection.labels import labelled_extremes, precision_of
 from analyzers.errors import InvalidRequest
@@ -13,8 +14,9 @@ from components.library import labels, models, results
 from components.library.database import Database
 from components.library.rows import LABEL_FIELDS, RESULT_FACTS, columns_of, schema_of
 
-Kind = Literal["labels", "results", "models"]
-Form = Literal["parquet", "csv", "jsonl"]
+KINDS = ("labels", "results", "models")
+# What can be exported, in which formats; of the classifier's training set only CSV.
+FILES = frozenset({*product(KINDS, ("parquet", "csv", "jsonl")), ("training", "csv")})
 
 _ROWS = 5_000
 _STANDING = {"current": bool, "flags": int, "state": str, "commit": str}
@@ -27,13 +29,16 @@ _COLUMNS = {"labels": labels.COLUMNS, "results": results.COLUMNS, "models": mode
 _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
-def export(database: Database, folder: Path, kind: Kind, form: Form) -> Path:
+def export(database: Database, folder: Path, kind: str, form: str) -> Path:
     """Write ``mantissa-KIND.FORM`` into ``folder``, with a few thousand rows in memory at a time. See `Library.export`."""
-    if kind not in _FIELDS or form not in ("parquet", "csv", "jsonl"):
+    if (kind, form) not in FILES:
         raise InvalidRequest("The library is exported as labels, results or models, in the format parquet, csv or jsonl.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"mantissa-{kind}.{form}"
-    {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](path, kind, _batches(database, kind))
+    if kind == "training":
+        training_set(database, path)
+    else:
+        {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl}[form](path, kind, _batches(database, kind))
     return path
 
 
@@ -79,7 +84,7 @@ def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
         last = rows[-1][0]
 
 
-def _batches(database: Database, kind: Kind) -> Iterator[list[dict[str, Any]]]:
+def _batches(database: Database, kind: str) -> Iterator[list[dict[str, Any]]]:
     """All rows in the order of insertion, a few thousand per transaction, so that an export blocks nobody."""
     last = -1
     while True:
@@ -92,7 +97,7 @@ def _batches(database: Database, kind: Kind) -> Iterator[list[dict[str, Any]]]:
         last = rows[-1][0]
 
 
-def _flat(kind: Kind, row: Any) -> dict[str, Any]:
+def _flat(kind: str, row: Any) -> dict[str, Any]:
     if kind == "models":
         return models.facts(row)
     record, *standing, published = row
@@ -103,7 +108,7 @@ def _flat(kind: Kind, row: Any) -> dict[str, Any]:
     return {name: found[name] for name in (LABEL_FIELDS if kind == "labels" else RESULT_FACTS)} | state
 
 
-def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+def _write_parquet(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -113,7 +118,7 @@ def _write_parquet(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]
             writer.write_table(pyarrow.Table.from_pylist(batch, schema))
 
 
-def _write_csv(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+def _write_csv(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_FIELDS[kind])
@@ -127,7 +132,7 @@ def _cell(value: Any) -> Any:
     return safe(text) if isinstance(text, str) else text
 
 
-def _write_jsonl(path: Path, kind: Kind, batches: Iterator[list[dict[str, Any]]]) -> None:
+def _write_jsonl(path: Path, kind: str, batches: Iterator[list[dict[str, Any]]]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for batch in batches:
             file.writelines(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in batch)

@@ -17,7 +17,7 @@ from components.library import labels, models, results
 from components.library.checks import hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import Database
-from components.library.exports import Form, Kind, export, training_set
+from components.library.exports import export, training_set
 from components.library.models import ModelRow
 from components.library.publisher import Publisher
 from components.library.query import List, Page, Query, facet, select
@@ -254,7 +254,7 @@ class Library:
         """A page of the models. Raises InvalidRequest."""
         return self._page(models.LIST, query, models.COLUMNS, models.model_row)
 
-    def facets(self, kind: Kind) -> dict[str, dict[str, int]]:
+    def facets(self, kind: str) -> dict[str, dict[str, int]]:
         """The values that occur in a list, with their numbers of rows, for each filter with few values."""
         found = {}
         with self._database.read() as connection:
@@ -297,8 +297,8 @@ class Library:
         """A text that changes when something is added, as a key for caches."""
         return self._database.version()
 
-    def export(self, folder: Path, kind: Kind, form: Form) -> Path:
-        """Write all labels (replaced ones too), results (without their reports) or models as one file into ``folder``.
+    def export(self, folder: Path, kind: str, form: str) -> Path:
+        """Write all labels (replaced ones too), results (without their reports), models, or the `training_set`, as one of `FILES`.
 
         CSV: no cell can be taken for a formula. Raises OSError, InvalidRequest.
         """

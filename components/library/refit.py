@@ -18,7 +18,7 @@ import analyzers
 from analyzers import limits
 from analyzers.base import Data
 from analyzers.dtype_detection.classifier import Fit, fitted
-from analyzers.dtype_detection.examples import examples
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
 from components.library.checks import now
 from components.library.database import Database

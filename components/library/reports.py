@@ -54,6 +54,7 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
     """The checkpoints, the subject first. In a comparison the last tuned checkpoint is the subject, and the base is last."""
     if "checkpoint" in report:
         yield report["checkpoint"]
+        yield from report.get("candidates", ())
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
     if "base" in report:
         yield report["base"]

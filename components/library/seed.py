@@ -2,7 +2,7 @@
 
 import csv
 
-from analyzers.dtype_detection.examples import LABELS
+from analyzers.dtype_detection.labels import LABELS
 from components.library.schema import Identity, Label
 
 SEED = Identity(name="seed:mantissa", provenance="seed")

@@ -3,11 +3,10 @@
 import gradio as gr
 
 from analyzers.formatting import plural
-from components.library import Counts, LibraryState
+from components.library import KINDS, Counts, LibraryState
 from components.library_page.labels import PIECES
 from components.running.runs import failed
 from components.site import archive
-from components.site.exports import KINDS
 from components.text.markup import notes
 
 _NAMES = {"parquet": "Parquet", "csv": "CSV", "jsonl": "JSON lines"}
@@ -20,7 +19,7 @@ labels[labels.current].groupby("precision").model.nunique()`"""
 def build_downloads() -> gr.Textbox:
     """Lay out the downloads; returns the field for the pandas snippet, which the browser fills. Call inside a page."""
     with gr.Column(elem_id="m-take", elem_classes="m-fields m-box m-form m-share"):
-        gr.HTML(str(PIECES.downloads(list(KINDS), _NAMES)), elem_classes="m-plain")
+        gr.HTML(str(PIECES.downloads(KINDS, _NAMES)), elem_classes="m-plain")
         # fixed height: a field that fits its text forces a full layout while the page loads
         return gr.Textbox(
             label="From pandas, in three lines", interactive=False, lines=3, max_lines=3, buttons=["copy"], elem_id="m-pandas"

@@ -6,14 +6,17 @@ from analyzers import ANALYZERS
 from components.text.render import macros
 
 _PARTS = macros("look/templates/navigation.html")
-# Pages that are no analyzer's: title -> address.
-_OTHERS = {"Library": "library", "Methods": "methods"}
+# Pages that are no analyzer's: title -> address, and what it has.
+OTHERS = {
+    "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
+    "Methods": ("methods", "How every answer is computed, how often it is wrong, its source, and all limits"),
+}
 
 
 def pages() -> list[tuple[str, str, str]]:
     """The title of each page, its short form for a phone, and its address, relative so that it works under any proxy prefix."""
     analyzers = [(each.title, each.short, each.address or "./") for each in ANALYZERS.values()]
-    return [*analyzers, *((name, name, address) for name, address in _OTHERS.items())]
+    return [*analyzers, *((name, name, address) for name, (address, _) in OTHERS.items())]
 
 
 def build_navigation(current: str) -> None:

@@ -10,11 +10,12 @@ import plotly.graph_objects as go
 
 from analyzers.dtype_detection import DtypeReport
 from analyzers.dtype_detection.evaluation import Evaluation
+from analyzers.dtype_detection.readings import step_name
 from analyzers.dtype_detection.report import LayerRow
 from analyzers.numerics import BF16, FP8_E4M3, FP16
 from components.plots import style
 from components.plots.marks import line
-from components.plots.style import COLOURS, GREY, layout, legend, level, log_axis, threshold
+from components.plots.style import COLOURS, GREY, LIMIT, label, layout, legend, level, log_axis, threshold
 from components.text import numbers
 
 
@@ -121,6 +122,34 @@ def layers(report: DtypeReport) -> go.Figure:
     low, high = math.log10(min(shown, default=1e-2)) - 0.4, math.log10(max([*shown, FP16.largest])) + 0.6
     figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["no layer" if tick < 0 else str(tick) for tick in ticks])
     figure.update_yaxes(title="largest magnitude", **log_axis(low, high))
+    legend(figure, toggle=True)
+    return figure
+
+
+# Typical learning rates under Adam, about the size of a step.
+_RATES = {1e-6: "RL", 1e-5: "fine-tuning", 3e-4: "pretraining"}
+
+
+def movable(report: DtypeReport) -> go.Figure:
+    """The share of each role's weights that a step of training in bf16 alone can move, and dotted the share of all weights that a step over
+    fp32 masters changes in bf16, against the size of the step.
+    """
+    found = report.movable
+    assert found is not None
+    figure = go.Figure(layout=layout(350))
+    curves = {role: [1 - frozen for frozen in shares] for role, shares in found.roles.items()}
+    curves["fp32 masters, all weights"] = list(found.expected_flips)
+    for index, (name, shares) in enumerate(curves.items()):
+        details = [[numbers.share(each)] for each in shares]
+        figure.add_trace(line(name, found.steps, [100 * each for each in shares], index, "step %{x:g}<br>moved: %{customdata[0]}", details))
+    for number, (rate, name) in enumerate(_RATES.items()):
+        figure.add_shape(type="line", yref="paper", x0=rate, x1=rate, y0=0, y1=1, line=LIMIT)
+        place = {"x": math.log10(rate), "xanchor": "left", "xshift": 4, "yref": "paper", "y": 1 - 0.08 * number, "yanchor": "top"}
+        label(figure, f"{name} {step_name(rate)}", **place)
+    axis = log_axis(math.log10(found.steps[0]), math.log10(found.steps[-1]))
+    ticks = {"tickvals": [10.0**exponent for exponent in range(-8, -1)], "ticktext": [numbers.power(e, 10) for e in range(-8, -1)]}
+    figure.update_xaxes(title="step, about the learning rate", **axis | ticks)
+    figure.update_yaxes(title="% of the weights that move", range=[-2, 118], tickvals=[0, 25, 50, 75, 100])
     legend(figure, toggle=True)
     return figure
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from analyzers.exit_feedback.report import Alignment, Distribution, ExitReport
+from analyzers.exit_feedback.report import ExitReport
+from analyzers.exit_feedback.results import Alignment, Distribution
 from analyzers.exit_feedback.signals import EXACT, FROZEN
 from components.exit.text import cosine, mean, spread, style
 from components.plots.marks import line, mark_rows, marked, shortened

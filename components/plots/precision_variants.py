@@ -8,8 +8,8 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from analyzers.precision_variants.report import PrecisionReport, TensorError
-from analyzers.precision_variants.results import ParameterKind
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import ParameterKind, TensorError
 from components.plots.marks import Series, line, log_figure, mark_rows
 from components.plots.style import LIMIT, exactly, label, layout, level, text
 from components.precision.tables import kinds

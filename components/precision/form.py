@@ -78,7 +78,7 @@ class Form:
     def _policy(self) -> dict[str, Any]:
         if self.old_logprobs == _NOT_LINKED:
             raise InvalidRequest("The old log-probabilities of this analysis were too long for a link: paste them into the options again.")
-        from analyzers.precision_variants.policy import parse_old_logprobs
+        from analyzers.precision_variants.request import parse_old_logprobs
 
         given: dict[str, Any] = {"advantages": _numbers(self.advantages)} if self.advantages.strip() else {}
         given |= {"old_logprobs": parse_old_logprobs(self.old_logprobs)} if self.old_logprobs.strip() else {}
@@ -133,7 +133,7 @@ def form(query: forms.Query) -> Form:
 
 def permalink(report: PrecisionReport) -> str:
     """The query that shows this report again, pinned to its commits: ``?model=...&variants=...``. Texts that are too long are omitted."""
-    from analyzers.precision_variants.policy import written
+    from analyzers.precision_variants.request import written
 
     request = report.request
     presets, own = _sorted(request)

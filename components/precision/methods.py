@@ -1,7 +1,7 @@
 """Precision variants on the methods page: every definition, its limits and its source."""
 
 from analyzers import limits
-from analyzers.precision_variants.policy import CLIP
+from analyzers.precision_variants.request import CLIP
 from components.precision.text import PRESETS
 from components.text.markup import table
 from components.text.render import render

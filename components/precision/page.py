@@ -7,7 +7,7 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
-from analyzers.precision_variants.policy import CLIP
+from analyzers.precision_variants.request import CLIP
 from analyzers.precision_variants.variants import DEFAULT
 from components.forms.fields import Fields, build_attention, build_choice, build_model_fields, build_number, build_text
 from components.precision.form import PRETRAINED, RANDOM, TEXT, Form, form

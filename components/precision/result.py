@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from analyzers.precision_variants.report import Headroom, PrecisionReport, Variant
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import Headroom, Variant
 from components.plots import precision_variants as plots
 from components.precision import tables
 from components.precision.form import command, permalink
@@ -10,26 +11,21 @@ from components.precision.tables import TENSORS, left_out
 from components.precision.text import captions, data_name, layer_name, within_layer
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
-from components.text.headline import FACT, about_sample, answer, cannot_tell, card, model_head, reading, tiles
+from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.legend import legend
 from components.text.markup import notes, tag
 from components.text.names import model_name
 
 
-def headline(report: PrecisionReport) -> str:
-    """Model, findings, tiles."""
+def headline(report: PrecisionReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     return card(
         "Precision variants",
         _head(report),
-        about_sample(report.checkpoint.ref),
-        reading("Effect of rounding", report.statement),
+        answered(report, report.headline(), links),
         tiles(_closest(report), _worst_layer(report), _ratio(report), _headroom(report)),
+        about_sample(report.checkpoint.ref),
     )
-
-
-def summary(report: PrecisionReport) -> str:
-    """The findings as one line of plain text, for a status line or a screen reader."""
-    return f"{model_name(report)}: {report.statement}"
 
 
 def least(report: PrecisionReport) -> tuple[float, Headroom] | None:
@@ -168,4 +164,4 @@ _TABS: tuple[Tab[PrecisionReport], ...] = (
         ],
     ),
 )
-RESULT = Layout("Precision variants", model_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Precision variants", model_name, headline, permalink, command, _TABS)

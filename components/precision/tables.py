@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyzers import limits
-from analyzers.precision_variants.report import Overflow, PrecisionReport, TensorError, Variant
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import Overflow, TensorError, Variant
 from components.precision.text import KINDS, short_layer, within_layer
 from components.results.data_table import Column, DataTable, optional
 from components.text import numbers

@@ -4,7 +4,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from analyzers.precision_variants.report import PrecisionReport, TensorError
+from analyzers.precision_variants.report import PrecisionReport
+from analyzers.precision_variants.results import TensorError
 from components.text.names import source_name
 from components.text.plain_text import shown
 from components.text.render import Sentences

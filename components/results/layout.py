@@ -72,20 +72,20 @@ class Tab(Generic[_Report]):
 class Layout(Generic[_Report]):
     """The parts of a result, each computed from a report.
 
-    title: of the document; name: of a report within it; headline: HTML; summary: one line of plain text; permalink: the query that shows
-    the report again; command: the same on the command line. alone: the headline of a document, if it differs. overview: HTML above several
-    reports.
+    title: of the document; name: of a report within it; headline: the first card, HTML, where True with links that work only on the app's
+    pages; permalink: the query that shows the report again;
+    command: the same on the command line. overview: HTML above several reports.
+    summary: the report's own headline, with what the library knows; plain text.
     """
 
     title: str
     name: Callable[[_Report], str]
-    headline: Callable[[_Report], str]
-    summary: Callable[[_Report], str]
+    headline: Callable[[_Report, bool], str]
     permalink: Callable[[_Report], str]
     command: Callable[[_Report], str]
     tabs: Sequence[Tab[_Report]]
-    alone: Callable[[_Report], str] | None = None
     overview: Callable[[Sequence[_Report]], str] | None = None
+    summary: Callable[[_Report], str] = lambda report: report.headline()
 
     def document(self, reports: Sequence[_Report]) -> standalone.Page:
         """A page with the headline, the tables and the figures of each report."""
@@ -100,7 +100,7 @@ class Layout(Generic[_Report]):
 
     def article(self, row: int, report: _Report) -> str:
         """One report of a document, numbered ``row``: a figure or a table is preceded by the sentences about it."""
-        parts = [(self.alone or self.headline)(report)]
+        parts = [self.headline(report, False)]
         for tab in (tab for tab in self.tabs if tab.shows(report)):
             said = ""
             for part in tab.parts:

@@ -41,7 +41,7 @@ class Result(Generic[_Report]):
 
     def show(self, report: _Report) -> dict[Any, Any]:
         """Updates that show ``report``. Raises OSError when its downloads cannot be written."""
-        updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report)}
+        updates: dict[Any, Any] = {self.card: gr.update(visible=True), self.headline: self.layout.headline(report, True)}
         if self.tabs is not None:
             # the open tab may be hidden for this report
             updates[self.tabs] = gr.update(selected=_FIRST)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from components.look.theme import document_css
-from components.text.markup import caption
 from components.text.render import macros, render
 
 if TYPE_CHECKING:
@@ -59,11 +58,11 @@ def card(content: str) -> str:
 
 
 def figure(title: str, drawn: "Figure", name: str, said: str = "", legend: str = "") -> str:
-    """A figure in its own card, below a sentence and a legend (HTML). name: an id that is unique on the page."""
+    """A figure in its own card, below sentences and a legend, both HTML. name: an id that is unique on the page."""
     from plotly.utils import PlotlyJSONEncoder
 
     data = json.dumps(drawn.to_plotly_json(), cls=PlotlyJSONEncoder, allow_nan=False).translate(_SAFE_IN_SCRIPT)
-    return str(_PARTS.figure(title, caption(said) if said else "", legend, name, data))
+    return str(_PARTS.figure(title, said, legend, name, data))
 
 
 def folded(title: str, content: str) -> str:

@@ -88,9 +88,7 @@ class Runs:
 
     def show(self, report: Any, made: str) -> Updates:
         """Updates that show ``report``. made: when it was stored, empty if it was computed now. Raises OSError."""
-        said = _PIECES.done(
-            addresses.again(report), self.result.layout.summary(report), day(made) if made else "", addresses.stored(report.id)
-        )
+        said = _PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id))
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
         return {self.status: str(said), **self.result.show(report), **free}
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from analyzers import ANALYZERS
-from analyzers.base import Report
+from analyzers.base import NextStep, Report
 
 if TYPE_CHECKING:
     from components.results.layout import Layout
@@ -24,6 +24,11 @@ def again(report: Report) -> str:
 def passport(model: str) -> str:
     """The page with the current passport of a model."""
     return f"?model={quote(model, safe='')}"
+
+
+def next_page(step: NextStep) -> str:
+    """The page of the next question about the same model, which it computes."""
+    return f"{ANALYZERS[step.analyzer].address or './'}?model={quote(step.model, safe='')}"
 
 
 def stored(identifier: str) -> str:

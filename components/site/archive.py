@@ -75,8 +75,9 @@ def resolve(request: Request, ask: bool = True) -> Pinned:
     fields: dict[str, Any] = {
         name: value for name in ("model", "base", "data") if (value := hub.get(getattr(request, name, ""))) is not None
     }
-    if hasattr(request, "tuned"):
-        fields["tuned"] = tuple(hub.get(name, name) for name in request.tuned)
+    for several in ("tuned", "candidates"):
+        if hasattr(request, several):
+            fields[several] = tuple(hub.get(name, name) for name in getattr(request, several))
     return Pinned(request.model_copy(update=fields), key)
 
 
@@ -137,7 +138,7 @@ def contribute(reports: Sequence[Report], dataset: str) -> str:
 
 def key_of(report: Any) -> str:
     """The key by which `find` looks this report up, SHA-256 (hex); empty if it is never looked up."""
-    named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report)]
+    named = [f"{facts.ref}@{facts.commit}" for facts in checkpoints(report) if getattr(facts, "source", "named") == "named"]
     text: Any = getattr(report, "data", None) or getattr(report, "inputs", None)
     if (commit := getattr(text, "commit", None)) is not None:
         named.append(f"{text.source.removeprefix('datasets/')}@{commit}")
@@ -160,7 +161,7 @@ def read(analyzer: str, stored: bytes) -> Report:
 
 def checkpoints(report: Any) -> list[Any]:
     """The facts about every checkpoint of a report, its subject first, a base last."""
-    return [report.checkpoint] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
+    return [report.checkpoint, *getattr(report, "candidates", ())] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
 
 
 def _key(request: Any, named: Sequence[str]) -> str:
@@ -172,14 +173,16 @@ def _key(request: Any, named: Sequence[str]) -> str:
     if getattr(request, "pairs", None) or getattr(request, "text", None) is not None or len(named) != len(_names(request)):
         return ""
     analyzer = analyzer_of(request)
-    asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "data"})
+    asked = request.model_dump(mode="json", exclude_defaults=True, exclude={"device", "model", "base", "tuned", "candidates", "data"})
+    if hasattr(request, "candidates"):  # a report has the best first, in whichever order they were named
+        named = [named[0], *sorted(named[1:])]
     return content_id(analyzer.name, analyzer.analysis_version(), asked | {"named": list(named)})
 
 
 def _names(request: Any) -> list[str]:
     """The names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
     data = getattr(request, "data", _OUR_TEXT[0])
-    models = [request.model] if hasattr(request, "model") else [*request.tuned, request.base]
+    models = [request.model, *getattr(request, "candidates", ())] if hasattr(request, "model") else [*request.tuned, request.base]
     return models + ([] if data in _OUR_TEXT else [data])
 
 

@@ -8,15 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from analyzers.errors import LibraryUnavailable
 from components.library import Library
 
-KINDS: dict[str, Literal["labels", "results", "models"]] = {"labels": "labels", "results": "results", "models": "models"}
-FORMS: dict[str, Literal["parquet", "csv", "jsonl"]] = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl"}
-# The classifier's training set, which is only CSV.
-TRAINING = ("training", "csv")
 TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 # Files of 100,000 rows take seconds to write. A file that took more than _LONG_SECONDS is reused for _TIMES as long, even if outdated.
 _LONG_SECONDS = 0.5
@@ -33,7 +28,7 @@ class Exports:
         self._lock = threading.Lock()
 
     def path(self, library: Library, kind: str, form: str) -> Path:
-        """The file of one of ``KINDS`` in one of ``FORMS``, or `TRAINING`. Raises LibraryUnavailable if it cannot be written."""
+        """The file of one of the library's `FILES`. Raises LibraryUnavailable if it cannot be written."""
         with self._lock, _advice():
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="mantissa-exports-", ignore_cleanup_errors=True)
@@ -63,19 +58,10 @@ class Exports:
             self._before.clear()
 
 
-def is_file(kind: str, form: str) -> bool:
-    """Whether there is such a file."""
-    return (kind in KINDS and form in FORMS) or (kind, form) == TRAINING
-
-
 def _written(library: Library, folder: Path, kind: str, form: str) -> Path:
     """Write the file into ``folder``, which is deleted if that fails."""
     try:
-        if (kind, form) != TRAINING:
-            return library.export(folder, KINDS[kind], FORMS[form])
-        path = folder / f"mantissa-{kind}.{form}"
-        library.training_set(path)
-        return path
+        return library.export(folder, kind, form)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -5,12 +5,9 @@ from analyzers.formatting import day
 from components.look.navigation import pages
 from components.results.export import page_of
 from components.results.standalone import Page
-from components.site import addresses
-from components.text.plain_text import shown
+from components.site import addresses, previews
 from components.text.render import macros
 
-# Longest title and description in a link preview.
-_TITLE, _DESCRIPTION = 100, 300
 _PARTS = macros("site/templates/result.html")
 _MISSING = (
     "There is no stored result with this id: it was never stored, or was deleted to make room for newer ones. "
@@ -18,13 +15,12 @@ _MISSING = (
 )
 
 
-def result_page(report: Report, made: str, plots: str, embedded: bool) -> str:
-    """The page. made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame."""
+def result_page(report: Report, made: str, plots: str, embedded: bool, origin: str = "") -> str:
+    """The page. made: when it was stored, UTC; plots: the address of Plotly's script; embedded: the result only, for a frame; origin: the
+    address of the app.
+    """
     page = page_of([report])
-    layout = addresses.layout(report.analyzer)
-    said = layout.summary(report)
-    about = shown(", ".join(report.subject().values()), _TITLE - len(page.heading) - 2)
-    meta = _open_graph(f"{page.heading}: {about}", said)
+    meta = previews.tags(previews.of_report(report), origin, "article") + str(_PARTS.style())
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
     body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id))
@@ -41,13 +37,6 @@ def not_found_page(home: str) -> str:
     """The page for an address that the app does not have. home: the address of the first page, with a slash at its end."""
     page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
     return page.served("", str(_PARTS.not_indexed()), _navigation(home) + page.titled())
-
-
-def _open_graph(title: str, description: str) -> str:
-    """Metadata for link previews: plain text in attributes."""
-    named = {"og:title": shown(title, _TITLE), "og:description": shown(description, _DESCRIPTION)}
-    named |= {"og:type": "article", "og:site_name": "Mantissa", "twitter:card": "summary"}
-    return str(_PARTS.meta(list(named.items()), named["og:description"]))
 
 
 def _navigation(home: str = "../") -> str:

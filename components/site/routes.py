@@ -1,7 +1,7 @@
 """Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
-/library/training.csv     /assets/NAME     /dtype, which is the first page
+/library/training.csv     /card/ID.png     /assets/NAME     /dtype, which is the first page
 """
 
 import re
@@ -13,12 +13,13 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from analyzers import ANALYZERS
+from analyzers.base import Report
 from analyzers.checkpoints import parse_reference
 from analyzers.errors import InvalidReference
-from components.library import Result
-from components.site import archive, badges
+from components.library import FILES, Result
+from components.site import archive, badges, previews, share_card
 from components.site.assets import FOREVER, asset
-from components.site.exports import TYPES, Exports, is_file
+from components.site.exports import TYPES, Exports
 from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
 
@@ -44,6 +45,7 @@ def routes() -> list[Route]:
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
+        Route("/card/{name}.png", card),
         Route("/assets/{name}", asset),
         *operations(),
         *(Route(f"/{each.name}", page_alias) for each in ANALYZERS.values() if each.address != each.name),
@@ -73,21 +75,47 @@ def badge(request: Request) -> Response:
 def result(request: Request) -> Response:
     """A stored report as a page; ``?embed=1``: the result only."""
     found = _stored_row(request.path_params["id"])
-    page = _page(found.id, found.created, request.query_params.get("embed") == "1") if found is not None else None
+    embedded, origin = request.query_params.get("embed") == "1", previews.origin_of(request)
+    page = _page(found.id, found.created, embedded, origin) if found is not None else None
     if page is None:
         return HTMLResponse(missing_page(), 404, {"Content-Security-Policy": _POLICY})
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"})
 
 
 @lru_cache(_RENDERED)
-def _page(identifier: str, made: str, embedded: bool) -> str | None:
+def _page(identifier: str, made: str, embedded: bool, origin: str) -> str | None:
     """The page of a stored report, which never changes; None if only its JSON is available: another version of Mantissa stored it."""
+    report = _report(identifier)
+    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded, origin) if report is not None else None
+
+
+def _report(identifier: str) -> Report | None:
     found = _stored(identifier)
     try:
-        report = archive.read(found[0], found[2]) if found is not None else None
+        return archive.read(found[0], found[2]) if found is not None else None
     except ValueError:
         return None
-    return result_page(report, made, f"../plotly-{plots_version()}.js", embedded) if report is not None else None
+
+
+def card(request: Request) -> Response:
+    """The picture for the preview of a stored result, by its id, or of a page, by its name."""
+    name = request.path_params["name"]
+    picture = _card(name) if _ID.fullmatch(name) else None
+    if picture is None:
+        try:
+            picture = share_card.of_page(*previews.page_at(name)[1:])
+        except KeyError:
+            return PlainTextResponse("There is no such picture here.", 404)
+    return Response(
+        picture, media_type="image/png", headers={"Cache-Control": _RESULT_CACHE, "Cross-Origin-Resource-Policy": "cross-origin"}
+    )
+
+
+@lru_cache(_RENDERED)
+def _card(identifier: str) -> bytes | None:
+    """The picture of a stored report; None if there is none, or of another version of Mantissa."""
+    report = _report(identifier)
+    return share_card.of_report(report) if report is not None else None
 
 
 def result_json(request: Request) -> Response:
@@ -106,7 +134,7 @@ def export(request: Request) -> Response:
     """Labels, results, models or the training set as one file; 404 for anything else."""
     kind, form = request.path_params["kind"], request.path_params["form"]
     ours = archive.library()
-    if not is_file(kind, form) or ours is None:
+    if (kind, form) not in FILES or ours is None:
         return PlainTextResponse("There is no such file here.", 404)
     path = exports.path(ours, kind, form)
     return FileResponse(path, media_type=TYPES[form], filename=f"mantissa-{kind}.{form}", headers={"Cache-Control": "no-cache"})

@@ -14,9 +14,9 @@ ABOUT = (
 )
 PARAMETERS = {
     "base": f"The checkpoint before training. {forms.MODEL}",
-    "tuned": f"What became of it: a list of one to {limits.TRAJECTORY} checkpoints, in the order of the training.",
+    "tuned": f"The tuned checkpoints: a list of one to {limits.TRAJECTORY}, in the order of training.",
     **forms.READING,
-    "eta": f"Of the probe, which counts a weight as changed where |v - w| > eta max(|w|, |v|); between 0 and 1 (default {DEFAULT_ETA:g}).",
+    "eta": f"Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1 (default {DEFAULT_ETA:g}).",
     "spectral": "Also compare singular values and subspaces of matrices, which takes minutes (default false).",
 }
 COST = forms.Cost("quick mode, a smaller budget, fewer models")

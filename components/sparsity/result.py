@@ -1,6 +1,6 @@
 """The result of update sparsity: the headline with its tiles, and the tabs below."""
 
-from analyzers.update_sparsity.published import placed
+from analyzers.update_sparsity.published import rank
 from analyzers.update_sparsity.report import SparsityReport
 from components.plots import update_sparsity as plots
 from components.plots.sparsity_steps import overlap, steps
@@ -10,7 +10,7 @@ from components.sparsity.form import command, permalink
 from components.sparsity.tables import SPECTRAL, TENSORS, matching
 from components.sparsity.text import base_name, captions, read_whole, tuned_names
 from components.text import numbers
-from components.text.headline import ESTIMATE, FACT, about_sample, answer, cannot_tell, card, number, short, tiles
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, short, tiles
 from components.text.markup import head, notes
 from components.text.plain_text import html, shown
 
@@ -23,21 +23,16 @@ _LEFT_OUT = {
 }
 
 
-def headline(report: SparsityReport) -> str:
-    """Head, number, tiles."""
+def headline(report: SparsityReport, links: bool = True) -> str:
+    """Model, answer, tiles. links: include those that work only on the app\'s pages."""
     return card(
         "Update sparsity",
         _head(report),
-        about_sample(report.tuned[-1].ref, shows=True),
-        number("Update sparsity", numbers.share(report.sparsity), report.interval, report.statement),
+        answered(report, report.headline(), links),
         tiles(_changed(report), _probe(report), _swallowed(report), _size(report)),
+        about_sample(report.tuned[-1].ref, shows=True),
         _left_out(report),
     )
-
-
-def summary(report: SparsityReport) -> str:
-    """The headline as one line of plain text (not HTML), for a status line or a screen reader."""
-    return f"From {base_name(report)} to {tuned_names(report)[-1]}: sparsity {numbers.share(report.sparsity)}. {report.statement}"
 
 
 def _head(report: SparsityReport) -> str:
@@ -115,7 +110,7 @@ def _pair_name(report: SparsityReport) -> str:
 
 
 def _among(report: SparsityReport) -> str:
-    return placed(report.sparsity).sentence if report.sparsity is not None else ""
+    return rank(report.sparsity) if report.sparsity is not None else ""
 
 
 _TABS: tuple[Tab[SparsityReport], ...] = (
@@ -162,4 +157,4 @@ _TABS: tuple[Tab[SparsityReport], ...] = (
     Tab("Matching", [Piece(matching, folded="Matching of the tensors")]),
     Tab("Spectral", [Said(captions.spectral), Rows(SPECTRAL)], when=lambda report: bool(report.spectral)),
 )
-RESULT = Layout("Update sparsity", _pair_name, headline, summary, permalink, command, _TABS)
+RESULT = Layout("Update sparsity", _pair_name, headline, permalink, command, _TABS)

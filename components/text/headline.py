@@ -1,8 +1,9 @@
 """Parts of the headline card, in HTML: header, main number with its meaning, tiles. All of them escape."""
 
-from analyzers.base import CheckpointFacts, Interval
+from analyzers import ANALYZERS
+from analyzers.base import CheckpointFacts, Report
 from analyzers.language_models.samples import SAMPLES
-from components.text import numbers
+from components.site import addresses
 from components.text.markup import head, tag, tile
 from components.text.names import commit
 from components.text.plain_text import html
@@ -38,15 +39,13 @@ def about_sample(ref: str, shows: bool = False, more: str = "") -> str:
     return str(_PIECES.sample(said))
 
 
-def number(title: str, value: str, interval: Interval | None, means: str) -> str:
-    """The main number, its 95% interval of shares if it has one, and its meaning in one sentence."""
-    between = "" if interval is None else numbers.between(interval)
-    return str(_PIECES.number(title, value, between, means))
-
-
-def reading(title: str, statement: str) -> str:
-    """The findings in plain words: the analyzer's sentences, one per line."""
-    return str(_PIECES.reading(title, statement.removesuffix(".").split(". ")))
+def answered(report: Report, said: str, links: bool) -> str:
+    """The answer, what to do now, and further findings, folded. said: the headline; links: include the link to the next page."""
+    step = report.next_step()
+    title, address = ("", "")
+    if step is not None and links:
+        title, address = ANALYZERS[step.analyzer].title, addresses.next_page(step)
+    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.findings()))
 
 
 def tiles(*each: str) -> str:

@@ -11,6 +11,7 @@ LONGEST_SENTENCE = 2_000
 _POWER = re.compile(r"(?<![\w.])(2|10)\^(-?\d+)")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-])0*(\d+)(?!\w)")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_NORMAL = {superscript: plain for plain, superscript in _SUPERSCRIPTS.items()}
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
@@ -23,6 +24,14 @@ def shown(text: str, longest: int = LONGEST) -> str:
         half = (longest - 1) // 2
         text = f"{text[: longest - 1 - half]}…{text[-half:]}"
     return printable("".join(" " if c.isspace() else c for c in text))
+
+
+def ascii_only(text: str) -> str:
+    """``text`` for a font that has ASCII alone: ``->`` for an arrow, ``2^-8`` for a power, ``?`` for what has no counterpart."""
+    text = re.sub(
+        r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"^{found[0].translate(_NORMAL)}", text.replace("→", "->").replace("–", "-").replace("±", "+/-")
+    )
+    return text.replace("\u00a0", " ").encode("ascii", "replace").decode()
 
 
 def html(text: str, longest: int = LONGEST) -> str:

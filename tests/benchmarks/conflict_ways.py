@@ -21,7 +21,7 @@ from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.measure import measurement, model_sums
-from analyzers.gradient_conflict.pairs import Pairs, Thresholds
+from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
 from analyzers.language_models.builtin_text import builtin_pairs
 from analyzers.language_models.capture import run
 from analyzers.language_models.ffn import ffn_layers
@@ -54,9 +54,9 @@ def naive(model: Any, samples: list[Encoded]) -> float:
             gram = by_neuron @ by_neuron.transpose(1, 2)
             total = gram if total is None else total + gram
         assert total is not None
-        found = Pairs(total)
-        conflicts += float(found.count_below(0.0).tril(-1).sum())
-        pairs += float(found.valid.tril(-1).sum())
+        found = Pairs(packed(total), len(samples))
+        conflicts += float(found.below(0.0).sum())
+        pairs += float(found.valid.sum())
     return conflicts / pairs
 
 
@@ -69,7 +69,7 @@ def _ours(checkpointing: bool, weights: bool) -> Callable[[Any, list[Encoded]], 
             del capture
         measurement(collected, settings)
         sums = model_sums(collected.layers).sums[ALL]
-        return float(sums.below.sum() / (sums.valid.sum() - sums.valid.trace()))
+        return float(sums.below.sum() / sums.valid.sum())
 
     return measure
 

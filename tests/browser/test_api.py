@@ -289,7 +289,7 @@ def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: st
     assert all(len(tool.description) > 60 for tool in tools.values())
     assert all(each["description"] for tool in tools.values() for each in tool.inputSchema["properties"].values())
     assert tools["dtype"].inputSchema["required"] == ["model"] and "dtype_summary" in tools["dtype"].description
-    assert json.loads(short)["headline"].startswith("sample:tiny-bf16: stored as BF16") and 20 * len(short) < len(report)
+    assert json.loads(short)["headline"].startswith("Trained in bf16 (known). ") and 20 * len(short) < len(report)
     assert list(tools["add_label"].inputSchema["properties"]) == ["model", "precision", "evidence", "quote"]
     said = Client(offline, verbose=False).predict(model="EleutherAI/pythia-1b", api_name="/consensus")
     assert json.loads(answer) == said and said["disputed"] is False and said["model"] == "EleutherAI/pythia-1b"

@@ -21,8 +21,8 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("link", name="Gradient conflict").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, MODEL)
-    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d(\.\d)?%\s95% interval"), use_inner_text=True)
-    number = page.locator(".m-number").inner_text()
+    expect(page.locator(".m-answer")).to_contain_text(re.compile(r" conflict in \d\d(\.\d)?% of all combinations \(95% interval "))
+    number = page.locator(".m-answer").inner_text()
     expect(page.locator(".m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(page.locator("#m-layers-table").get_by_role("gridcell", name="gate", exact=True).first).to_be_visible()
@@ -42,7 +42,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     shared(page, f"{offline}/conflict?model={quote(MODEL, safe='')}", f"python -m analyzers conflict {MODEL}")
     report = ConflictReport.model_validate_json(json_of(page, "sample-tiny-bf16-conflict.json"))
     assert number.startswith(f"{100 * (report.model.conflict_rate or 0):.3g}%")
-    assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
+    assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number
 
 
 def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_page: OpenPage, offline: str) -> None:

@@ -39,7 +39,7 @@ def _elsewhere(body: str) -> Iterator[str]:
 
 def _run(open_page: OpenPage, online: str) -> Page:
     page = open_page(f"{online}/?model=org/name")
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     return page
 
 
@@ -56,7 +56,7 @@ def test_a_stored_result_is_not_computed_again_unless_asked_to(open_page: OpenPa
     expect(page.locator("#m-status")).to_contain_text("Stored result of")
     page.get_by_role("button", name="Compute again").click()
     expect(page.locator(".m-stored")).to_have_count(0)
-    expect(page.locator(".m-tiles")).to_be_visible()
+    expect(page.locator("#m-result .m-tiles")).to_be_visible()
     expect(page.get_by_role("button", name="Compute again")).to_be_hidden()
 
 
@@ -76,8 +76,8 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
     code = _code(_run(open_page, online), "m-element")
     with _elsewhere(code) as url:
         page = open_page(url)
-        expect(page.locator("gradio-app .m-tiles")).to_be_visible(timeout=60_000)
-        expect(page.locator("gradio-app .m-tile").first).to_contain_text("Stored as")
+        expect(page.locator("gradio-app #m-result .m-tiles")).to_be_visible(timeout=60_000)
+        expect(page.locator("gradio-app #m-result .m-tile").first).to_contain_text("Stored as")
         expect(page.locator("gradio-app #m-inspect")).to_be_hidden()
         expect(page.locator("gradio-app .m-nav").first).to_be_hidden()
         page.close()
@@ -86,7 +86,7 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
 def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str) -> None:
     page = open_page(online)
     page.goto(f"{online}/?model=org/name&embed=1")
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-options", "footer"):
         expect(page.locator(name).first).to_be_hidden()
 

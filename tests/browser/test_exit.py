@@ -83,7 +83,7 @@ def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, o
     assert report.inputs.measured == 24 and [row.method for row in report.training][:2] == ["exact", "frozen"]
     alone = taken_along(page, tmp_path)
     expect(alone.locator(".js-plotly-plot")).to_have_count(10)
-    expect(alone.locator(".m-reading")).to_have_text(page.locator(".m-reading").inner_text(), use_inner_text=True)
+    expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
 
 
 def _in_order() -> list[tuple[str, object]]:

@@ -16,11 +16,11 @@ SAMPLE = "sample:tiny-bf16-as-fp32"
 
 
 def _tile(page: Page, question: str) -> Locator:
-    return page.locator(".m-tile", has=page.get_by_role("heading", name=question))
+    return page.locator("#m-result .m-tile", has=page.get_by_role("heading", name=question))
 
 
 def _proves_the_upcast(page: Page) -> None:
-    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
+    expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
     expect(_tile(page, "Stored as")).to_contain_text("F32")
     expect(_tile(page, "Passed through")).to_contain_text("bf16 → fp32")
     expect(_tile(page, "Passed through")).to_contain_text("proof")
@@ -31,10 +31,10 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     page = open_page(offline)
     page.fill(MODEL, SAMPLE)
     page.get_by_role("button", name="Inspect").click()
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     _proves_the_upcast(page)
-    expect(page.locator(".m-table").first).to_contain_text("Low 16 bits zero?")
-    expect(page.locator(".m-table").first).to_contain_text("was bf16 before")
+    expect(page.locator("#m-result .m-table").first).to_contain_text("Low 16 bits zero?")
+    expect(page.locator("#m-result .m-table").first).to_contain_text("was bf16 before")
     held = re.compile(r"fp16\s+9\d.*%\s+bf16\s+100%\s+tf32\s+100%\s+fp8 e4m3\s+\d.*%\s+fp8 e5m2\s+\d.*%")
     expect(page.locator(".m-held")).to_contain_text(held, use_inner_text=True)
 
@@ -63,9 +63,9 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
 
 def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}")
-    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
+    expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
     page.get_by_role("button", name="sample:tiny-overflow").click()
-    expect(page.locator(".m-head h2")).to_have_text("sample:tiny-overflow")
+    expect(page.locator("#m-result .m-head h2")).to_have_text("sample:tiny-overflow")
     expect(_tile(page, "Safe in fp16?")).to_contain_text("Weights overflow")
     expect(page.locator(MODEL)).to_have_value("sample:tiny-overflow")
     expect(page).to_have_url(re.compile("model=sample%3Atiny-overflow&mode=quick"))
@@ -79,12 +79,12 @@ def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.locator(MODEL).press_sequentially(SAMPLE)
     page.locator(MODEL).press("Enter")
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     _proves_the_upcast(page)
     page.fill(MODEL, "")
     page.locator(MODEL).press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("Type or paste a model id")
-    expect(page.locator(".m-tiles")).to_be_hidden()
+    expect(page.locator("#m-result .m-tiles")).to_be_hidden()
 
 
 @pytest.mark.parametrize("model", ["🦙" * 40, "x" * 10_000, "/etc/passwd"])
@@ -108,7 +108,7 @@ def test_an_unreachable_hub_is_said_and_samples_still_work(open_page: OpenPage, 
     page.get_by_role("button", name="Inspect").click()
     expect(page.get_by_role("alert")).to_be_visible(timeout=60_000)
     page.get_by_role("button", name=SAMPLE).click()
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     _proves_the_upcast(page)
 
 
@@ -119,7 +119,7 @@ def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
     page.get_by_role("button", name="Options").click()
     page.get_by_label("Only tensors whose name matches").fill("mlp")
     page.get_by_label("Only tensors whose name matches").press("Enter")
-    expect(page.locator(".m-head")).to_contain_text("Looked at 12 of")
+    expect(page.locator("#m-result .m-head")).to_contain_text("Looked at 12 of")
     page.get_by_label("Only tensors whose name matches").fill("(")
     page.get_by_role("button", name="Inspect").click()
     expect(page.get_by_role("alert")).to_be_visible()
@@ -127,7 +127,7 @@ def test_options_reach_the_analysis(open_page: OpenPage, offline: str) -> None:
 
 def test_a_permalink_fills_the_form_and_runs(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&mode=exact&include=mlp")
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     _proves_the_upcast(page)
     expect(page.locator(MODEL)).to_have_value(SAMPLE)
     page.get_by_role("button", name="Options").click()
@@ -145,7 +145,7 @@ def test_the_button_waits_until_the_address_has_filled_the_form(open_page: OpenP
         expect(unready).to_have_css("pointer-events", "none")
     expect(page.locator(MODEL)).to_have_value("")
     page.unroute("**/gradio_api/**")  # and what is held goes on its way
-    expect(page.locator(".m-head h2")).to_have_text(SAMPLE)
+    expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
     expect(page.locator("#m-inspect")).to_have_css("pointer-events", "auto")
     expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -169,7 +169,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     expect(page.get_by_role("button", name=SAMPLE)).to_be_disabled()
     stop(page, "Inspect")
     page.get_by_role("button", name=SAMPLE).click()
-    expect(page.locator(".m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
+    expect(page.locator("#m-result .m-head h2").or_(page.get_by_role("alert"))).to_be_visible()
 
 
 def test_a_full_queue_is_told_apart_from_a_run_that_was_stopped(open_page: OpenPage, offline: str) -> None:
@@ -197,9 +197,9 @@ def test_exact_mode_has_a_limit_on_the_page(open_page: OpenPage, online: str) ->
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dark: bool) -> None:
     page = open_page(f"{offline}/?model={quote(SAMPLE)}&budget=200kB", width=390, dark=dark)
-    page.wait_for_selector(".m-tiles")
+    page.wait_for_selector("#m-result .m-tiles")
     within_the_screen(page)
-    lefts = {round(box["x"]) for tile in page.locator(".m-tile").all() if (box := tile.bounding_box())}
+    lefts = {round(box["x"]) for tile in page.locator("#m-result .m-tile").all() if (box := tile.bounding_box())}
     assert len(lefts) == 1
     expect(page.locator(".m-held")).to_contain_text("with 95% intervals")
     held = page.locator(".m-held").bounding_box()
@@ -238,4 +238,4 @@ def test_every_control_has_a_name(open_page: OpenPage, offline: str) -> None:
 def test_the_page_is_found_by_the_name_of_its_analyzer_too(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/dtype?model=sample:tiny-bf16")
     expect(page).to_have_url(re.compile(r"/\?model=sample:tiny-bf16"))
-    expect(page.locator(".m-head h2")).to_contain_text("sample:tiny-bf16", timeout=120_000)
+    expect(page.locator("#m-result .m-head h2")).to_contain_text("sample:tiny-bf16", timeout=120_000)

@@ -71,7 +71,7 @@ def _looked_through(page: Page) -> None:
 
 def test_names_of_tensors(open_page: OpenPage, app: str, tmp_path: Path) -> None:
     page = open_page(f"{app}/?model=org/base")
-    expect(page.locator(".m-tiles")).to_be_visible(timeout=120_000)
+    expect(page.locator("#m-result .m-tiles")).to_be_visible(timeout=120_000)
     _looked_through(page)
     assert page.locator("#m-result").get_by_role("tab").count() > 2
     alone = taken_along(page, tmp_path)

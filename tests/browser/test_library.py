@@ -97,7 +97,7 @@ def test_a_label_is_on_the_passport_in_the_badge_in_the_files_and_in_a_fresh_ins
     expect(page.locator("#m-list")).to_contain_text("org/name")
 
     passport = open_page(f"{app}/?model=org/name")
-    tile = passport.locator(".m-tile", has=passport.get_by_role("heading", name="Trained in"))
+    tile = passport.locator("#m-result .m-tile", has=passport.get_by_role("heading", name="Trained in"))
     expect(tile).to_contain_text(LABELLED)
     expect(tile).to_contain_text("Evidence: example.org")
     expect(tile).to_contain_text("Inferred from the weights: bf16, likely.")
@@ -240,7 +240,7 @@ def test_a_label_changes_how_good_the_classifier_is_said_to_be(open_page: OpenPa
     row = card.locator("tr", has_text="with the library's labels")
     before = int(row.locator("td").nth(1).inner_text())
     run = open_page(f"{app}/?model=org/float&mode=exact")
-    expect(run.locator(".m-tiles")).to_be_visible(timeout=60_000)
+    expect(run.locator("#m-result .m-tiles")).to_be_visible(timeout=60_000)
     library = _listed(open_page, f"{app}/library")
     _label(library, "org/float", "fp32", "we trained it in fp32")
     expect(library.locator("#m-added")).to_contain_text("Your label is saved here.")

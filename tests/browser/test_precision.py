@@ -47,7 +47,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     assert list(report["variants"]) == ["bf16", "bf16_fp32_lm_head", "bf16_fp32_residual", "bf16_max_precision", "fp16"]
     alone = taken_along(page, tmp_path)
     expect(alone.locator(".js-plotly-plot")).to_have_count(5)
-    expect(alone.locator(".m-reading")).to_have_text(page.locator(".m-reading").inner_text(), use_inner_text=True)
+    expect(alone.locator(".m-answer")).to_have_text(page.locator(".m-answer").inner_text(), use_inner_text=True)
 
 
 def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenPage, offline: str) -> None:

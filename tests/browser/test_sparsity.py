@@ -36,8 +36,8 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("button", name=PAIR).click()
     _compared(page, TUNED)
     _picked(page, base=BASE, tuned_1=TUNED)
-    expect(page.locator(".m-number")).to_contain_text(re.compile(r"^\d\d\.\d%"))
-    number = page.locator(".m-number").inner_text()
+    expect(page.locator(".m-answer")).to_contain_text(re.compile(r"^\d\d\.\d%"))
+    number = page.locator(".m-answer").inner_text()
     expect(page.locator(".m-tile")).to_have_count(4)
     expect(page.locator("#m-result .js-plotly-plot:visible")).to_have_count(2)
     expect(drawn_in(page, "How much").get_by_text("smallest relative bf16 ULP, 2⁻⁸")).to_be_visible()
@@ -55,7 +55,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     shared(page, f"{offline}/sparsity?{query}", f"python -m analyzers sparsity {BASE} {TUNED}")
     report = json.loads(json_of(page, "sample-tiny-bf16-to-sample-tiny-tuned-sparsity.json"))
     assert number.startswith(f"{100 * report['sparsity']:.3g}%")
-    assert taken_along(page, tmp_path).locator(".m-number").inner_text() == number
+    assert taken_along(page, tmp_path).locator(".m-answer").inner_text() == number
 
 
 def test_a_trajectory_is_put_together_compared_and_taken_apart_again(open_page: OpenPage, offline: str) -> None:
@@ -118,7 +118,7 @@ def test_stop_stops_a_comparison(open_page: OpenPage, online: str) -> None:
 def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str) -> None:
     page = open_page(_address(offline, ["sample:tiny-step-1", TUNED], "&budget=100kB"), width=390, dark=True)
     _compared(page, TUNED)
-    expect(page.locator(".m-number")).to_contain_text("95% interval")
+    expect(page.locator(".m-answer")).to_contain_text("95% interval")
     fits(page, ("How much", "Over time", "Published", "Tensors", "Matching", "Share"), dark=True)
 
 

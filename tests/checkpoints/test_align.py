@@ -33,7 +33,7 @@ def described(tensors: Shapes, config: Mapping[str, Any] | None = None) -> Check
         nbytes = prod(shape) * DTYPE_BITS[dtype] // 8
         found.append(Tensor(name, dtype, shape, 0, 64 * len(found), nbytes, role(name), layer(name), is_buffer(name, shape, dtype)))
     return Checkpoint(
-        "fake", "0", False, (MemoryFile(b""),), tuple(found), None if config is None else dict(config), None, (), 2, FakeRepository(64, 2)
+        "fake", "0", False, (MemoryFile(b""),), tuple(found), None if config is None else dict(config), None, (), 2, FakeRepository(2)
     )
 
 
@@ -333,7 +333,7 @@ def test_tens_of_thousands_of_experts_take_moments() -> None:
     def experts(before: str) -> Checkpoint:
         names = (f"{before}layers.{i}.mlp.experts.{j}.up_proj.weight" for i in range(60) for j in range(500))
         found = tuple(Tensor(name, "BF16", (2048, 7168), 0, 0, 29_360_128, "expert", 0, False) for name in names)
-        return Checkpoint("fake", "0", False, (), found, None, None, (), 2, FakeRepository(64, 2))
+        return Checkpoint("fake", "0", False, (), found, None, None, (), 2, FakeRepository(2))
 
     base = experts("model.")
     for tuned in (experts("model."), experts("model.language_model.")):

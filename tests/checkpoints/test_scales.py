@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+from analyzers import limits
 from analyzers.checkpoints import Access, Checkpoint, Chunk, Span, Tensor, open_checkpoint, stream, whole_spans
-from analyzers.checkpoints.decode import PIECE, Grid, decoded, stored_bytes
-from analyzers.checkpoints.local import LocalRepository
+from analyzers.checkpoints.decode import Grid, ScaledCodes, stored_bytes
 from analyzers.checkpoints.scales import pair_scales
 from analyzers.checkpoints.tensor import Scale
 from analyzers.numerics.formats import FP4_E2M1, e8m0_values
@@ -361,11 +361,11 @@ lengths = st.integers(1, 12)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.booleans(), lengths, lengths, lengths, lengths, lengths, st.integers(1, 70), st.integers(1, 300), st.data())
+@given(st.booleans(), lengths, lengths, lengths, lengths, lengths, st.integers(1, 70), st.data())
 def test_any_part_of_any_layout(
-    packed: bool, matrices: int, rows: int, half_columns: int, block_rows: int, half_block: int, step: int, window: int, data: st.DataObject
+    packed: bool, matrices: int, rows: int, half_columns: int, block_rows: int, half_block: int, step: int, data: st.DataObject
 ) -> None:
-    """Any grid, start, chunk and window, against a search for the scale of each element."""
+    """Any grid, start and part, against a search for the scale of each element."""
     columns, block_columns = 2 * half_columns, 2 * half_block
     elements = matrices * rows * columns
     start = data.draw(st.integers(0, elements - 1))
@@ -391,13 +391,10 @@ def test_any_part_of_any_layout(
         part[:] = source[first * of.itemsize : (first + number) * of.itemsize]
         return part.view(f"<u{of.itemsize}")
 
-    at = start
-    buffer = np.empty(max(step, window), dtype=np.uint8)
-    for first, found in decoded(tensor, start, count, step, buffer, fetch):
-        assert first == at
-        same(found.view(np.float32), expected[at : at + found.size])
-        at += found.size
-    assert at == start + count
+    read = ScaledCodes(tensor, start, count, np.empty(count + 1, dtype=np.uint8), fetch)
+    for first in range(0, count, step):
+        last = min(first + step, count)
+        same(read[first:last].view(np.float32), expected[start + first : start + last])
     assert stored_bytes(tensor, 0, elements) == stored.nbytes + scales.nbytes
 
 
@@ -409,7 +406,7 @@ def test_spans_and_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.Monk
     fp4 = convert_moe_packed_tensors(blocks, exponents, dtype=torch.float32).transpose(1, 2).contiguous()
     wide = weight.float() * expanded(scales, (150, 700), (128, 128))
     for chunk_bytes, cut in [(2048, 7001), (4096, 3), (1 << 20, 100_001)]:
-        monkeypatch.setattr(LocalRepository, "chunk_bytes", chunk_bytes)
+        monkeypatch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
         with opened(tmp_path, tensors) as checkpoint:
             for name, expected in (("a.weight", wide), ("e", fp4)):
                 tensor = next(t for t in checkpoint.tensors if t.name == name)
@@ -419,9 +416,10 @@ def test_spans_and_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_rows_longer_than_a_piece(tmp_path: Path) -> None:
-    weight, scales = codes(3, PIECE + 200), positive(3, -(-(PIECE + 200) // 128))
+    columns = (1 << 17) + 200
+    weight, scales = codes(3, columns), positive(3, -(-columns // 128))
     with opened(tmp_path, {"a.weight": weight, "a.weight_scale": scales}) as checkpoint:
-        same(values_of(checkpoint, "a.weight"), weight.float() * expanded(scales, (3, PIECE + 200), (1, 128)))
+        same(values_of(checkpoint, "a.weight"), weight.float() * expanded(scales, (3, columns), (1, 128)))
 
 
 def test_memory_does_not_grow_with_the_tensor(tmp_path: Path) -> None:

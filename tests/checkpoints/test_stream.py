@@ -30,7 +30,6 @@ DTYPES = {"F64": 8, "F32": 4, "BF16": 2, "F8_E4M3": 1}
 class FakeRepository:
     """What a stream asks of a repository. ``closed`` is set by close(), which also lets reads that wait go on."""
 
-    chunk_bytes: int
     parallel_reads: int
     closed: threading.Event = field(default_factory=threading.Event)
     ref: str = "fake"
@@ -49,9 +48,7 @@ class FakeRepository:
         self.closed.set()
 
 
-def checkpoint(
-    tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int = 256, threads: int = 3, files: int = 2
-) -> tuple[Checkpoint, list[bytes]]:
+def checkpoint(tensors: list[tuple[str, tuple[int, ...]]], threads: int = 3, files: int = 2) -> tuple[Checkpoint, list[bytes]]:
     """A checkpoint of random bytes in memory; dtype and shape of each tensor, dealt out to ``files``."""
     rng = np.random.default_rng(len(tensors))
     data = [bytearray(rng.bytes(7)) for _ in range(files)]
@@ -62,7 +59,7 @@ def checkpoint(
         found.append(Tensor(f"t{i}", dtype, shape, file, len(data[file]), size, "other", None, False))
         data[file] += rng.bytes(size)
     contents = [bytes(each) for each in data]
-    repository = FakeRepository(chunk_bytes, threads)
+    repository = FakeRepository(threads)
     opened = tuple(MemoryFile(each) for each in contents)
     return Checkpoint("fake", "0", False, opened, tuple(found), None, None, (), threads, repository), contents
 
@@ -72,8 +69,13 @@ def collect(span: Span, chunks: Iterator[Chunk]) -> list[tuple[int, bytes, int]]
     return [(c.start, c.codes.tobytes(), c.codes.dtype.itemsize) for c in chunks]
 
 
-def finished(steps: Iterator[Step[list[tuple[int, bytes, int]]]]) -> list[tuple[Span, list[tuple[int, bytes, int]]]]:
+def finished(steps: Iterator[Step[Span, list[tuple[int, bytes, int]]]]) -> list[tuple[Span, list[tuple[int, bytes, int]]]]:
     return [(s.span, s.result) for s in steps if s.span is not None and s.result is not None]
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 256)
 
 
 @contextmanager
@@ -90,8 +92,9 @@ described = st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), shapes), min_siz
 @settings(max_examples=60, deadline=None)
 @given(described, st.integers(1, 5000), st.integers(1, 5), st.integers(8, 3000))
 def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int, threads: int, span_bytes: int) -> None:
-    source, contents = checkpoint(tensors, chunk_bytes, threads)
+    source, contents = checkpoint(tensors, threads)
     with pytest.MonkeyPatch.context() as patch, no_threads_left():
+        patch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
         patch.setattr(stream_module, "SPAN_BYTES", span_bytes)
         spans = whole_spans(source.tensors)
         steps = list(stream(source, spans, collect))
@@ -122,16 +125,19 @@ def test_a_stream_is_the_whole_file(tensors: list[tuple[str, tuple[int, ...]]], 
 @given(st.integers(0, 500), st.integers(1, 500), st.integers(1, 64), st.integers(64, 900))
 def test_any_part_of_a_tensor(start: int, count: int, row: int, chunk_bytes: int) -> None:
     rows = 1 + (start + count) // row
-    source, contents = checkpoint([("BF16", (rows, row))], chunk_bytes)
+    source, contents = checkpoint([("BF16", (rows, row))])
     tensor = source.tensors[0]
-    ((_, chunks),) = finished(stream(source, [Span(tensor, start, count)], collect))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
+        ((_, chunks),) = finished(stream(source, [Span(tensor, start, count)], collect))
     first = tensor.offset + 2 * start
     assert b"".join(data for _, data, _ in chunks) == contents[tensor.file][first : first + 2 * count]
 
 
 def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "SPAN_BYTES", 4000)
-    source, _ = checkpoint([("F32", (100, 24)), ("F32", (3, 3000)), ("BF16", ())], 1000)
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 1000)
+    source, _ = checkpoint([("F32", (100, 24)), ("F32", (3, 3000)), ("BF16", ())])
     spans = whole_spans(source.tensors)
     assert {s.start % 24 for s in spans if s.tensor.name == "t0"} == {0}
     assert all(s.count <= 1000 for s in spans if s.tensor.name == "t1")
@@ -142,8 +148,8 @@ def test_chunks_and_spans_hold_whole_rows_where_rows_are_short(monkeypatch: pyte
     assert [row_length(t) for t in source.tensors] == [24, 3000, 1]
 
 
-@pytest.mark.parametrize("threads", [1, 8, 64])
-def test_spans_cover_large_tensors_in_file_order(threads: int) -> None:
+def test_spans_cover_large_tensors_in_file_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 8 << 20)
     tensors = [
         Tensor("b", "BF16", (70_000, 5_000), 1, 8, 700_000_000, "other", None, False),
         Tensor("a", "F32", (4,), 0, 100, 16, "other", None, False),
@@ -151,7 +157,7 @@ def test_spans_cover_large_tensors_in_file_order(threads: int) -> None:
         Tensor("empty", "F32", (0, 7), 0, 12, 0, "other", None, False),
         Tensor("long", "F32", (40_000_000,), 2, 8, 160_000_000, "other", None, False),
     ]
-    spans = whole_spans(tensors, threads)
+    spans = whole_spans(tensors)
     assert [s.tensor.name for s in spans[:2]] == ["first", "a"]
     for tensor in tensors:
         own = [s for s in spans if s.tensor is tensor]
@@ -231,7 +237,7 @@ def test_progress_comes_while_reads_take_long_and_closing_wakes_them() -> None:
 
 
 def test_closing_stops_within_a_chunk() -> None:
-    source, _ = checkpoint([("F32", (400, 64))] * 8, chunk_bytes=256, threads=4)
+    source, _ = checkpoint([("F32", (400, 64))] * 8, threads=4)
     seen = []
 
     def slow(span: Span, chunks: Iterator[Chunk]) -> None:
@@ -264,7 +270,8 @@ def test_no_spans_no_steps() -> None:
 @pytest.mark.parametrize(("chunk_bytes", "parallel", "in_flight"), [(100, 50, 1000), (4096, 50, 1000), (1000, 2, 64_000), (300, 7, 1000)])
 def test_buffers_stay_within_the_limit(chunk_bytes: int, parallel: int, in_flight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_BYTES", in_flight)
-    source, _ = checkpoint([("F32", (30, 64))] * 20, chunk_bytes, parallel)
+    monkeypatch.setattr(limits, "CHUNK_BYTES", chunk_bytes)
+    source, _ = checkpoint([("F32", (30, 64))] * 20, parallel)
     made: list[int] = []
     real = np.empty
 

@@ -110,7 +110,7 @@ def test_pairs_are_read_in_every_form_and_written_as_json() -> None:
         ('{"instruction": "a", "output": "b"}\n{"instruction": "a", }', "^Line 2 of the pairs is not JSON"),
         ("{" * 100_000, "^Line 1 of the pairs is not JSON"),
         ("[" * 100_000, "^The list of pairs is not JSON"),
-        ("[1, 2]", "^Entry 1 of the pairs is no JSON object"),
+        ("[1, 2]", "^Entry 1 of the pairs is not a JSON object"),
         ('{"question": "a"}', "^Line 1 of the pairs has \"?'?question"),
         ('{"instruction": "a", "output": " "}', "^Line 1 of the pairs has no text for its answer"),
         ("Say a.\t", "^Line 1 of the pairs has no text for its answer"),

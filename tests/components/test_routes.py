@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 
 from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.examples import examples
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import LibraryUnavailable
 from components.library import Identity, Library
 from components.site import archive
@@ -154,7 +154,7 @@ def test_a_stored_result_is_a_page_with_a_title_for_others_to_show(client: TestC
     page = _Page(answer.text)
     assert answer.status_code == 200
     assert page.meta["og:title"] == "Precision passport: org/name"
-    assert page.meta["og:description"].startswith("org/name: stored as F32; passed through: bf16 → fp32; trained in: bf16")
+    assert page.meta["og:description"].startswith("Probably trained in bf16 (inferred). ")
     assert page.meta["description"] == page.meta["og:description"]
     assert "Trained in" in answer.text
     assert "frame-ancestors *" in answer.headers["content-security-policy"]

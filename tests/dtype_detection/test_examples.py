@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from analyzers import limits
-from analyzers.dtype_detection.evaluation import Example
-from analyzers.dtype_detection.examples import examples
 from analyzers.dtype_detection.fit_classifier import check, main
+from analyzers.dtype_detection.labels import Example, examples
 from analyzers.errors import InvalidRequest, LimitExceeded, MantissaError
 
 

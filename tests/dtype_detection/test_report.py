@@ -103,7 +103,8 @@ def test_the_whole_is_the_sum_of_its_rows(tmp_path: Path) -> None:
 
 TOP = """analyzer schema_version analysis_version id timing environment request checkpoint mode bytes_read values_read requests
 selected_tensors selected_parameters storage config_dtype quantization_config extremes counts representable intervals lineage training
-fp16_risk exponents layers tensors tensors_aggregated buffers notes""".split()  # noqa: SIM905
+fp16_risk exponents movable movable_fp16 untouched entropy quantization quantization_roles quantization_ignore layers tensors
+tensors_aggregated buffers notes""".split()  # noqa: SIM905
 NAMED = {
     "checkpoint": "ref commit parameters bytes files",
     "storage": "dtype tensors parameters bytes",
@@ -113,6 +114,9 @@ NAMED = {
     "lineage": "stored passed_through verdict evidence",
     "training": "verdict probabilities basis",
     "fp16_risk": "level reasons",
+    "movable": "format steps frozen expected_flips roles",
+    "untouched": "name role value share",
+    "entropy": "bits_per_weight exponent_bits stored_bits high_half_bits",
     "tensors": "name dtype shape parameters role layer abs_min abs_max norm zero nan inf representable lineage fossil_rows",
     "buffers": "name dtype shape",
 }

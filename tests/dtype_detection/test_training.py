@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from analyzers.dtype_detection.classifier import fitted
+from analyzers.dtype_detection.labels import Label, labelled_extremes, labels
 from analyzers.dtype_detection.report import Extremes, Lineage, Training
-from analyzers.dtype_detection.training import Label, infer_training, labelled_extremes, labels
+from analyzers.dtype_detection.training import infer_training
 
 
 def lineage(stored: str = "F32", verdict: str = "native", passed_through: tuple[str, ...] = ()) -> Lineage:

@@ -6,7 +6,7 @@ import torch
 
 from analyzers.errors import InvalidRequest
 from analyzers.exit_feedback.alignment import alignment, cosines, exact_parallel_energy, loss_bins, products
-from analyzers.exit_feedback.meter import AllocationMeter, metered
+from analyzers.exit_feedback.cost import AllocationMeter, metered
 from analyzers.exit_feedback.points import values
 from analyzers.exit_feedback.states import chosen_layers
 

@@ -24,8 +24,7 @@ from analyzers.errors import (
     UnknownArchitecture,
 )
 from analyzers.exit_feedback import ExitReport, ExitRequest, analyze
-from analyzers.exit_feedback.cost import needed_bytes
-from analyzers.exit_feedback.meter import metered
+from analyzers.exit_feedback.cost import metered, needed_bytes
 from analyzers.exit_feedback.model_head import ModelHead
 from analyzers.exit_feedback.work import Work
 from analyzers.language_models.data import instruction_pairs
@@ -128,14 +127,14 @@ def test_what_this_model_or_machine_does_not_have(asked: dict[str, Any], error: 
 @pytest.mark.parametrize(
     ("contents", "error", "said"),
     [
-        (files(architectures=["BertModel"]), UnknownArchitecture, "no causal language model"),
+        (files(architectures=["BertModel"]), UnknownArchitecture, "not a causal language model"),
         (files(model_type="bert"), UnknownArchitecture, "bert"),
         (files(model_type="mamba"), UnknownArchitecture, "mamba"),
         (files(model_type="mine", auto_map={"AutoModel": "code.Mine"}), UnknownArchitecture, "needs code"),
         (files(without=("tokenizer.json",)), InvalidCheckpoint, "no tokenizer"),
         ({**files(without=(WEIGHTS,)), "pytorch_model.bin": b"PK"}, MantissaError, "."),
         (changed({EMBEDDING: torch.full((512, 64), torch.nan)}), InvalidCheckpoint, "are not finite"),
-        (changed({}, vocab_size=400), InvalidCheckpoint, "do not belong together"),
+        (changed({}, vocab_size=400), InvalidCheckpoint, "they do not match"),
     ],
     ids=["encoder", "bert", "other family", "code", "no tokenizer", "pickle", "NaN", "misfit"],
 )

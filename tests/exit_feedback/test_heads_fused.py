@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from analyzers.exit_feedback.cost import metered
 from analyzers.exit_feedback.heads import HEADS, HeadSettings, build_head
 from analyzers.exit_feedback.heads.head import Reduction
-from analyzers.exit_feedback.meter import metered
 from tests.exit_feedback.plain_head import CASES, IGNORED, Case, D, N, distance, gradients
 
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum")

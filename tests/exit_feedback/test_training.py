@@ -14,8 +14,7 @@ from analyzers.exit_feedback.points import Point
 from analyzers.exit_feedback.results import TrainingRow, TrainingRun
 from analyzers.exit_feedback.signals import EXACT, FROZEN, NULL
 from analyzers.exit_feedback.text import recovered
-from analyzers.exit_feedback.training import RATE, Course, training_rows
-from analyzers.exit_feedback.trunk import LENGTH, WIDTH, Text, Trunk
+from analyzers.exit_feedback.training import LENGTH, RATE, WIDTH, Course, Text, Trunk, training_rows
 
 STEPS = 6
 SETTINGS = HeadSettings(rank=16, k=4, anchors=16)

@@ -12,11 +12,11 @@ from analyzers.gradient_conflict.batches import DRAWS, BatchSums, partitions
 from analyzers.gradient_conflict.collect import ALL, Collector, Settings
 from analyzers.gradient_conflict.deciles import Deciles
 from analyzers.gradient_conflict.measure import measurement
-from analyzers.gradient_conflict.pairs import Pairs, Thresholds
+from analyzers.gradient_conflict.pairs import Pairs, Thresholds, packed
+from analyzers.gradient_conflict.rates import cosines, dominance, noise_scale, whole
 from analyzers.gradient_conflict.request import COMBINED_BLOCKS
 from analyzers.gradient_conflict.summaries import WeightRates
 from analyzers.gradient_conflict.weights import WeightSums
-from analyzers.gradient_conflict.whole import cosines, dominance, noise_scale, whole
 
 from .captures import FloatArray, capture, cosine, gradients, times, together
 
@@ -164,7 +164,7 @@ def test_deciles_rank_on_one_half_and_measure_on_the_other(gamma: float) -> None
     deciles.begin(activity, torch.full((SAMPLES,), 10))
     gram = torch.from_numpy(np.einsum("nsd,nrd->nsr", gradient, gradient))
     for chunk in (slice(0, 11), slice(11, units)):
-        deciles.add(chunk, Pairs(gram[chunk]))
+        deciles.add(chunk, Pairs(packed(gram[chunk]), SAMPLES))
     ranking, measured = list(order[:4]), list(order[4:])
     ranked = np.argsort(activity.double().numpy()[ranking].sum(0), kind="stable")
     for number, row in enumerate(deciles.rows()):
@@ -240,7 +240,7 @@ def test_the_floor_is_in_medians_of_all_norms_of_the_layer() -> None:
         assert norms.size % 2  # so that one of them is the median, and counts
         above = norms >= np.median(norms)
         pairs = sum(int(above[i, n] and above[j, n]) for n in range(15) for i, j in combinations(range(3), 2))
-        assert np.tril(found.layers[0].sums[name].valid, -1).sum() == pairs
+        assert found.layers[0].sums[name].valid.sum() == pairs
 
 
 @pytest.mark.parametrize("power", [-60, 0, 60])
@@ -255,7 +255,7 @@ def test_epsilon_is_a_norm_of_the_gradients_as_they_are(power: int) -> None:
     found.add(times(capture(), 2.0**power))
     found.finish()
     pairs = sum(int(above[i, n] and above[j, n]) for n in range(7) for i, j in combinations(range(4), 2))
-    assert 0 < np.tril(found.layers[0].sums[ALL].valid, -1).sum() == pairs < 42
+    assert 0 < found.layers[0].sums[ALL].valid.sum() == pairs < 42
     assert found.batches.sums[2][0] == len(partitions((0, 1, 2, 3), 0)) * 7
 
 

@@ -14,7 +14,7 @@ from analyzers.__main__ import main
 from analyzers.checkpoints import Access
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest, analyze
 from analyzers.gradient_conflict.neurons import SHOWN, NeuronTable
-from analyzers.gradient_conflict.pairs import Pairs
+from analyzers.gradient_conflict.pairs import Pairs, packed
 from analyzers.gradient_conflict.summaries import NeuronRow
 from tests.components.conflict_reports import PAIRS, conflict_report
 
@@ -40,7 +40,7 @@ def table_of(found: FloatArray, chunks: int, gamma: float = 0.0, floor: float = 
     table.begin(3, 1, None, torch.arange(len(found)) * tokens[:, None], tokens)
     gram = torch.from_numpy(found @ found.swapaxes(1, 2))
     for start in range(0, len(found), chunks):
-        table.add(slice(start, min(start + chunks, len(found))), Pairs(gram[start : start + chunks], floor))
+        table.add(slice(start, min(start + chunks, len(found))), Pairs(packed(gram[start : start + chunks]), SAMPLES, floor))
     return table
 
 

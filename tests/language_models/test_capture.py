@@ -320,5 +320,5 @@ def test_losses_that_are_not_finite_are_refused() -> None:
 def test_an_unknown_family_is_named() -> None:
     model = build(Architecture("bitnet", {}))
     for find in (ffn_layers, attention_projections):
-        with pytest.raises(UnknownArchitecture, match=r'type "bitnet" .* known are llama, '):
+        with pytest.raises(UnknownArchitecture, match=r'type "bitnet" .* Supported are llama, '):
             find(model)

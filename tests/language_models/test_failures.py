@@ -38,7 +38,7 @@ def contradictory(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_model_whose_parts_do_not_fit_together(
     analyze: Callable[[Any, Access], Iterator[Any]], request_of: Callable[[str], Any], contradictory: str
 ) -> None:
-    with pytest.raises(InvalidCheckpoint, match=r"cannot be run: what config\.json says of its parts does not fit together"):
+    with pytest.raises(InvalidCheckpoint, match=r"cannot be run: the parts that config\.json describes do not fit together"):
         list(analyze(request_of(contradictory), Access(local=True)))
 
 

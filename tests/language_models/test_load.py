@@ -71,7 +71,7 @@ def test_a_folder_of_the_users_works_on_the_command_line_only(tmp_path: Path) ->
         open_model(folder, Access())
 
 
-WITHOUT_HEAD = "This is no causal language model but a "
+WITHOUT_HEAD = "This is not a causal language model but a "
 
 
 @pytest.mark.parametrize(
@@ -88,23 +88,23 @@ WITHOUT_HEAD = "This is no causal language model but a "
         (lambda: files(architectures=["LlamaModel"]), UnknownArchitecture, WITHOUT_HEAD + '"LlamaModel"'),
         (lambda: files(model_type="bert", architectures=["BertForMaskedLM"]), UnknownArchitecture, WITHOUT_HEAD + '"BertForMaskedLM"'),
         (lambda: files(model_type="vit", architectures=None), UnknownArchitecture, 'type "vit" have no causal language modelling head'),
-        (lambda: files(model_type="bitnet", architectures=None), UnknownArchitecture, 'type "bitnet" have their neurons'),
+        (lambda: files(model_type="bitnet", architectures=None), UnknownArchitecture, 'type "bitnet" are not supported'),
         (lambda: files(num_experts=10**9), LimitExceeded, r"1,000,000,000 experts in each of 4 layers, more than 100,000 in all"),
-        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, "work on 1,000,000,000 tokens at a time"),
-        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "speaks of 1,000,000,000 layers"),
+        (lambda: files(text_config={"mamba_chunk_size": 10**9}), InvalidCheckpoint, r"chunks of 1,000,000,000 tokens \(chunk_size\)"),
+        (lambda: files(num_hidden_layers=10**9), InvalidCheckpoint, "states 1,000,000,000 layers"),
         (lambda: files(attention_types=[[["global"], 10**10]]), LimitExceeded, "The model has 10,000,000,000 layers"),
-        (lambda: files(max_seq_len=10**10), InvalidCheckpoint, r"take 10,000,000,000 tokens in a row \(max_seq_len\)"),
+        (lambda: files(max_seq_len=10**10), InvalidCheckpoint, r"sequence length of 10,000,000,000 tokens \(max_seq_len\)"),
         (lambda: files(model_type="cohere", architectures=None, logit_scale=None), InvalidCheckpoint, r"not fit together \(TypeError\)"),
         (lambda: files(vocab_size=0), InvalidCheckpoint, "config.json describes"),
-        *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" have their neurons')
+        *((lambda kind=kind: files(model_type=kind, architectures=None), UnknownArchitecture, f'type "{kind}" are not supported')
           for kind in ("dbrx", "llama4", "xlnet")),
-        (lambda: files(max_position_embeddings=1), InvalidCheckpoint, r"at most 1 token in a row \(max_position_embeddings\): none can"),
+        (lambda: files(max_position_embeddings=1), InvalidCheckpoint, r"at most 1 token \(max_position_embeddings\): none can"),
         (lambda: files(num_hidden_layers=0), InvalidCheckpoint, "a model without layers"),
         (lambda: files(num_attention_heads=0), InvalidCheckpoint, r"its values do not fit together \(ZeroDivisionError\)"),
         (lambda: files(hidden_act="nope"), InvalidCheckpoint, '"nope" is not known'),
-        (lambda: files(hidden_size="64"), InvalidCheckpoint, 'its "hidden_size" is not what such a model takes'),
+        (lambda: files(hidden_size="64"), InvalidCheckpoint, 'its "hidden_size" is not valid for such a model'),
         (lambda: files(hidden_size=-1), InvalidCheckpoint, r"its values do not fit together \(\w+\)"),
-        (lambda: files(rope_scaling=[1]), InvalidCheckpoint, 'its "rope_parameters" is not what such a model takes'),
+        (lambda: files(rope_scaling=[1]), InvalidCheckpoint, 'its "rope_parameters" is not valid for such a model'),
         (lambda: with_weights({"a.qweight": torch.zeros(2, 2, dtype=torch.int32), "a.qzeros": torch.zeros(2, dtype=torch.int32)}),
          UnsupportedWeights, r"The weights are quantized \(awq\)"),
     ],
@@ -147,7 +147,7 @@ def test_samples_on_both_sides_of_where_positions_turn_are_not_run_together(tmp_
     with open_model(folder, Access(local=True)) as opened:
         for lengths in ((5, 17), (18, 30)):  # the last token predicts nothing, and is not run
             opened.check(collate([sample(length) for length in lengths], opened.device))
-        with pytest.raises(InvalidRequest, match=r"Beyond 16 tokens .* \(longrope\).*: cut samples off at 17 tokens"):
+        with pytest.raises(InvalidRequest, match=r"Beyond 16 tokens .* \(longrope\).*: truncate samples to 17 tokens"):
             opened.check(collate([sample(5), sample(18)], opened.device))
 
 
@@ -200,7 +200,7 @@ def test_a_vocabulary_smaller_than_the_tokenizers(tmp_path: Path) -> None:
     small = {name: weight[:100] if len(weight) == 512 else weight for name, weight in tensors.items()}
     with open_model(written(tmp_path / "model", with_weights(small, vocab_size=100)), Access(local=True)) as opened:
         batch = batch_of(opened)
-        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer gives token \d{3}, and the model has embeddings of 100 only"):
+        with pytest.raises(InvalidCheckpoint, match=r"The tokenizer produces token \d{3}, but the model has only 100 embeddings"):
             opened.check(batch)
 
 
@@ -359,5 +359,5 @@ def test_samples_longer_than_the_model_takes_are_refused() -> None:
     with open_model("sample:tiny-fp32", Access()) as opened:
         assert opened.context == 512
         long = Batch(torch.empty(1, 513, device="meta"), torch.empty(0), (513,))
-        with pytest.raises(InvalidRequest, match="at most 512 tokens in a row, and a sample has 513"):
+        with pytest.raises(InvalidRequest, match="at most 512 tokens, and a sample has 513"):
             opened.check(long)

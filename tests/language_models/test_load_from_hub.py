@@ -109,7 +109,7 @@ def test_a_model_that_is_too_large_says_so_before_anything_is_fetched(hub: Local
     with open_model("sample:tiny-fp32", Access()) as opened:
         opened.check(batch_of(opened))
         with pytest.raises(ModelTooLarge, match="needs 1,000 TB"):
-            opened.check(batch_of(opened), beside=10**15)
+            opened.check(batch_of(opened), extra=10**15)
         monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [10**6])
         long = Batch(torch.zeros(256, 512, dtype=torch.int64), torch.empty(0), (512,) * 256)
         with pytest.raises(ModelTooLarge, match="fewer or shorter samples, or a narrower --dtype"):

@@ -10,8 +10,8 @@ import pytest
 
 from analyzers import limits
 from analyzers.dtype_detection.classifier import fitted
-from analyzers.dtype_detection.examples import examples
 from analyzers.dtype_detection.fit_classifier import candidates, choose, fit
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded
 from components.library import Identity, Library
 from components.library.lock import folder_lock

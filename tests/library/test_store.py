@@ -12,7 +12,7 @@ import pytest
 
 from analyzers import limits
 from analyzers.base import Report
-from analyzers.dtype_detection.examples import examples
+from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
 from components.library import FLAG_REASONS, Identity, Label, Library, Query, database
 from components.library.checks import now
@@ -298,16 +298,16 @@ def test_exports_hold_every_row_and_no_formula(library: Library, tmp_path: Path)
     library.add_label("org/name", "fp16", "+1 <b>", ANN)
     library.add_result(dtype(1, "org/a"), public=True)
     for kind, count in (("labels", 55), ("results", 1), ("models", 55)):
-        parquet = pandas.read_parquet(library.export(tmp_path, kind, "parquet"))  # type: ignore[arg-type]
-        table = pandas.read_csv(library.export(tmp_path, kind, "csv"), keep_default_na=False)  # type: ignore[arg-type]
-        lines = read_lines(library.export(tmp_path, kind, "jsonl"))  # type: ignore[arg-type]
+        parquet = pandas.read_parquet(library.export(tmp_path, kind, "parquet"))
+        table = pandas.read_csv(library.export(tmp_path, kind, "csv"), keep_default_na=False)
+        lines = read_lines(library.export(tmp_path, kind, "jsonl"))
         assert len(parquet) == len(table) == len(lines) == count
         assert list(parquet.columns) == list(table.columns) == list(lines[0])
         assert not table.map(lambda cell: str(cell).startswith(("=", "+", "-", "@"))).any().any()
     quotes = [row["evidence_quote"] for row in read_lines(tmp_path / "mantissa-labels.jsonl")]
     assert {'=HYPERLINK("http://evil")', "+1 <b>"} <= set(quotes)
     with pytest.raises(InvalidRequest):
-        library.export(tmp_path, "../secrets", "csv")  # type: ignore[arg-type]
+        library.export(tmp_path, "../secrets", "csv")
 
 
 def test_the_classifier_reads_the_training_set(library: Library, tmp_path: Path) -> None:

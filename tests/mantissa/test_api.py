@@ -160,14 +160,14 @@ def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_report_draws_itself() -> None:
     report = mantissa.dtype("sample:tiny-bf16")
-    assert report.summary.startswith("sample:tiny-bf16: stored as BF16;") and "\n" not in report.summary
+    assert report.summary.startswith("sample:tiny-bf16: Trained in bf16 (known).") and "\n" not in report.summary
     assert report.plot("layer").to_dict() == report.plots()["Largest magnitude by layer"].to_dict()
     assert len(report.tables()["tensors"]) == 38
     page = report.to_html()
     assert page.startswith("<!doctype html>") and "Plotly.newPlot" in page and "sample:tiny-bf16" in page
     assert report._repr_html_().startswith('<iframe sandbox="allow-scripts"')
     for name in ("colour", "a"):
-        with pytest.raises(InvalidRequest, match=r"^There is no figure called .*: Size of the weights, Largest magnitude by layer, "):
+        with pytest.raises(InvalidRequest, match=r"^There is no figure called .*: Size of the weights, Weights that a step can move, "):
             report.plot(name)
 
 

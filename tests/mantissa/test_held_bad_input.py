@@ -77,7 +77,7 @@ def test_without_a_tokenizer(model: Any) -> None:
 @pytest.mark.parametrize(
     ("ids", "starts", "said"),
     [
-        ([[1, 2], [3, 512]], (), "Sample 1 of token_ids holds 512, and the embeddings of this model end at 511."),
+        ([[1, 2], [3, 512]], (), "Sample 1 of token_ids holds 512, and the last embedding of this model is 511."),
         ([[1, 2], [3, -1]], (), "Sample 1 of token_ids holds -1, and token ids are not negative."),
         ([[1, 2], [3]], (), "Sample 1 of token_ids must have from 2 to 8,192 tokens (MANTISSA_CONFLICT_TOKENS), not 1."),
         ([[1, 2], [3, 4]], (1,), "Answer_starts must be one per sample: there are 1 for 2 of token_ids."),

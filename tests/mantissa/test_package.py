@@ -21,7 +21,7 @@ from analyzers.extras import EXTRAS, extras_explained
 ROOT = Path(__file__).parents[2]
 SAMPLE = "sample:tiny-bf16-as-fp32"
 # The name that is imported, where it is not that of the distribution.
-IMPORTED = {"scikit-learn": "sklearn"}
+IMPORTED = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
 
 def project() -> Any:

@@ -31,10 +31,9 @@ from analyzers.precision_variants import PrecisionReport, PrecisionRequest, Vari
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.losses import Objective
 from analyzers.precision_variants.measure import Measurement
-from analyzers.precision_variants.memory import reference_bytes
-from analyzers.precision_variants.quantize import fake_quantized
 from analyzers.precision_variants.variants import Quantization
-from analyzers.precision_variants.weights import STORED
+from analyzers.precision_variants.weights import STORED, fake_quantized
+from analyzers.precision_variants.work import reference_bytes
 
 MODEL = "sample:tiny-bf16"
 ALL_KINDS = {"hidden", "hidden_grad", "logits", "logits_grad", "parameter_grad", "logprob", "loss"}
@@ -350,7 +349,7 @@ def test_quantized_weights_lie_on_their_grids(monkeypatch: pytest.MonkeyPatch) -
         assert torch.isin(block.abs() / scale, grid).all()
     with pytest.raises(InvalidRequest, match="blocks of 32 values"):
         fake_quantized(weight[:, :40], "mxfp4")
-    monkeypatch.setattr("analyzers.precision_variants.quantize.find_spec", lambda name: None)
+    monkeypatch.setattr("analyzers.precision_variants.weights.find_spec", lambda name: None)
     with pytest.raises(InvalidRequest, match="torchao, which is not installed"):
         report("bf16_int8")
 

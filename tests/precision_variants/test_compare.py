@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analyzers.precision_variants.compare import Sums, by_sequence, sums
+from analyzers.precision_variants.compare import Compared, by_sequence, sums
 from analyzers.precision_variants.headroom import extreme
-from analyzers.precision_variants.reference import Compared
 from analyzers.precision_variants.summary import logprobs
 
 FloatArray = NDArray[np.float64]
@@ -118,7 +117,7 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 
 def test_parts_add_up() -> None:
     ref, x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(4)).unbind()
-    together, split = sums(x, ref), Sums.merged([sums(x[:300], ref[:300]), sums(x[300:], ref[300:])])
+    together, split = sums(x, ref), sums(x[:300], ref[:300]) + sums(x[300:], ref[300:])
     assert astuple(together) == pytest.approx(astuple(split), rel=1e-12)
 
 

@@ -4,7 +4,6 @@ import gc
 
 import pytest
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
 from analyzers import limits
 from analyzers.precision_variants import run as runs
@@ -37,39 +36,28 @@ def graphs(made: Run, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     return found
 
 
-def test_the_size_of_a_graph_is_that_of_what_autograd_saved(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against what autograd itself hands to hooks, which look at everything that is saved while the last layer runs."""
-    sizes, saved = [], []
-    own_size = Graph.nbytes
-
-    def nbytes(graph: Graph) -> int:
-        sizes.append((own_size(graph), graph.leaves))
-        return sizes[-1][0]
-
-    monkeypatch.setattr(Graph, "nbytes", nbytes)
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor)
-        return tensor
-
-    steps = made.forward()
-    layers = len(made.anatomy.layers)
-    for _ in range(layers):  # embeddings and all layers but one
-        next(steps)
-    with saved_tensors_hooks(pack, lambda tensor: tensor):
-        next(steps)
-    size, leaves = sizes[-1]
+def test_the_size_of_a_graph_is_that_of_what_autograd_saved(made: Run, graphs: list[Graph]) -> None:
+    """Against a walk through the nodes of the last layer's graph and what each of them holds."""
+    list(made.forward())
+    graph = graphs[-1]
+    held = [leaf.tensor for leaf in graph.leaves]
+    nodes = [graph.output.grad_fn]
+    for node in nodes:
+        for name in (name for name in dir(node) if name.startswith("_saved_")):
+            saved = getattr(node, name)
+            held += [value for value in (saved if isinstance(saved, tuple | list) else (saved,)) if isinstance(value, torch.Tensor)]
+        nodes += [below for below, _ in node.next_functions if below is not None and below not in nodes]  # type: ignore[union-attr]
     own = {parameter.untyped_storage().data_ptr() for parameter in made.anatomy.model.parameters()}
-    storages = [tensor.untyped_storage() for tensor in (*saved, *(leaf.tensor for leaf in leaves))]
+    storages = [tensor.untyped_storage() for tensor in held]
     expected = {storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr() not in own}
-    assert size == sum(expected.values()) > sum(leaf.tensor.nbytes for leaf in leaves) > 0
+    assert graph.nbytes == sum(expected.values()) > sum(leaf.tensor.nbytes for leaf in graph.leaves) > 0
 
 
 @pytest.mark.parametrize("room", [0, 1, 2])
 def test_layers_are_kept_as_far_as_there_is_room(made: Run, graphs: list[Graph], room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     list(made.forward())
     layers = len(made.anatomy.layers)
-    size = graphs[-1].nbytes()
+    size = graphs[-1].nbytes
     again = Run(made.anatomy, TOKENS, made.options)
     monkeypatch.setattr(limits, "PRECISION_KEPT_BYTES", (room + 1) * size + size // 2 if room else 0)
     graphs.clear()

@@ -13,7 +13,7 @@ from analyzers.checkpoints import Access
 from analyzers.errors import InvalidData, InvalidRequest, MantissaError
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest, analyze
 from analyzers.precision_variants.losses import Objective, grpo, gspo, log_probabilities, logits_gradient
-from analyzers.precision_variants.policy import CLIP, parse_old_logprobs, written
+from analyzers.precision_variants.request import CLIP, parse_old_logprobs, written
 
 MODEL = "sample:tiny-bf16"
 S, L, V = 4, 7, 33

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ OUTCOMES = [
 def written(path: Path) -> Path:
     with Journal(path) as journal:
         for outcome in OUTCOMES:
-            journal.append(outcome, 0.5, "")
+            journal.append(replace(outcome, seconds=0.5))
     return path
 
 
@@ -31,7 +32,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert [journal.read(outcome.key) for outcome in OUTCOMES] == OUTCOMES
         assert [journal.entries[outcome.key].transient for outcome in OUTCOMES] == [False, True, False, False, True]
         assert [journal.entries[outcome.key].digest for outcome in OUTCOMES] == [outcome.digest for outcome in OUTCOMES]
-        journal.append(Outcome("org/b", report="now"), 1.0, "")
+        journal.append(Outcome("org/b", report="now"))
         assert journal.read("org/b").report == "now"
         journal.set("options", "{}")
     with Journal(path) as journal:
@@ -48,7 +49,7 @@ def test_digests_differ_where_outcomes_do() -> None:
 def test_a_journal_absorbs_another(tmp_path: Path) -> None:
     written(tmp_path / "scan-rank-1.sqlite")
     with Journal(tmp_path / "scan-rank-2.sqlite") as other:
-        other.append(Outcome("org/a", report="newer"), 2.0, "rank 2")
+        other.append(Outcome("org/a", report="newer", seconds=2.0), "rank 2")
     with Journal(tmp_path / "scan.sqlite") as journal:
         for path in sorted(tmp_path.glob("scan-rank-*.sqlite")):
             journal.absorb(path)

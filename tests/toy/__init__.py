@@ -37,6 +37,10 @@ class ToyReport(Report):
     checkpoint: CheckpointFacts
     tensors: int
 
+    def headline(self) -> str:
+        """The number."""
+        return f"{self.tensors} tensors"
+
     def subject(self) -> dict[str, str]:
         """The model."""
         return {"model": self.checkpoint.ref}

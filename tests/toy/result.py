@@ -8,7 +8,7 @@ from tests.toy import ToyReport
 from tests.toy.form import command, permalink
 
 
-def headline(report: ToyReport) -> str:
+def headline(report: ToyReport, links: bool) -> str:
     """The model and its number of tensors."""
     return card("Tensor count", head(html(report.checkpoint.ref), f"{report.tensors} tensors"))
 
@@ -17,7 +17,6 @@ RESULT: Layout[ToyReport] = Layout(
     title="Tensor count",
     name=lambda report: report.checkpoint.ref,
     headline=headline,
-    summary=lambda report: f"{report.tensors} tensors",
     permalink=permalink,
     command=command,
     tabs=(Tab("Count", [Said(lambda report: f"It has {report.tensors} tensors.")]),),

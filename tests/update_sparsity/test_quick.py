@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from analyzers.checkpoints import Access, align, open_checkpoint
+from analyzers.checkpoints import Access, PairedPlan, align, open_checkpoint
 from analyzers.numerics import PairCounts
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
-from analyzers.update_sparsity.collect import Collector, Plan
+from analyzers.update_sparsity.collect import Collector
 from analyzers.update_sparsity.count import Counted
 from tests.dtype_detection.checkpoints import write, write_sharded
 from tests.update_sparsity.checkpoints import BF16, Tensors
@@ -90,7 +90,7 @@ def test_intervals_hold_in_nine_of_ten_samples(folders: list[Path]) -> None:
         low, high = np.empty((SEEDS, len(exact))), np.empty((SEEDS, len(exact)))
         for seed in range(SEEDS):
             request = SparsityRequest(base="a/base", tuned=("a/tuned",) * len(KINDS), budget=BUDGET, seed=seed)
-            plan = Plan.of(sides, alignment, request)
+            plan = PairedPlan.of(sides, alignment, request.mode, request.budget, request.seed)
             collector = Collector(alignment, plan, len(KINDS))
             for span in plan.spans:
                 changed = [int(each[span.group][span.start + span.count] - each[span.group][span.start]) for each in before]

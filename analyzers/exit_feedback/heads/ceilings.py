@@ -6,9 +6,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from analyzers.exit_feedback.heads.activation import wide
 from analyzers.exit_feedback.heads.head import FeedbackHead
-from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
+from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows, wide
 from analyzers.exit_feedback.signals import EXACT
 
 # Rows of W converted to a wider type at once.

@@ -6,22 +6,24 @@ d width, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.activation import wide
-from analyzers.exit_feedback.heads.rows import Rows, Signal, SignalSource, pieces
+from analyzers.exit_feedback.heads.rows import Rows, Signal, pieces, wide
+
+if TYPE_CHECKING:
+    from analyzers.exit_feedback.heads.head import FeedbackHead
 
 # Rows of W's gradient that are added to at once, where the sum is in a wider type than the products.
 _BLOCK = 4096
 
 
 def fused_cross_entropy(
-    source: SignalSource,
+    source: "FeedbackHead",
     kind: torch.dtype,
     h: Tensor,
     weight: Tensor,
@@ -50,7 +52,7 @@ def fused_cross_entropy(
 class _Call:
     """live: (N,) bool; index, gold: (K,), the tokens that are not ignored and their targets."""
 
-    source: SignalSource
+    source: "FeedbackHead"
     kind: torch.dtype
     live: Tensor
     index: Tensor

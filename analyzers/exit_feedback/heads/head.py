@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from analyzers.errors import InvalidRequest
-from analyzers.exit_feedback.heads.activation import Activation
 from analyzers.exit_feedback.heads.autograd import SignalLogits, live_rows, signal_of_rows
 from analyzers.exit_feedback.heads.fused import fused_cross_entropy
-from analyzers.exit_feedback.heads.rows import Signal
+from analyzers.exit_feedback.heads.rows import Activation, Signal
 from analyzers.exit_feedback.signals import HeadSettings, facts_of
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -24,7 +23,10 @@ Reduction = Literal["mean", "sum"]
 
 
 class FeedbackHead(nn.Module, ABC):
-    """A head whose hidden states get the signal of a ``method``; a `SignalSource`. Its state dict is the plain head's: weight, bias."""
+    """A head whose hidden states get the signal of a ``method``. Its state dict is the plain head's: weight, bias.
+
+    reads_logits: whether the signal needs the logits as well as their gradient: it is then computed a few rows at a time.
+    """
 
     method: ClassVar[str]
     reads_logits: ClassVar[bool] = False
@@ -52,12 +54,21 @@ class FeedbackHead(nn.Module, ABC):
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight)
         self.register_parameter("bias", bias if bias is None or isinstance(bias, nn.Parameter) else nn.Parameter(bias))
 
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Called once weight and settings are set."""
+
     @abstractmethod
     def begin(self, weight: Tensor, h: Tensor, live: Tensor, rows: int) -> Signal:
-        """See `SignalSource`."""
+        """The signal for one call.
+
+        weight: (V, d) in the type of the computation; h: (N, d), all hidden states; live: (N,) bool, the tokens that have a gradient; rows:
+        rows of logits that it may compute at once.
+        """
 
     def own_rows(self, chunk: int) -> int:
-        """0 unless a method needs some; see `SignalSource`."""
+        """Of ``chunk`` rows of logits that may exist at once, how many the signal needs for itself."""
         return 0
 
     def forward(self, h: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 
 from analyzers.exit_feedback.heads.head import FeedbackHead
 from analyzers.exit_feedback.heads.rows import Rows, Signal, weighted_rows
-from analyzers.exit_feedback.signals import HeadSettings
 
 
 class RandomCodesHead(FeedbackHead):
@@ -27,17 +26,7 @@ class RandomCodesHead(FeedbackHead):
     codes: Tensor
     expander: Tensor
 
-    def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        settings: HeadSettings | None = None,
-        *,
-        logit_scale: float = 1.0,
-        softcap: float | None = None,
-    ) -> None:
-        """As FeedbackHead."""
-        super().__init__(weight, bias, settings, logit_scale=logit_scale, softcap=softcap)
+    def prepare(self) -> None:
         self._calls = 0
         self.draw(0)
 

@@ -45,7 +45,7 @@ def contents(file: RangeFile, header: Header) -> Iterator[tuple[str, tuple[str, 
     for found in header.tensors:
         tensor = as_tensor(found)
         buffer = np.empty(tensor.nbytes, np.uint8)
-        codes = read_elements(file, tensor, 0, tensor.elements, buffer)
+        codes = read_elements(file.read_into, tensor, 0, tensor.elements, buffer)
         yield found.name, (found.dtype, found.shape, codes.tobytes())
 
 

@@ -1,0 +1,126 @@
+"""The report's further readings in sentences, and what could be done about the checkpoint."""
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from analyzers.formatting import NOTHING, magnitude, plural, share, size
+
+if TYPE_CHECKING:
+    from analyzers.dtype_detection.report import DtypeReport, Untouched
+
+_NAMED = 3
+# Modules of an `ignore` list that are shown.
+_LISTED = 40
+_STORED_BITS = {"F64": 64, "F32": 32}
+# Below this share of movable weights at a step of 1e-6, pure bf16 training is worth a warning.
+_FEW_MOVE = 0.1
+
+
+WEIGHT_ONLY = (
+    "This is the error of the weights alone: what it does to the output also depends on the activations and their outliers, "
+    "which it does not see; the page Rounding error, and mantissa precision, run the model."
+)
+
+
+class Suggestion(NamedTuple):
+    """What could be done, as a sentence that the report backs, and the command for it."""
+
+    advice: str
+    command: str
+
+
+def untouched(report: "DtypeReport") -> list[str]:
+    """A sentence each on norms, biases and other tensors that may never have been trained."""
+    norms = [row for row in report.untouched if row.role == "norm" and row.value in (0, 1) and not row.name.endswith("bias")]
+    biases = [row for row in report.untouched if row.name.endswith("bias") and row.value == 0]
+    others = [row for row in report.untouched if row not in norms and row not in biases]
+    said = []
+    if norms:
+        of = sum(row.tensors for row in report.layers if row.role == "norm")
+        whole = sum(row.share == 1 for row in norms)
+        said.append(
+            f"{len(norms):,} of {plural(of, 'tensor')} of norms {'has' if len(norms) == 1 else 'have'} at least half of the entries at "
+            f"exactly {' or '.join(magnitude(value) for value in sorted({row.value for row in norms}))}, where norms start "
+            f"({whole:,} throughout): {_names(norms)}. Next to 1, bf16 values are 2^-8 and 2^-7 apart, so smaller steps are rounded away."
+        )
+    if biases:
+        said.append(
+            f"{plural(len(biases), 'bias is', 'biases are')} zero in at least half of the entries: {_names(biases)}. That is where biases "
+            "start, and normal where they are not trained."
+        )
+    if others:
+        said.append(
+            f"{plural(len(others), 'tensor holds', 'tensors hold')} a single value (of those read): {_names(others)}. "
+            "Either training never changed it, or the tensor is not in use."
+        )
+    return said
+
+
+def _names(rows: list["Untouched"]) -> str:
+    return ", ".join(row.name for row in rows[:_NAMED]) + (f" and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else "")
+
+
+def entropy(report: "DtypeReport") -> list[str]:
+    """The bits that a weight carries, and what a lossless coder could save; nothing where no float is stored."""
+    found = report.entropy
+    if found is None:
+        return []
+    exponent = f"its exponent {found.exponent_bits:.3g}"
+    if found.bits_per_weight is not None:
+        saved = share(max(0.0, 1 - found.bits_per_weight / found.stored_bits))
+        return [
+            f"A {found.dtype} weight carries {found.bits_per_weight:.3g} of its {found.stored_bits} bits ({exponent}): "
+            f"a lossless coder that looks at single weights could save {saved}."
+        ]
+    if found.high_half_bits is not None:
+        return [f"The upper 16 bits of a {found.dtype} weight carry {found.high_half_bits:.3g} bits ({exponent})."]
+    return []
+
+
+def readings(report: "DtypeReport") -> list[str]:
+    """All of it: what a step can move, what never moved, and how many bits the weights carry."""
+    moving = [each.statement for each in (report.movable, report.movable_fp16) if each is not None]
+    return [*moving, *untouched(report), *entropy(report)]
+
+
+def between(low: float | None, high: float | None) -> str:
+    """An interval of relative errors; a dash where everything was read."""
+    return NOTHING if low is None or high is None else f"{share(low)} to {share(high)}"
+
+
+def ignored(report: "DtypeReport") -> list[str]:
+    """By format, the modules that stand out, as JSON to copy."""
+    return [
+        f"{name}: {plural(len(modules), 'tensor has', 'tensors have')} more than 1.5 times the median error. To leave them unquantized "
+        f"(ignore of llm-compressor, modules_to_not_convert of transformers' torchao configuration): {json.dumps(modules[:_LISTED])}"
+        + (f" and {len(modules) - _LISTED:,} more in the JSON." if len(modules) > _LISTED else "")
+        for name, modules in report.quantization_ignore.items()
+        if modules
+    ]
+
+
+def suggestions(report: "DtypeReport") -> list[Suggestion]:
+    """At most three things to do, the most useful first, each backed by a finding of the report."""
+    ref = report.request.model if "@" in report.request.model else report.checkpoint.ref
+    found = []
+    narrow = report.lineage.passed_through[-1] if report.lineage.passed_through else ""
+    bits = _STORED_BITS.get(report.lineage.stored, 16)
+    if report.lineage.verdict.startswith("upcast") and narrow in ("bf16", "fp16") and bits > 16:
+        saved = sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits
+        found.append(Suggestion(f"Store it in {narrow}: {size(saved)} less, and no value changes.", f"mantissa shrink {ref} --out FOLDER"))
+    if report.fp16_risk.level == "overflow":
+        advice = f"Do not run it in fp16: {plural(report.counts.fp16_overflow, 'weight becomes', 'weights become')} infinite."
+        found.append(Suggestion(advice, f"mantissa precision {ref} --variants bf16,fp16"))
+    if any(row.role == "norm" for row in report.untouched):
+        advice = "Look at the norms that may never have been trained."
+        found.append(Suggestion(advice, f"mantissa dtype {ref} --exact --include norm --tensors"))
+    moved = 1 - report.movable.frozen[report.movable.steps.index(1e-6)] if report.movable else 1.0
+    if moved < _FEW_MOVE:
+        advice = f"Fine-tune it over fp32 master weights: at a step of 1e-6, pure bf16 moves {share(moved)} of the weights."
+        found.append(Suggestion(advice, f"mantissa sparsity {ref} YOUR/FINE-TUNE"))
+    if bits == 16 and not report.quantization:
+        advice = "See what quantization would lose, tensor by tensor."
+        found.append(Suggestion(advice, f"mantissa dtype {ref} --quantize all"))
+    if not report.extremes.exact:
+        found.append(Suggestion("Read all of it, where the answer must be a proof about every value.", f"mantissa dtype {ref} --exact"))
+    return found[:3]

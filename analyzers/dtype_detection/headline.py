@@ -1,0 +1,79 @@
+"""The answer of dtype detection in a sentence or two, and what to do about it."""
+
+from typing import TYPE_CHECKING
+
+from analyzers.base import NextStep
+from analyzers.formatting import plural
+
+if TYPE_CHECKING:
+    from analyzers.dtype_detection.report import DtypeReport
+
+_NAMES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8 e4m3", "F8_E5M2": "fp8 e5m2"}
+_TORCH = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+# Bytes per value.
+_WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+def headline(report: "DtypeReport", trained: str = "") -> str:
+    """What the model was trained in and how that is known, then what its values are. trained: the first sentence, if others know better."""
+    return f"{trained or _trained(report)} {_held(report)}"
+
+
+def next_step(report: "DtypeReport") -> NextStep:
+    """How to load the weights, and the page that measures what precision does to activations."""
+    return NextStep(_advice(report), "precision", report.checkpoint.ref)
+
+
+def _trained(report: "DtypeReport") -> str:
+    training = report.training
+    if training.basis == "label":
+        return f"Trained in {training.verdict} ({'known' if report.checkpoint.ref.startswith('sample:') else 'documented'})."
+    if training.verdict == "undecided" or not training.probabilities:
+        return "The training precision cannot be told from the weights."
+    adverb = "Probably" if training.basis == "lineage" else "Perhaps"
+    return f"{adverb} trained in {training.verdict} (inferred)."
+
+
+def _held(report: "DtypeReport") -> str:
+    stored, ancestor = _NAMES.get(report.lineage.stored, report.lineage.stored), _ancestor(report)
+    seen = "" if report.extremes.exact else " read"
+    if report.lineage.verdict == "mixed":
+        return "Its tensors have passed through different formats."
+    if not ancestor:
+        if report.lineage.verdict == "native":
+            return f"It is stored in {stored}, and no narrower format survives in the values{seen}."
+        return f"It is stored in {stored}; the values{seen} do not tell what they were before."
+    if narrower(report):
+        if seen:
+            return f"Every value read from the {stored} file is a {ancestor} value: saving it as {ancestor} should lose nothing."
+        return f"The {stored} file holds only {ancestor} values: saving it as {ancestor} loses nothing."
+    return f"All {stored} values{seen} have passed through {ancestor}."
+
+
+def narrower(report: "DtypeReport") -> str:
+    """The 16-bit format that provably holds every value (read) of a wider file: "bf16", "fp16", or empty where there is none."""
+    ancestor = _ancestor(report)
+    if ancestor not in _TORCH or _WIDTHS.get(report.lineage.stored, 0) <= 2:
+        return ""
+    return ancestor if getattr(report.representable, ancestor) == 1 else ""
+
+
+def _ancestor(report: "DtypeReport") -> str:
+    """The last format that the stored values have provably passed through; empty where none is proven."""
+    return report.lineage.passed_through[-1].replace("_", " ") if report.lineage.passed_through else ""
+
+
+def _advice(report: "DtypeReport") -> str:
+    overflow = report.counts.fp16_overflow
+    if overflow:
+        return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."
+    if held := narrower(report):
+        saved = "half" if report.lineage.stored == "F32" else "a quarter of"
+        return f"Load it with dtype={_TORCH[held]}: {saved} the memory, the same values."
+    if report.lineage.stored == "F16" and _ancestor(report) == "bf16" and report.representable.bf16 == 1:
+        return "Load it with dtype=torch.bfloat16: the same values, and activations cannot overflow as in fp16."
+    if report.fp16_risk.level == "caution":
+        return "Avoid fp16 unless you measured the effect: some weights become zero or lose digits."
+    if report.fp16_risk.level == "fits" and report.lineage.stored != "F16":
+        return "Measure the activations before you run it in fp16: the weights fit."
+    return "Load it as it is stored, and measure what rounding does to its activations."

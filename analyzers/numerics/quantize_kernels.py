@@ -1,0 +1,94 @@
+"""The loop that rounds values to a grid under scales and measures the error: every quantization format is a case of it."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# How the scale of a tile follows from its largest magnitude.
+AMAX, POWER_OF_TWO, TWO_LEVELS = 0, 1, 2
+
+
+@njit(nogil=True, cache=True)
+def _power(exponent: int) -> Any:
+    """2^exponent as fp32, exponent from -126 to 127."""
+    return np.uint32((exponent + 127) << 23).view(np.float32)
+
+
+@njit(nogil=True, cache=True)
+def _round(x: Any, mantissa: int, least: int, largest: Any) -> Any:
+    """``x`` rounded to nearest even in a float format of ``mantissa`` bits and exponents from ``least`` on, saturated at ``largest``."""
+    exponent: Any = max((np.int64(np.float32(x).view(np.uint32) & np.uint32(0x7FFFFFFF)) >> 23) - 127, least)
+    rounded = np.float32(np.rint(x * _power(mantissa - exponent)) * _power(exponent - mantissa))
+    return min(max(rounded, -largest), largest)
+
+
+# The sums may be taken in any order, which allows vector instructions.
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def _row_error(row: NDArray[np.float32], scale: Any, mantissa: int, least: int, top: Any) -> tuple[float, float, int, int, int]:
+    """What `rounding_error` returns, of values that share a ``scale``."""
+    error, square, exact, saturated, count = 0.0, 0.0, 0, 0, 0
+    divisor = scale if scale > 0 else np.float32(1)
+    for i in range(row.size):
+        finite = abs(row[i]) < np.inf
+        x = row[i] if finite else np.float32(0)
+        scaled = np.float32(x / divisor)
+        y = np.float32(_round(scaled, mantissa, least, top) * scale)
+        difference = np.float64(y) - np.float64(x)
+        error += difference * difference
+        square += np.float64(x) * np.float64(x)
+        exact += finite and y == x
+        saturated += abs(scaled) > top * np.float32(1.000001)  # not where the scale was rounded down
+        count += finite
+    return error, square, exact, saturated, count
+
+
+@njit(nogil=True, cache=True)
+def rounding_error(
+    values: NDArray[np.float32],
+    tile_rows: int,
+    tile_columns: int,
+    rule: int,
+    mantissa: int,
+    least: int,
+    largest: float,
+    tensor_amax: float,
+    per_tensor: bool,
+) -> tuple[float, float, int, int, int]:
+    """Round ``values`` (rows, columns) to the grid of `_round`, times one scale for each tile, and compare.
+
+    rule: the scale of a tile whose largest finite magnitude is amax. AMAX: amax / largest. POWER_OF_TWO: 2^(floor(log2 amax) - floor(log2
+    largest)). TWO_LEVELS: E4M3(amax / largest / t) t with t = tensor_amax / (448 largest). All in fp32, as the formats are used.
+    tensor_amax: the largest magnitude in the tensor of which ``values`` are a part; per_tensor: it takes the place of every tile's.
+
+    Returns sums over finite values x of (rounded - x)^2 and x^2, in float64, how many are exact, how many exceed the grid, and all.
+    """
+    rows, columns = values.shape
+    top = np.float32(largest)
+    tensor_scale = np.float32(np.float32(tensor_amax) / np.float32(np.float32(448) * top))
+    error, square, exact, saturated, count = 0.0, 0.0, 0, 0, 0
+    for first_row in range(0, rows, tile_rows):
+        last_row = min(first_row + tile_rows, rows)
+        for first in range(0, columns, tile_columns):
+            last = min(first + tile_columns, columns)
+            amax = np.float32(tensor_amax if per_tensor else 0)
+            if not per_tensor:
+                for i in range(first_row, last_row):
+                    for j in range(first, last):
+                        magnitude = abs(values[i, j])
+                        if magnitude > amax and magnitude < np.inf:
+                            amax = magnitude
+            if rule == POWER_OF_TWO:
+                exponent: Any = (np.int64(np.float32(amax).view(np.uint32)) >> 23) - 127
+                scale = _power(max(exponent - 2, -126))
+            elif rule == TWO_LEVELS and tensor_scale > 0:
+                ratio = np.float32(np.float32(amax / top) / tensor_scale)
+                scale = np.float32(_round(ratio, 3, -6, np.float32(448)) * tensor_scale)
+            else:
+                scale = np.float32(amax / top)
+            for i in range(first_row, last_row):
+                found = _row_error(values[i, first:last], scale, mantissa, least, top)
+                error, square = error + found[0], square + found[1]
+                exact, saturated, count = exact + found[2], saturated + found[3], count + found[4]
+    return error, square, exact, saturated, count

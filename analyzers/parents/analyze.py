@@ -1,0 +1,382 @@
+"""Parents: checkpoints -> layers matched by content -> the same values of all -> sums, fit, proof -> verdict."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from analyzers import limits
+from analyzers.base import Progress, Timing, check_size, content_id, environment
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    PairedPlan,
+    align,
+    check_side,
+    open_sides,
+    parse_reference,
+    repeated_heads,
+    stream_aligned,
+)
+from analyzers.errors import InvalidRequest, MantissaError
+from analyzers.formatting import plural
+from analyzers.parents.card import base_models
+from analyzers.parents.collect import Collector, Fitted, Sums, cosine, distance, matrix_parameters
+from analyzers.parents.count import Counter, is_matrix
+from analyzers.parents.difference import Differences, measure
+from analyzers.parents.layers import moved_layers, with_layers_moved
+from analyzers.parents.proof import monotone
+from analyzers.parents.report import Candidate, Difference, Fit, LayerFit, MovedLayer, Parent, ParentsReport, ParentsRequest, Verdict
+from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 1
+
+# Candidates that are fitted together. Of more, the best in a small sample.
+FITTED = 8
+_SCREENED = 16  # the part of the budget of each that this sample takes
+_KEPT_NUMBERS = 12_000_000  # of all sides together, in float32
+
+
+def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
+    """Compare a model with its candidates and explain its weights by them; yields progress in bytes, then the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: refuse to read more bytes of weights, of all
+    checkpoints together, than this (the page's limit). Raises MantissaError, whose sentence begins with the side where it comes from one.
+    Closing the generator cancels the reads and closes every checkpoint.
+    """
+    start = perf_counter()
+    access = access or Access()
+    yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    with ExitStack() as stack:
+        sides, source, notes = yield from _open(request, access, stack)
+        search = _Search(request, sides, source, notes, largest)
+        yield from search.screen()
+        yield from search.read()
+        yield search.report(start)
+
+
+def _open(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, tuple[list[Checkpoint], str, list[str]]]:
+    """The model and its candidates, where their names come from, and notes about those that could not be opened."""
+    names = ["Model", *_names(len(request.candidates))]
+    sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
+    for side in sides:
+        stack.enter_context(side)
+    notes: list[str] = []
+    if not request.candidates:
+        for name in base_models(sides[0], limits.CANDIDATES):
+            try:
+                opened = yield from open_sides([name], ["Candidate"], access, request.subfolder)
+                stack.enter_context(opened[0])
+                check_side(opened[0], "Candidate", bool(request.include))
+            except MantissaError as error:
+                notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
+            else:
+                sides += opened
+        if len(sides) == 1:
+            found = notes[0] if notes else f"The model card of {sides[0].ref} names no base_model."
+            raise InvalidRequest(f"There is no candidate: name checkpoints that the model may come from. {found}")
+    for side, name in zip(sides, names + names[-1:] * len(sides), strict=False):
+        check_side(side, name, bool(request.include))
+    _check_different(sides)
+    return sides, "named" if request.candidates else "card", notes
+
+
+def _names(candidates: int) -> list[str]:
+    return ["Candidate"] if candidates == 1 else [f"Candidate {number} of {candidates}" for number in range(1, candidates + 1)]
+
+
+def _check_different(sides: Sequence[Checkpoint]) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for number, side in enumerate(sides):
+        first = seen.setdefault((side.ref, side.commit), number)
+        if first != number:
+            what = "the model itself" if first == 0 else f"the same checkpoint as candidate {first}"
+            raise InvalidRequest(f"Candidate {number}, {side.ref}, is {what}: name different checkpoints.")
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one pass found. numbers: of the candidates read; chance: that of an equal value, for each."""
+
+    numbers: list[int]
+    sums: Sums
+    chance: list[float | None]
+
+
+class _Search:
+    """The model ``sides[0]`` and its candidates, what was read of them, and what it says."""
+
+    def __init__(self, request: ParentsRequest, sides: list[Checkpoint], source: str, notes: list[str], largest: int | None) -> None:
+        self._request, self._sides, self._source, self._notes, self._largest = request, sides, source, notes, largest
+        self._names = ["Model", *_names(len(sides) - 1)]
+        self._numbers = list(range(1, len(sides)))
+        self._rows: dict[int, Candidate] = {}
+        self._moved: list[MovedLayer] = []
+        self._difference: Difference | None = None
+        self._nbytes = self._requests = 0
+        self._reading = 0.0
+        self._read: _Read | None = None
+        self._fit: Fitted | None = None
+
+    def screen(self) -> Iterator[Progress]:
+        """Where there are many candidates, choose those that are most similar in a small sample."""
+        if len(self._numbers) <= FITTED:
+            return
+        read = yield from self._stream(self._numbers, "quick", max(1, self._request.budget // _SCREENED), "comparing all candidates")
+        for number, row in self._candidate_rows(read).items():
+            self._rows[number] = row
+        self._numbers = [
+            number for number in sorted(self._numbers, key=lambda number: _rank(self._rows[number])) if self._rows[number].compared
+        ]
+        left = len(self._numbers) - FITTED
+        self._numbers = sorted(self._numbers[:FITTED])
+        if left > 0:
+            self._notes.append(f"{plural(left, 'candidate was', 'candidates were')} compared in a small sample only, as less similar.")
+
+    def read(self) -> Iterator[Progress]:
+        """Match layers, read, fit, and decompose the difference from the only parent."""
+        read, request = self._read, self._request
+        if self._numbers:
+            yield self._progress(0, "matching layers")
+            self._match_layers()
+            budget = max(1, request.budget * 7 // 8)  # the rest is for `measure`
+            read = yield from self._stream(self._numbers, request.mode, budget, "reading weights")
+            self._rows |= self._candidate_rows(read)
+        if read is None or not any(row.compared or row.vectors_equal is not None for row in self._rows.values()):
+            raise InvalidRequest(_nothing_shared(self._sides))
+        self._read = read
+        if any(row.cosine is not None for row in self._rows.values()) and read.sums.grams:
+            self._fit = Fitted(read.sums, self._dtype())
+        best = self._order()[0]
+        alone = self._fit is None or len(self._fit.parents) < 2
+        cosine = self._rows[best].cosine or 0.0
+        if alone and best in self._numbers and cosine > 0.5 and self._rows[best].equal_share != 1:
+            yield from self._decompose(best)
+
+    def _match_layers(self) -> None:
+        sides = [self._sides[number] for number in (0, *self._numbers)]
+        layers = 1 + max((tensor.layer for tensor in sides[0].tensors if tensor.layer is not None), default=-1)
+        for number, moved in zip(self._numbers, moved_layers(sides, [self._names[number] for number in (0, *self._numbers)]), strict=True):
+            if moved:
+                ref = self._sides[number].ref
+                self._moved += [MovedLayer(layer=layer, ref=ref, source=source) for layer, source in sorted(moved.items())]
+                self._sides[number] = with_layers_moved(self._sides[number], moved, layers)
+
+    def _stream(self, numbers: Sequence[int], mode: str, budget: int, note: str) -> Generator[Progress, None, _Read]:
+        """Read the model and the candidates ``numbers`` at the same places and count."""
+        sides = [self._sides[number] for number in (0, *numbers)]
+        alignment = align(sides[0], sides[1:], self._request.include, self._request.exclude, list(map(repeated_heads, sides)))
+        if not alignment.groups:
+            raise InvalidRequest(_nothing_shared(self._sides))
+        plan = PairedPlan.of(sides, alignment, mode, budget, self._request.seed)
+        check_size(self._nbytes + plan.nbytes, self._largest)
+        fit = len(numbers) <= FITTED
+        elements = sum(span.count for span in plan.spans)
+        keep = min(1.0, _KEPT_NUMBERS / len(sides) / max(1, elements)) if fit else 0.0
+        count = Counter(alignment, len(numbers), fit, keep)
+        collector = Collector(alignment, plan, len(numbers))
+        before, requests, reading = self._nbytes, self._requests, perf_counter() - self._reading
+        yield self._progress(plan.nbytes, note)
+        with closing(stream_aligned(sides, alignment, plan.spans, count, names=[self._names[number] for number in (0, *numbers)])) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if step.span is not None and step.result is not None:
+                    collector.add(step.span, step.result)
+                self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
+                self._reading = perf_counter() - reading
+                yield self._progress(before + plan.nbytes, note)
+        self._alignment, self._plan = alignment, plan
+        return _Read(list(numbers), collector.sums(), [count.by_chance(i) for i in range(len(numbers))])
+
+    def _decompose(self, best: int) -> Iterator[Progress]:
+        assert self._read is not None
+        column = self._read.numbers.index(best)
+        differences = Differences.of(self._alignment, column, self._request.budget // 8)
+        sides = [self._sides[number] for number in (0, *self._read.numbers)]
+        before, requests = self._nbytes, self._requests
+        for step in measure(differences, sides, ["Model", *(self._names[number] for number in self._read.numbers)]):
+            self._nbytes, self._requests = before + step.bytes_read, requests + step.requests
+            yield self._progress(before + differences.nbytes, "decomposing the difference")
+        found = differences.found()
+        if found is not None:
+            rank, rows, low, tensors = found
+            self._difference = Difference(ref=self._sides[best].ref, rank=rank, rows=rows, low_rank=low, tensors=tensors)
+
+    def _progress(self, total: int, note: str) -> Progress:
+        return Progress(done=self._nbytes, total=max(total, self._nbytes), unit="bytes", note=note)
+
+    def _dtype(self) -> str | None:
+        """The one dtype of the model's matrices; None if there are several."""
+        dtypes = {group.base.counted_as for group in self._alignment.groups if is_matrix(group.base.shape, group.base.role)}
+        return dtypes.pop() if len(dtypes) == 1 else None
+
+    def _candidate_rows(self, read: _Read) -> dict[int, Candidate]:
+        return {number: self._row(read, column, number) for column, number in enumerate(read.numbers)}
+
+    def _row(self, read: _Read, column: int, number: int) -> Candidate:
+        side, sums = self._sides[number], read.sums
+        pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+        weight = float(pairs[0])
+        return Candidate(
+            ref=side.ref,
+            commit=side.commit,
+            public=side.public,
+            source="named" if self._source == "named" else "card",
+            parameters=matrix_parameters(self._alignment, column),
+            compared=compared,
+            equal_share=float(pairs[1]) / weight if compared else None,
+            equal_by_chance=read.chance[column] if compared else None,
+            distance=distance(pairs) if compared else None,
+            cosine=cosine(pairs) if compared else None,
+            cosine_null=float(1 / np.sqrt(compared)) if compared else None,
+            vectors_equal=max(same) / others if others else None,
+            zeroed=float(pairs[5]) / weight if compared else None,
+        )
+
+    def _order(self) -> list[int]:
+        return sorted(self._rows, key=lambda number: _rank(self._rows[number]))
+
+    def report(self, start: float) -> ParentsReport:
+        """Everything that was found, as the report."""
+        request, order = self._request, self._order()
+        fit, parents = self._fit_rows()
+        candidates = tuple(self._rows[number] for number in order)
+        facts = self._facts(order[0], candidates, fit, parents)
+        verdict, statement, evidence = judge(facts)
+        return ParentsReport(
+            id=content_id("parents", ANALYSIS_VERSION, self._resolved()),
+            analysis_version=ANALYSIS_VERSION,
+            request=request.model_copy(update=self._canonical()),
+            checkpoint=self._sides[0].facts(),
+            mode=request.mode,
+            bytes_read=self._nbytes,
+            requests=self._requests,
+            values_compared=max(row.compared for row in candidates),
+            verdict=verdict,
+            statement=statement,
+            evidence=tuple(evidence),
+            candidates=candidates,
+            fit=fit,
+            layer_map=tuple(self._moved),
+            difference=self._difference,
+            parents=_named_by(verdict, candidates, parents),
+            notes=tuple(self._all_notes(candidates, verdict)),
+            timing=Timing.since(start, self._nbytes, self._reading),
+            environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
+        )
+
+    def _facts(self, best: int, candidates: tuple[Candidate, ...], fit: Fit | None, parents: list[Parent]) -> Facts:
+        read = self._read
+        assert read is not None
+        through = steps = None
+        layers, unlike = 0.0, list[str]()
+        if best in read.numbers:
+            column = read.numbers.index(best)
+            layers, through = read.sums.related_layers(column, RELATED_LAYER), read.sums.cast(column)
+            unlike = read.sums.unlike_roles(column, RELATED_LAYER)
+            if read.sums.kept and through is None:
+                kept = np.concatenate([values[[0, 1 + column]] for values in read.sums.kept.values()], axis=1)
+                steps = monotone(kept, self._dtype() or "")
+        at_rounding = self._fit is not None and self._fit.at_rounding
+        return Facts(candidates, fit, parents, layers, unlike, through, steps, at_rounding, self._moved, self._difference, self._plan.exact)
+
+    def _fit_rows(self) -> tuple[Fit | None, list[Parent]]:
+        fitted, read = self._fit, self._read
+        if fitted is None or read is None:
+            return None, []
+        refs = [self._sides[number].ref for number in read.numbers]
+        rows = [
+            Parent(
+                ref=refs[i],
+                weight=float(fitted.weights.estimate[position]),
+                low=_finite(fitted.weights.estimate[position] - fitted.weights.margin[position]),
+                high=_finite(fitted.weights.estimate[position] + fitted.weights.margin[position]),
+                alike=tuple(refs[other] for other in fitted.alike[i]),
+            )
+            for position, i in enumerate(fitted.chosen)
+        ]
+        exact = fitted.exact
+        layers = [
+            LayerFit(
+                layer=layer,
+                values=0 if layer not in read.sums.kept else int(read.sums.kept[layer].shape[1]),
+                weights=tuple(map(float, fit.estimate)),
+                low=tuple(map(_finite, fit.estimate - fit.margin)),
+                high=tuple(map(_finite, fit.estimate + fit.margin)),
+                residual=fit.residual,
+                exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
+            )
+            for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
+        ]
+        parents = [row for i, row in zip(fitted.chosen, rows, strict=True) if i in fitted.parents]
+        whole = Fit(
+            parents=tuple(rows),
+            residual=fitted.weights.residual,
+            rounding=fitted.rounding or None,
+            condition=fitted.condition,
+            exact_share=exact.share if exact else None,
+            exact_by_chance=exact.by_chance if exact else None,
+            exact_values=exact.values if exact else 0,
+            exact_per_layer=exact is not None and exact.per_layer,
+            exact_weights=exact.weights if exact else (),
+            arithmetic="stored" if exact and exact.stored else "fp32",
+            spherical=fitted.spherical,
+            layers=tuple(layers),
+        )
+        return whole, parents
+
+    def _all_notes(self, candidates: Sequence[Candidate], verdict: str) -> Iterator[str]:
+        yield from self._notes
+        empty = [row.ref for row in candidates if not row.compared]
+        if empty:
+            yield f"No matrix of {', '.join(empty[:5])} has the name and shape of one of the model: not compared."
+        for parent, others in ((refs[0], refs[1:]) for refs in self._alike()):
+            yield f"{', '.join(others)} and {parent} are too similar to tell apart here: only their combined weight is known."
+        if verdict in ("unrelated", "undecided"):
+            yield "Weights are compared where they stand: permuted neurons, or rotated weights, would not be recognised."
+        if not self._plan.exact:
+            yield "Quick mode compares a sample: a difference in few values can be missed."
+
+    def _alike(self) -> list[list[str]]:
+        if self._fit is None or self._read is None:
+            return []
+        refs = [self._sides[number].ref for number in self._read.numbers]
+        return [[refs[i], *(refs[j] for j in others)] for i, others in self._fit.alike.items() if others]
+
+    def _resolved(self) -> dict[str, Any]:
+        """The content of the report's id: resolved commits and the options that differ from their defaults."""
+        named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
+        return self._request.resolved("cpu") | {"model": named[0], "candidates": named[1:], "source": self._source}
+
+    def _canonical(self) -> dict[str, Any]:
+        """Canonical references with the requested revisions."""
+        named = []
+        for text, side in zip((self._request.model, *self._request.candidates), self._sides, strict=False):
+            revision = parse_reference(text, local=True).revision
+            named.append(f"{side.ref}@{revision}" if revision else side.ref)
+        return {"model": named[0], "candidates": tuple(named[1:])}
+
+
+def _rank(row: Candidate) -> tuple[float, float, str]:
+    """The most similar first."""
+    return (-round(row.cosine, 6) if row.cosine is not None else 2.0, -(row.equal_share or 0.0), row.ref)
+
+
+def _named_by(verdict: Verdict, candidates: Sequence[Candidate], parents: Sequence[Parent]) -> tuple[str, ...]:
+    """The candidates that a verdict names."""
+    if verdict in ("unrelated", "undecided"):
+        return ()
+    return tuple(each.ref for each in parents) if verdict == "merge" else (candidates[0].ref,)
+
+
+def _nothing_shared(sides: Sequence[Checkpoint]) -> str:
+    others = sides[1].ref if len(sides) == 2 else f"the {len(sides) - 1} candidates"
+    return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
+
+
+def _finite(value: float) -> float:
+    """``value`` within what JSON holds: an interval without bounds is as wide as float64."""
+    return float(np.clip(value, -1e300, 1e300))

@@ -1,0 +1,28 @@
+"""The candidates that a model card names."""
+
+import re
+
+from analyzers.checkpoints import Checkpoint, read_range
+from analyzers.errors import MantissaError
+
+_CARD = "README.md"
+_BYTES = 1 << 20
+_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+
+
+def base_models(checkpoint: Checkpoint, most: int) -> list[str]:
+    """The ids under ``base_model`` in the metadata of the model card, at most ``most``; none where there is no card that can be read."""
+    repository = checkpoint.repository
+    if not 0 < repository.files.get(_CARD, 0) <= _BYTES:
+        return []
+    try:
+        file = repository.open(_CARD)
+        try:
+            text = read_range(file, 0, file.size).decode(errors="replace")
+        finally:
+            file.close()
+    except MantissaError:
+        return []
+    header = re.match(r"\s*---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
+    named = re.search(r"^base_model:(.*(?:\n[ \t]*-.*)*)", header[1], re.MULTILINE) if header else None
+    return list(dict.fromkeys(_ID.findall(named[1])))[:most] if named else []

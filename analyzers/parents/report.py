@@ -1,0 +1,189 @@
+"""The request and the report of parents. Field names are the JSON contract; fields may be added, never renamed.
+
+X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and biases are alike in unrelated models. Shares are numbers in
+[0, 1]; a missing number is null (it is undefined). In quick mode counts describe the values read, everything else is an estimate.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import field_validator, model_validator
+
+from analyzers import limits
+from analyzers.base import CheckpointFacts, Data, Report, WeightsRequest
+
+if TYPE_CHECKING:
+    import pandas
+
+Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelated", "undecided"]
+
+
+class ParentsRequest(WeightsRequest):
+    """Whose weights to explain, and by which checkpoints.
+
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    candidates: checkpoints it may come from; none: those that its model card names as base_model.
+    budget: bytes read of each checkpoint. The rest is as in `base.WeightsRequest`.
+    """
+
+    model: str
+    candidates: tuple[str, ...] = ()
+
+    @field_validator("candidates")
+    @classmethod
+    def _few_and_different(cls, candidates: tuple[str, ...]) -> tuple[str, ...]:
+        if len(candidates) > limits.CANDIDATES:
+            raise ValueError(f"at most {limits.CANDIDATES} candidates are compared (MANTISSA_CANDIDATES), not {len(candidates):,}")
+        name, times = Counter(candidates).most_common(1)[0] if candidates else ("", 0)
+        if times > 1:
+            raise ValueError(f"{name[:200]!r} is named {times} times as a candidate: name it once")
+        return candidates
+
+    @model_validator(mode="after")
+    def _not_itself(self) -> "ParentsRequest":
+        if self.model in self.candidates:
+            raise ValueError(f"{self.model[:200]!r} is the model itself and cannot be its own parent: name other candidates")
+        return self
+
+
+class Candidate(Data):
+    """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
+
+    source: "named" in the request or the model's "card". compared: values. equal_share: of values equal in bf16;
+    equal_by_chance: sum over bf16 patterns of p_k q_k, the share expected if the two had nothing to do with each other. distance:
+    |X - P| / |P|. cosine: between the values; cosine_null: 1/sqrt(compared), its standard deviation for unrelated values. vectors_equal:
+    share
+    of values of norms and biases that are equal in bf16. zeroed: share of values that are zero in X only.
+    """
+
+    ref: str
+    commit: str
+    public: bool
+    source: Literal["named", "card"]
+    parameters: int
+    compared: int
+    equal_share: float | None
+    equal_by_chance: float | None
+    distance: float | None
+    cosine: float | None
+    cosine_null: float | None
+    vectors_equal: float | None
+    zeroed: float | None
+
+
+class Parent(Data):
+    """A weight a_i of the fit with its 95% interval. alike: candidates so close to this one that only the sum of their weights is known."""
+
+    ref: str
+    weight: float
+    low: float
+    high: float
+    alike: tuple[str, ...] = ()
+
+
+class LayerFit(Data):
+    """The fit in one layer (null: outside the layers). weights, low, high: in the order of the fit's parents. values: fitted."""
+
+    layer: int | None
+    values: int
+    weights: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    residual: float | None
+    exact_share: float | None
+
+
+class Fit(Data):
+    """X = sum of a_i P_i by least squares, over all matrices and per layer.
+
+    residual: |X - fit| / |X|; rounding: what rounding to X's dtype alone leaves of it. condition: of the normalised problem, 1 for
+    orthogonal
+    parents; null where it has no unique solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best
+    weights
+    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions;
+    exact_values: how many were tested. arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the
+    interpolation t of a SLERP that the weights agree with.
+    """
+
+    parents: tuple[Parent, ...]
+    residual: float | None
+    rounding: float | None
+    condition: float | None
+    exact_share: float | None
+    exact_by_chance: float | None
+    exact_values: int
+    exact_per_layer: bool
+    exact_weights: tuple[float, ...]
+    arithmetic: Literal["fp32", "stored"]
+    spherical: float | None
+    layers: tuple[LayerFit, ...]
+
+
+class MovedLayer(Data):
+    """A layer of the model whose weights match layer ``source`` of a candidate."""
+
+    layer: int
+    ref: str
+    source: int
+
+
+class Difference(Data):
+    """X - P for the best candidate, in the first rows of some matrices. rank: the number of singular values above the rounding noise.
+
+    rows: the most that the rank could be. low_rank: the update has a far lower rank than that, as a merged LoRA has.
+    """
+
+    ref: str
+    rank: int
+    rows: int
+    low_rank: bool
+    tensors: tuple[str, ...]
+
+
+class Evidence(Data):
+    """A reason for the verdict. proof: bits that no unrelated weights would show; else it is inferred."""
+
+    proof: bool
+    text: str
+
+
+class ParentsReport(Report):
+    """Which of ``candidates`` the weights of ``checkpoint`` come from.
+
+    values_compared: of the matrices, the most that any candidate shares. parents: the candidates that the verdict names.
+    layer_map: layers that moved. statement: the headline in one
+    sentence;
+    notes: the limits of the answer.
+    """
+
+    analyzer: Literal["parents"] = "parents"
+    schema_version: int = 1
+    request: ParentsRequest
+    checkpoint: CheckpointFacts
+    mode: Literal["quick", "exact"]
+    bytes_read: int
+    requests: int
+    values_compared: int
+    verdict: Verdict
+    statement: str
+    evidence: tuple[Evidence, ...]
+    candidates: tuple[Candidate, ...]
+    fit: Fit | None
+    layer_map: tuple[MovedLayer, ...]
+    difference: Difference | None
+    parents: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def subject(self) -> dict[str, str]:
+        """The model."""
+        return {"model": self.checkpoint.ref}
+
+    def headline(self) -> str:
+        """The statement."""
+        return self.statement
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""
+        from analyzers.parents.tables import tables
+
+        return tables(self)

@@ -1,0 +1,60 @@
+"""Rounding to the dtypes in which checkpoints are stored."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Mantissa bits and the smallest normal exponent of the dtypes to which rounding is known.
+_FORMATS = {"BF16": (7, -126), "F16": (10, -14), "F32": (23, -126), "F64": (52, -1022)}
+
+
+def rounds(dtype: str) -> bool:
+    """Whether rounding to ``dtype`` is known."""
+    return dtype in _FORMATS
+
+
+def rounded(values: Floats, dtype: str) -> Floats:
+    """Finite ``values`` rounded to nearest even, to fp32 first: what storing the result of fp32 arithmetic does."""
+    if dtype == "F64":
+        return values
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+        if dtype == "F16":
+            narrow = narrow.astype(np.float16)
+    if dtype == "BF16":
+        codes = narrow.view(np.uint32)
+        codes = (codes + np.uint32(0x7FFF) + ((codes >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+        narrow = codes.view(np.float32)
+    return narrow.astype(np.float64)
+
+
+def rounding_error(values: Floats, dtype: str) -> float:
+    """Sum of ulp(x)^2 / 12: of the squares of the errors that rounding to ``dtype`` makes on average; 0 where that is unknown."""
+    if dtype not in _FORMATS:
+        return 0.0
+    mantissa, smallest = _FORMATS[dtype]
+    exponent = np.maximum(np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1, smallest)
+    return float(np.square(np.ldexp(1.0, exponent - mantissa)).sum()) / 12
+
+
+def equal_as_cast(x: Floats, p: Floats, dtypes: tuple[str, str]) -> list[int]:
+    """How many values of X are those of P cast to X's dtype, or P's are those of X: directly, through fp16, and through bf16.
+
+    x, p: (n,) finite values stored in ``dtypes``. [0, 0, 0] where hardly any are equal after rounding to bf16 anyway.
+    """
+    same = x == p
+    if same.all():
+        return [x.size] * len(THROUGH)
+    if dtypes[0] == dtypes[1] == "BF16" or not all(map(rounds, dtypes)):
+        return [int(same.sum()), 0, 0]
+    if (rounded(x, "BF16") == rounded(p, "BF16")).mean() < 0.5:
+        return [0, 0, 0]
+    return [max(_cast(x, p, dtypes[0], through), _cast(p, x, dtypes[1], through)) for through in THROUGH]
+
+
+THROUGH = ("", "F16", "BF16")
+
+
+def _cast(to: Floats, source: Floats, dtype: str, through: str) -> int:
+    return int((rounded(rounded(source, through) if through else source, dtype) == to).sum())

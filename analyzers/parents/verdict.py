@@ -1,0 +1,196 @@
+"""The verdict with the evidence that carries it, and the sentences of a report."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzers.formatting import magnitude, plural, share
+from analyzers.parents.proof import Monotone
+from analyzers.parents.report import Candidate, Difference, Evidence, Fit, MovedLayer, Parent, Verdict
+
+# A cosine that unrelated weights do not reach, overall and in half of the layers, beyond chance: some share a mean, or a common direction.
+RELATED = 0.1
+RELATED_LAYER = 0.05
+_BEYOND_CHANCE = 8
+# Fewer values say too little.
+FEWEST = 1_000
+# Proof: an equal share that lies this far above what chance gives.
+_ABOVE_CHANCE = 5
+_PROVEN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the verdict depends on. candidates: the best first. parents: weights of the candidates that the fit needs.
+
+    layers: share of the layers in which the best candidate is related; unlike: roles in which it is not. through: see
+    `collect.Sums.cast`. stepwise: X as a function of the best candidate. at_rounding: nothing but rounding is left. moved: layers.
+    """
+
+    candidates: Sequence[Candidate]
+    fit: Fit | None
+    parents: Sequence[Parent]
+    layers: float
+    unlike: Sequence[str]
+    through: str | None
+    stepwise: Monotone | None
+    at_rounding: bool
+    moved: Sequence[MovedLayer]
+    difference: Difference | None
+    exact_mode: bool
+
+
+def judge(facts: Facts) -> tuple[Verdict, str, list[Evidence]]:
+    """The verdict, its statement, and the evidence, proofs first."""
+    best = facts.candidates[0]
+    if best.cosine is None or best.cosine_null is None or best.compared < FEWEST:
+        return "undecided", f"Too few values can be compared to tell ({best.compared:,}).", []
+    evidence = [*_equality(facts, best), *_exactness(facts), *_moved(facts)]
+    verdict, statement = _verdict(facts, best)
+    if verdict in ("derived", "merge", "quantized-copy"):
+        evidence += _inferences(facts, best, verdict)
+    if verdict in ("unrelated", "undecided"):
+        evidence.append(
+            _told(False, f"The cosine with {best.ref} is {_signed(best.cosine)}; chance gives 0 ± {magnitude(best.cosine_null)}.")
+        )
+    return verdict, statement, sorted(evidence, key=lambda each: not each.proof)
+
+
+def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
+    cosine, null = best.cosine or 0.0, best.cosine_null or 0.0
+    if facts.through is not None and not facts.moved:
+        how = f", cast through {facts.through}" if facts.through else ""
+        read = "" if facts.exact_mode else " that was read"
+        return "same-weights", f"The same weights as {best.ref}: every value{read} is equal once both have the same dtype{how}."
+    if len(facts.parents) > 1:
+        ordered = sorted(facts.parents, key=lambda each: -each.weight)
+        parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f} x {each.ref}" for each in ordered)
+        return "merge", f"A merge{_way_of_merging(facts)}: {parts.removeprefix(' + ').strip()}."
+    steps = facts.stepwise
+    if steps and steps.inverted <= 0.005 and steps.merged >= 0.02 and (best.equal_share or 0) < 0.5 and cosine > 0.9:
+        return "quantized-copy", f"A quantized copy of {best.ref}: {share(best.distance)} away from it, rounded to a coarser grid."
+    if (cosine >= max(RELATED, _BEYOND_CHANCE * null) and facts.layers >= 0.5) or facts.parents or _proven(best):
+        return "derived", f"{_derivation(facts, best)}"
+    if cosine >= max(RELATED / 2, _BEYOND_CHANCE * null):
+        return "undecided", f"Not decided: the weights are slightly similar to those of {best.ref}, which unrelated models can be too."
+    several = "any of the candidates" if len(facts.candidates) > 1 else best.ref
+    return "unrelated", f"Not related to {several}, weight by weight."
+
+
+def _derivation(facts: Facts, best: Candidate) -> str:
+    changed = magnitude(best.distance)
+    if facts.moved:
+        return f"Derived from {best.ref}, with {plural(len(facts.moved), 'layer')} moved or repeated."
+    if _pruned(best):
+        return f"Derived from {best.ref} by pruning: {share(best.zeroed)} of the values became zero, the others are the same."
+    if facts.difference is not None and facts.difference.low_rank:
+        return f"Derived from {best.ref} by an update of rank {facts.difference.rank}, {changed} times its norm: a merged LoRA or the like."
+    if (best.equal_share or 0) == 1 and best.vectors_equal is not None and best.vectors_equal < 1:
+        return f"Derived from {best.ref}: the matrices are the same, norms or biases differ."
+    return f"Derived from {best.ref}, or from a common ancestor: the difference is {changed} times its norm."
+
+
+def _way_of_merging(facts: Facts) -> str:
+    fit, best = facts.fit, facts.candidates[0]
+    if fit is None:
+        return ""
+    if facts.moved:
+        return " of stacked layers"
+    if fit.spherical is not None and facts.at_rounding:
+        return f" by spherical interpolation (SLERP, t = {fit.spherical:.2f})"
+    if not facts.at_rounding and (best.equal_share or 0) >= 0.2:
+        return " of sparse updates (as TIES or DARE make), with weights that are averages"
+    return "" if facts.at_rounding else " and more: the combination leaves a part unexplained"
+
+
+def _equality(facts: Facts, best: Candidate) -> list[Evidence]:
+    found = []
+    if facts.through is not None and best.equal_share != 1:
+        found.append(_told(True, f"All {best.compared:,} values are equal once cast."))
+    for each in facts.candidates[:3]:
+        if _proven(each) or (each is best and not facts.parents[1:]):
+            text = f"{share(each.equal_share)} of {each.compared:,} values equal those of {each.ref} in bf16"
+            found.append(_told(_proven(each), f"{text}; chance gives {_chance(each.equal_by_chance)}."))
+    return found
+
+
+def _exactness(facts: Facts) -> list[Evidence]:
+    fit = facts.fit
+    if fit is None or fit.exact_share is None or not facts.parents:
+        return []
+    if len(facts.parents) == 1 and (fit.exact_weights[0] == 1 or fit.exact_share < 0.5):
+        return []
+    proven = fit.exact_share > max(_PROVEN, _ABOVE_CHANCE * (fit.exact_by_chance or 0.0))
+    where = (
+        "the weights of their layer"
+        if fit.exact_per_layer
+        else f"weights of {' and '.join(f'{weight:.4g}' for weight in fit.exact_weights)}"
+    )
+    rounding = ", each product rounded too" if fit.arithmetic == "stored" else ""
+    text = (
+        f"{share(fit.exact_share)} of {fit.exact_values:,} values are exactly the combination with {where}, rounded as stored{rounding}; "
+        f"chance gives {_chance(fit.exact_by_chance)}."
+    )
+    return [_told(proven, text)]
+
+
+def _moved(facts: Facts) -> list[Evidence]:
+    if not facts.moved:
+        return []
+    first = facts.moved[0]
+    text = f"{plural(len(facts.moved), 'layer')} matched by content: layer {first.layer} is layer {first.source} of {first.ref}, for one."
+    return [_told(False, text)]
+
+
+def _inferences(facts: Facts, best: Candidate, verdict: Verdict) -> list[Evidence]:
+    found = [
+        f"The cosine with {best.ref} is {_signed(best.cosine)}, where chance gives 0 ± {magnitude(best.cosine_null)}; "
+        f"the distance is {magnitude(best.distance)} of its norm."
+    ]
+    fit = facts.fit
+    if fit is not None and verdict == "merge":
+        beside = f" (rounding alone leaves {magnitude(fit.rounding)})" if fit.rounding else ""
+        found.append(f"The fit leaves a residual of {magnitude(fit.residual)} of the norm{beside}.")
+    if facts.stepwise is not None and verdict == "quantized-copy":
+        found.append(
+            f"Between neighbours in a block, {share(facts.stepwise.merged)} of different values became equal and "
+            f"{share(facts.stepwise.inverted)} changed their order: a step function, as quantization is."
+        )
+    if facts.difference is not None and facts.difference.rank and verdict == "derived" and not _pruned(best):
+        of = facts.difference
+        size = f"rank {of.rank}" if of.low_rank else f"no low rank ({of.rank} of {of.rows} directions)"
+        found.append(
+            f"The difference from {of.ref} has {size} above the rounding noise, in {plural(len(of.tensors), 'matrix', 'matrices')}."
+        )
+    if facts.unlike and (best.cosine or 0) > 2 * RELATED:
+        found.append(
+            f"Where they stand, these are not alike: {', '.join(facts.unlike)}. They were replaced, or their neurons permuted, "
+            "which is not tested."
+        )
+    if verdict == "derived":
+        found.append("Weights do not show which of the two came first.")
+    return [_told(False, text) for text in found]
+
+
+def _pruned(candidate: Candidate) -> bool:
+    """Whether values either became zero or are the same."""
+    zeroed = candidate.zeroed or 0.0
+    return zeroed > 0.01 and zeroed + (candidate.equal_share or 0.0) > 0.99
+
+
+def _proven(candidate: Candidate) -> bool:
+    """Whether equal values alone prove a relation."""
+    equal, chance = candidate.equal_share or 0.0, candidate.equal_by_chance or 0.0
+    return candidate.compared >= FEWEST and equal > max(_PROVEN + chance, _ABOVE_CHANCE * chance)
+
+
+def _told(proof: bool, text: str) -> Evidence:
+    return Evidence(proof=proof, text=text)
+
+
+def _signed(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def _chance(value: float | None) -> str:
+    return share(value) if value is not None and math.isfinite(value) else "an unknown share"

@@ -1,0 +1,1 @@
+"""Parents on the page."""

@@ -1,0 +1,76 @@
+"""The parents form: as typed, as a request, as a link, and as a command."""
+
+from dataclasses import dataclass
+
+from analyzers import limits
+from analyzers.parents.report import ParentsReport, ParentsRequest
+from components.forms.form import (
+    MODEL,
+    READING,
+    Cost,
+    Query,
+    ReadingForm,
+    changed,
+    command_line,
+    link_to_reading,
+    one_model,
+    pinned,
+    queried,
+    references,
+    validated,
+)
+
+ABOUT = (
+    f"Which models the weights of a checkpoint come from, as JSON: for each of up to {limits.CANDIDATES} candidates (none: those that its "
+    "model card names) the share of equal values, the distance and the cosine, each with its chance level; the weights of a merge, per "
+    "layer and overall, with intervals; how much of that is proven; and a verdict."
+)
+PARAMETERS = {
+    "model": MODEL,
+    "candidates": f"Checkpoints it may come from: a list of up to {limits.CANDIDATES} (default: the base_model of its model card).",
+    **READING,
+}
+COST = Cost("quick mode, a smaller budget, fewer candidates")
+# One character over the limit, so that too long references are rejected rather than truncated.
+_LONGEST = limits.REFERENCE_LENGTH + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Form(ReadingForm):
+    """The fields of the form, as typed. ``candidates`` names any number of checkpoints."""
+
+    model: str = ""
+    candidates: str = ""
+
+    def request(self) -> ParentsRequest:
+        """The validated request. Raises InvalidRequest with the sentence to show."""
+        model = one_model(self.model, "Type or paste one model; its candidates go into the second field.")
+        candidates = tuple(references(self.candidates, limits.CANDIDATES))
+        return validated(ParentsRequest, self, READING, model=model, candidates=candidates)
+
+
+def form(query: Query) -> Form:
+    """The form described by a query: each ``candidate`` adds one; of other keys the last value counts."""
+    candidates = [text[:_LONGEST] for key, text in query if key == "candidate" and text.strip()]
+    return Form(candidates=" ".join(candidates[: limits.CANDIDATES + 1]), **queried(query, Form, ("model", *READING)))
+
+
+def permalink(report: ParentsReport) -> str:
+    """The query that reproduces this report, pinned to the commits: ``?model=...&candidate=...&candidate=...&mode=...``."""
+    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, ref)) for ref in _refs(report))]
+    return link_to_reading(keys, report.request)
+
+
+def command(report: ParentsReport) -> str:
+    """The shell command for the same analysis."""
+    words = ["parents", pinned(report.checkpoint), *(_pinned(report, ref) for ref in _refs(report))]
+    return command_line(words, changed(report.request, READING))
+
+
+def _refs(report: ParentsReport) -> list[str]:
+    return [each.ref for each in report.candidates]
+
+
+def _pinned(report: ParentsReport, ref: str) -> str:
+    commit = next(each.commit for each in report.candidates if each.ref == ref)
+    return ref if ref.startswith("sample:") else f"{ref}@{commit}"

@@ -1,0 +1,47 @@
+"""The parents page: a model and its candidates, and which of them its weights come from."""
+
+from collections.abc import Sequence
+
+import gradio as gr
+
+from components.forms.fields import Fields, build_busy, build_buttons, build_examples, build_options, build_reading
+from components.forms.picker import build_picker, wire_search
+from components.parents.form import Form, form
+from components.parents.result import RESULT
+from components.running.analysis_page import AnalysisPage
+
+# Label of each example button, and its form.
+EXAMPLES = {
+    "tiny-tuned, of 3 candidates": Form(model="sample:tiny-tuned", candidates="sample:tiny-bf16 sample:tiny-fp32 sample:tiny-fp16-mixed"),
+    "tiny-bf16-as-fp32": Form(model="sample:tiny-bf16-as-fp32", candidates="sample:tiny-bf16 sample:tiny-fp32"),
+    "DeepScaleR-1.5B, by its card": Form(model="agentica-org/DeepScaleR-1.5B-Preview"),
+}
+
+
+def build_fields(examples: Sequence[str]) -> Fields:
+    """Lay out the pickers with the buttons, the examples and the options. Call inside a page."""
+    with gr.Row(elem_classes="m-ask"):
+        model = build_picker("Model: org/name or org/name@revision, or a sample", "m-model")
+        go, stop = build_buttons("Compare")
+    with gr.Row(elem_classes="m-ask"):
+        candidates = build_picker("Candidates, separated by spaces; if empty, the base_model of its card", "m-candidates")
+    build_busy()
+    wire_search([model, candidates])
+    chips = build_examples(examples)
+    with build_options():
+        reading = build_reading()
+    values = [model, candidates, *reading]
+    return Fields(values, go, stop, chips, values, subject=2)
+
+
+PAGE = AnalysisPage(
+    name="parents",
+    question="Which models do these weights come from?",
+    about="Name a model and those it may come from: Mantissa reads the same sample of each (64 MB, a few seconds, whatever their size), "
+    "fits the model as a combination of them, and says what is proven by equal bits and what is inferred.",
+    examples=EXAMPLES,
+    form=Form,
+    of_query=form,
+    fields=build_fields,
+    result=RESULT,
+)

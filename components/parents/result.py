@@ -1,0 +1,94 @@
+"""The result of parents: the headline with its tiles, and the tabs below."""
+
+from analyzers.parents.report import Candidate, ParentsReport
+from components.parents import tables
+from components.parents.form import command, permalink
+from components.plots import parents as plots
+from components.results.layout import Layout, Piece, Plot, Said, Tab
+from components.text import numbers
+from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
+from components.text.markup import notes
+from components.text.names import model_name
+from components.text.plain_text import shown
+
+WEIGHTS = "The weight of each parent in each layer, by least squares, with its 95% interval. Tensors outside the layers are on the left."
+ANCESTRY = (
+    "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
+    "are inferred."
+)
+
+
+def headline(report: ParentsReport, links: bool = True) -> str:
+    """Head, verdict, tiles. links: include those that work only on the app's pages."""
+    facts = (
+        f"{numbers.plural(len(report.candidates), 'candidate')}; {numbers.plural(report.values_compared, 'value')} compared. "
+        f"Read {numbers.size(report.bytes_read)} in {numbers.duration(report.timing.seconds)}"
+    )
+    best = report.candidates[0]
+    return card(
+        "Parents",
+        model_head(model_name(report), report.checkpoint, facts),
+        answered(report, report.headline(), links),
+        about_sample(report.checkpoint.ref, shows=True),
+        tiles(_equal(best), _distance(best), _explained(report), _exact(report)),
+        notes(report.notes),
+    )
+
+
+def _equal(best: Candidate) -> str:
+    if best.equal_share is None:
+        return cannot_tell("Equal values", f"Nothing of {shown(best.ref)} can be compared.")
+    body = f"Values equal to those of {shown(best.ref)} in bf16. By chance it would be {numbers.share(best.equal_by_chance)}."
+    return answer("Equal values", numbers.share(best.equal_share), FACT, body)
+
+
+def _distance(best: Candidate) -> str:
+    if best.cosine is None or best.distance is None:
+        return cannot_tell("Distance", "The values of one side are all zero, or none could be compared.")
+    chance = numbers.magnitude(best.cosine_null)
+    body = f"|X - P| / |P| for {shown(best.ref)}. The cosine is {best.cosine:.4f}; unrelated values give 0 ± {chance}."
+    return answer("Distance", numbers.share(best.distance), FACT, body)
+
+
+def _explained(report: ParentsReport) -> str:
+    fit = report.fit
+    if fit is None or fit.residual is None:
+        return cannot_tell("Left unexplained", "No candidate has enough of the model's matrices to be fitted.")
+    rounding = f" Rounding to the stored dtype alone leaves {numbers.share(fit.rounding)}." if fit.rounding else ""
+    return answer("Left unexplained", numbers.share(fit.residual), ESTIMATE, f"|X - fit| / |X| with the best weights overall.{rounding}")
+
+
+def _exact(report: ParentsReport) -> str:
+    fit = report.fit
+    if fit is None or fit.exact_share is None:
+        return cannot_tell("Proof", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
+    how = " with weights of each layer" if fit.exact_per_layer else ""
+    body = f"Values that are exactly the combination{how}, rounded as stored. By chance it would be {numbers.share(fit.exact_by_chance)}."
+    return answer("Proof", numbers.share(fit.exact_share), FACT, body)
+
+
+def _has_layers(report: ParentsReport) -> bool:
+    return report.fit is not None and len(report.fit.layers) > 1
+
+
+RESULT: Layout[ParentsReport] = Layout(
+    "Parents",
+    model_name,
+    headline,
+    permalink,
+    command,
+    (
+        Tab("Ancestry", [Said(ANCESTRY), Plot("Ancestry", plots.ancestry), Piece(tables.evidence)]),
+        Tab(
+            "Weights",
+            [
+                Said(WEIGHTS),
+                Plot("Weights per layer", plots.layers, when=_has_layers),
+                Piece(tables.weights),
+                Piece(tables.layers, folded="Layers"),
+            ],
+            when=lambda report: report.fit is not None,
+        ),
+        Tab("Candidates", [Piece(tables.candidates)]),
+    ),
+)

@@ -1,0 +1,84 @@
+"""Figures of parents: the ancestry, and the weights per layer."""
+
+from typing import TYPE_CHECKING
+
+from components.plots.marks import error_bars, line, marked, shortened
+from components.plots.style import COLOURS, layout, legend, text
+from components.text import numbers
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from analyzers.parents.report import Candidate, ParentsReport
+
+# Candidates in the picture; characters of a name that fit on a narrow screen; below this share, bits prove nothing (as in the verdict).
+_SHOWN, _NAME, _PROVES = 6, 22, 0.02
+_ROW = 62
+
+
+def ancestry(report: "ParentsReport") -> "Figure":
+    """Parents and the next most similar candidates on the left, the model on the right; a line for each parent."""
+    from plotly.graph_objects import Figure
+
+    rows = _parents(report)
+    others = [row for row in report.candidates if row.ref not in {row.ref for row, _, _ in rows}]
+    drawn = [*rows, *((row, None, False) for row in others[: max(0, _SHOWN - len(rows))])]
+    figure = Figure(layout=layout(70 + _ROW * len(drawn)))
+    middle = (len(drawn) - 1) / 2
+    for y, (row, weight, proven) in enumerate(drawn):
+        color = COLOURS[y % len(COLOURS)]
+        said = f"{numbers.share(row.equal_share)} equal, cosine {numbers.magnitude(row.cosine)}"
+        if weight is not None:
+            width = 1.5 + 5 * min(1.0, abs(weight))
+            stroke = {"color": color, "width": width, "dash": "solid" if proven else "dash"}
+            figure.add_scatter(x=[0.06, 0.94], y=[y, middle], mode="lines", line=stroke, hoverinfo="skip")
+            label = f"{weight:.3f} {'proven' if proven else 'inferred'}"
+            figure.add_annotation(x=0.72, y=y + 0.72 * (middle - y), text=label, showarrow=False, bgcolor="rgba(0,0,0,0.01)", yshift=16)
+        marker = {"size": 13, "color": color, "symbol": "circle" if weight is not None else "circle-open"}
+        hover = f"{text(row.ref)}<br>{said}<extra></extra>"
+        figure.add_scatter(x=[0.04], y=[y], mode="markers", marker=marker, hovertemplate=hover)
+        name = f"{text(shortened(row.ref, _NAME))}<br>{said}" if weight is not None else f"{text(shortened(row.ref, _NAME))}<br>no parent"
+        side, shift = ("bottom", 7) if y <= middle else ("top", -7)  # away from the line, which leads to the middle
+        figure.add_annotation(x=0, y=y, text=name, showarrow=False, xanchor="left", yanchor=side, yshift=shift, align="left", font_size=11)
+    figure.add_scatter(x=[0.96], y=[middle], mode="markers", marker={"size": 17, "color": COLOURS[0], "symbol": "square"}, hoverinfo="skip")
+    name = text(shortened(report.checkpoint.ref, _NAME))
+    figure.add_annotation(x=1, y=middle, text=name, showarrow=False, xanchor="right", yanchor="top", yshift=-12, font_size=11)
+    figure.update_xaxes(visible=False, range=[-0.02, 1.02])
+    figure.update_yaxes(visible=False, range=[len(drawn) - 0.3, -0.7])
+    figure.update_layout(margin={"l": 8, "r": 8, "t": 20, "b": 20})
+    return figure
+
+
+def layers(report: "ParentsReport") -> "Figure":
+    """The weight of each parent in each layer with its interval; tensors outside the layers at -1."""
+    from plotly.graph_objects import Figure
+
+    figure = Figure(layout=layout(340))
+    fit = report.fit
+    for number, parent in enumerate(fit.parents if fit else ()):
+        rows = [
+            (-1 if row.layer is None else row.layer, row.weights[number], row.low[number], row.high[number])
+            for row in (fit.layers if fit else ())
+        ]
+        x, y, low, high = (list(column) for column in zip(*rows, strict=True))
+        bars = error_bars(y, [max(each, -2) for each in low], [min(each, 3) for each in high], marked(number)["color"])
+        figure.add_trace(line(parent.ref, x, y, number, "layer %{x}<br>weight %{y:.4f}", error_y=bars))
+    figure.update_xaxes(title="layer", nticks=8)
+    figure.update_yaxes(title="weight", nticks=6)
+    legend(figure, toggle=True)
+    return figure
+
+
+def _parents(report: "ParentsReport") -> "list[tuple[Candidate, float, bool]]":
+    """The candidates that the verdict names, their weights, and whether that is proven."""
+    if report.verdict in ("unrelated", "undecided"):
+        return []
+    fit = report.fit
+    by_ref = {row.ref: row for row in report.candidates}
+    exact = fit is not None and fit.exact_share is not None and fit.exact_share > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
+    if fit is not None and report.verdict == "merge":
+        return [(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
+    best = report.candidates[0]
+    proven = any(each.proof for each in report.evidence)
+    weight = next((each.weight for each in fit.parents if best.ref in (each.ref, *each.alike)), 1.0) if fit is not None else 1.0
+    return [(best, weight, proven)]

@@ -1,0 +1,176 @@
+"""A figure as a picture, drawn by Pillow: without a browser, for previews. Bars, lines, markers and heat maps on linear and log axes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from components.plots.style import COLOURS
+from components.text.plain_text import ascii_only
+
+if TYPE_CHECKING:
+    from PIL.ImageDraw import ImageDraw
+    from plotly.graph_objects import Figure
+
+_GRID, _TEXT, _LIMIT = "#e4e4e1", "#62656d", "#b42318"
+_MARKER, _LINE = 5, 3
+_TICKS = 5
+
+
+class Box(NamedTuple):
+    """A part of a picture, in pixels."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class _Axis:
+    """One axis: where a value is between ``start`` and ``end``, in pixels."""
+
+    def __init__(self, settings: Any, values: Sequence[Any], start: float, end: float, bars: bool = False) -> None:
+        self._log = settings.type == "log"
+        self._names = list(dict.fromkeys(values)) if any(isinstance(value, str) for value in values) else []
+        known = [self._scaled(value) for value in values if value is not None]
+        spread = settings.range or (min(known, default=0.0), max(known, default=1.0))
+        self.low, self.high = (float(edge) for edge in spread)
+        if not settings.range:
+            around = 0.5 if self._names or bars else (self.high - self.low) * 0.08 or 1.0
+            self.low, self.high = self.low - around, self.high + around
+        domain = settings.domain or (0, 1)
+        self._start, self._end = (start + part * (end - start) for part in domain)
+        self._settings = settings
+
+    def at(self, value: Any) -> float:
+        """The position of a value."""
+        return self._start + (self._scaled(value) - self.low) / (self.high - self.low) * (self._end - self._start)
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Positions and their labels."""
+        if self._names:
+            yield from ((self.at(name), name) for name in self._names)
+        elif self._settings.tickvals is not None:
+            texts = self._settings.ticktext if self._settings.ticktext is not None else map(str, self._settings.tickvals)
+            yield from ((self.at(value), text) for value, text in zip(self._settings.tickvals, texts, strict=True))
+        else:
+            step = 10 ** math.floor(math.log10(abs(self.high - self.low) / _TICKS)) if not self._log else 1
+            step *= next((factor for factor in (1, 2, 5, 10) if abs(self.high - self.low) / (step * factor) <= _TICKS), 10)
+            low, high = sorted((self.low, self.high))
+            for number in range(math.ceil(low / step), math.floor(high / step) + 1):
+                value = number * step
+                yield self.at(10**value if self._log else value), f"{10**value:g}" if self._log else f"{value:g}"
+
+    def _scaled(self, value: Any) -> float:
+        if self._names:
+            return self._names.index(value) if value in self._names else 0.0
+        return math.log10(value) if self._log and value > 0 else float(value)
+
+
+def draw(canvas: "ImageDraw", figure: "Figure", box: Box, font: Any) -> None:
+    """Draw ``figure`` into ``box``: its axes with their labels, and its traces."""
+    traces = list(figure.data)
+    inner = Box(box.left + 160, box.top + 30, box.right - 8, box.bottom - 64)
+    across = _axis(figure, traces, "x", inner.left, inner.right)
+    down = {name: _axis(figure, traces, name, inner.bottom, inner.top) for name in sorted({trace.yaxis or "y" for trace in traces})}
+    _labels(canvas, figure, across, down, inner, font)
+    for shape in figure.layout.shapes:
+        if shape.type == "line" and shape.xref == "paper" and shape.yref in (None, "y"):
+            canvas.line((inner.left, down["y"].at(shape.y0), inner.right, down["y"].at(shape.y0)), _LIMIT, 1)
+    for trace in traces:
+        up = down[trace.yaxis or "y"]
+        match trace.type:
+            case "bar":
+                _bars(canvas, trace, across, up, inner)
+            case "heatmap":
+                _cells(canvas, trace, across, up)
+            case "scatter":
+                _points(canvas, trace, across, up)
+
+
+def _errors(trace: Any) -> list[float]:
+    """The ends of the error bars, two for each point: above and below."""
+    if trace.type != "scatter" or trace.error_y.array is None:
+        return []
+    below = trace.error_y.array if trace.error_y.arrayminus is None else trace.error_y.arrayminus
+    bars = zip(trace.y, trace.error_y.array, below, strict=True)
+    return [end for y, up, down in bars for end in ((y, y) if None in (y, up, down) else (y + up, y - down))]
+
+
+def _axis(figure: "Figure", traces: Sequence[Any], name: str, start: float, end: float) -> _Axis:
+    own = [trace for trace in traces if name == "x" or (trace.yaxis or "y") == name]
+    values = [value for trace in own for value in (trace.x if name == "x" else [*trace.y, *_errors(trace)])]
+    return _Axis(figure.layout[f"{name[0]}axis{name[1:]}"], values, start, end, name == "x" and any(trace.type == "bar" for trace in own))
+
+
+def _labels(canvas: "ImageDraw", figure: "Figure", across: _Axis, down: dict[str, _Axis], inner: Box, font: Any) -> None:
+    for axis in down.values():
+        for y, text in axis.ticks():
+            canvas.line((inner.left, y, inner.right, y), _GRID, 1)
+            canvas.text((inner.left - 12, y), ascii_only(text)[:16], _TEXT, font, anchor="rm")
+    beyond = -math.inf
+    for x, text in across.ticks():
+        width = canvas.textlength(ascii_only(text), font)
+        if x - width / 2 > beyond:  # labels that would overlap are left out
+            canvas.text((x, inner.bottom + 8), ascii_only(text), _TEXT, font, anchor="mt")
+            beyond = x + width / 2 + 10
+    titles = [figure.layout.xaxis.title.text, figure.layout.yaxis.title.text]
+    said = ", ".join(ascii_only(title) for title in titles if title)
+    canvas.text(((inner.left + inner.right) / 2, inner.bottom + 36), said, _TEXT, font, anchor="mt")
+    right = inner.right
+    for trace in reversed([trace for trace in figure.data if trace.name and trace.showlegend is not False][:6]):
+        canvas.text((right, inner.top - 8), ascii_only(trace.name)[:24], _colour(trace), font, anchor="rb")
+        right -= canvas.textlength(ascii_only(trace.name)[:24], font) + 24
+
+
+def _bars(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis, inner: Box) -> None:
+    wide = (trace.width if isinstance(trace.width, int | float) else 0.8) / 2
+    for x, y in zip(trace.x, trace.y, strict=True):
+        if y:
+            canvas.rectangle((across.at(x - wide), min(up.at(y), inner.bottom - 1), across.at(x + wide), inner.bottom), _colour(trace))
+
+
+def _cells(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
+    from plotly.colors import sample_colorscale
+
+    known = [value for row in trace.z for value in row if value is not None]
+    low = trace.zmin if trace.zmin is not None else min(known, default=0.0)
+    high = trace.zmax if trace.zmax is not None else max(known, default=1.0)
+    scale = [[place, colour] for place, colour in trace.colorscale] if trace.colorscale else "Viridis"
+    edges = [across.at(x) for x in trace.x]
+    if len(edges) == len(trace.z[0]):  # the middles of the cells
+        wide = (edges[-1] - edges[0]) / max(1, len(edges) - 1)
+        edges = [edge - wide / 2 for edge in [*edges, edges[-1] + wide]]
+    half = abs(up.at(trace.y[0]) - up.at(trace.y[-1])) / max(1, len(trace.y) - 1) / 2 - 1
+    for y, row in zip(trace.y, trace.z, strict=True):
+        for left, right, value in zip(edges[:-1], edges[1:], row, strict=True):
+            if value is not None:
+                share = min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
+                (colour,) = sample_colorscale(scale, [share])
+                canvas.rectangle((left + 1, up.at(y) - half, right - 1, up.at(y) + half), colour)
+
+
+def _points(canvas: "ImageDraw", trace: Any, across: _Axis, up: _Axis) -> None:
+    colour = _colour(trace)
+    ends = _errors(trace)
+    for x, above, under in zip(trace.x, ends[::2], ends[1::2], strict=False):
+        if above is not None:
+            canvas.line((across.at(x), up.at(above), across.at(x), up.at(under)), colour, 2)
+    line: list[tuple[float, float]] = []
+    for x, y in [*zip(trace.x, trace.y, strict=True), (None, None)]:
+        if x is not None and y is not None:
+            line.append((across.at(x), up.at(y)))
+        else:  # a gap ends the line
+            if trace.fill == "toself" and len(line) > 2:
+                canvas.polygon(line, fill=f"{colour}55")
+            if len(line) > 1 and "lines" in (trace.mode or "lines"):
+                canvas.line(line, colour, _LINE, joint="curve")
+            if "markers" in (trace.mode or "lines"):
+                for left, top in line:
+                    canvas.ellipse((left - _MARKER, top - _MARKER, left + _MARKER, top + _MARKER), colour)
+            line = []
+
+
+def _colour(trace: Any) -> str:
+    """The colour of a trace, as #rrggbb."""
+    found = (trace.line.color if trace.type == "scatter" else None) or trace.marker.color
+    return found if isinstance(found, str) and found.startswith("#") and len(found) == 7 else COLOURS[0]

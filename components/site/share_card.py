@@ -1,0 +1,74 @@
+"""The pictures of link previews, PNG drawn without a browser: the headline of a result with its first figure, or a page's question."""
+
+import io
+import textwrap
+from functools import lru_cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from analyzers.base import Report
+from components.look.theme import LIGHT
+from components.plots.raster import Box, draw
+from components.site import addresses
+from components.text.plain_text import ascii_only, shown
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+# What sites that show previews expect.
+SIZE = (1200, 630)
+_MARGIN = 56
+_NAME, _SAID, _SMALL = 30, 42, 20
+_SAID_LINES = 3
+# One picture is drawn at a time, in about 0.1 s: previews must not take the cores from analyses.
+_drawing = Lock()
+
+
+def of_report(report: Report) -> bytes:
+    """The card of a result: its subject, its headline, and its first figure that has something to show."""
+    layout = addresses.layout(report.analyzer)
+    plots = layout.plots(report)
+    return _card(layout.title, " -> ".join(report.subject().values()), layout.summary(report), plots[0].draw(report) if plots else None)
+
+
+@lru_cache(32)
+def of_page(question: str, about: str) -> bytes:
+    """The card of a page."""
+    return _card("", about, question, None)
+
+
+def _card(title: str, subject: str, said: str, figure: "Figure | None") -> bytes:
+    from PIL import Image, ImageDraw, ImageFont
+
+    def font(size: int) -> Any:
+        return ImageFont.load_default(size)
+
+    with _drawing:
+        image = Image.new("RGB", SIZE, LIGHT["card"])
+        canvas = ImageDraw.Draw(image, "RGBA")
+        canvas.rectangle((0, 0, SIZE[0], 10), LIGHT["accent"])
+        top = 40.0
+        canvas.text((_MARGIN, top), "Mantissa", LIGHT["ink"], font(_NAME), stroke_width=1, stroke_fill=LIGHT["ink"])
+        canvas.text((SIZE[0] - _MARGIN, top + 8), title, LIGHT["dim"], font(_SMALL), anchor="ra")
+        top += 56
+        if figure is not None:
+            canvas.text((_MARGIN, top), shown(ascii_only(subject), 80), LIGHT["dim"], font(_SMALL + 4))
+            top += 42
+        size = _SAID if figure is not None else _SAID + 22
+        lines = textwrap.wrap(ascii_only(said), int(2.05 * (SIZE[0] - 2 * _MARGIN) / size))
+        if len(lines) > _SAID_LINES:
+            size = int(size * 0.72)
+            lines = textwrap.wrap(ascii_only(said), int(2.05 * (SIZE[0] - 2 * _MARGIN) / size))[: _SAID_LINES + 1]
+        top += 0 if figure is not None else 90
+        for line in lines:
+            canvas.text((_MARGIN, top), line, LIGHT["ink"], font(size), stroke_width=1, stroke_fill=LIGHT["ink"])
+            top += 1.3 * size
+        if figure is not None:
+            draw(canvas, figure, Box(_MARGIN, top + 16, SIZE[0] - _MARGIN, SIZE[1] - 20), font(_SMALL))
+        else:
+            for line in textwrap.wrap(ascii_only(subject), 84)[:4]:
+                canvas.text((_MARGIN, top + 24), line, LIGHT["dim"], font(_SMALL + 6))
+                top += 40
+        written = io.BytesIO()
+        image.save(written, "PNG", optimize=True)
+    return written.getvalue()

@@ -1,0 +1,40 @@
+"""The first screen: what the app does, seen before anything is asked for."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from analyzers import ANALYZERS
+from tests.browser.conftest import OpenPage
+from tests.browser.steps import within_the_screen
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_it_shows_a_finished_example_that_says_so_and_what_every_page_answers(
+    open_page: OpenPage, offline: str, width: int, dark: bool
+) -> None:
+    page = open_page(offline, width, dark)
+    example = page.get_by_role("region", name="A finished example")
+    expect(example).to_contain_text("Example The finished passport of a small built-in model.", use_inner_text=True)
+    expect(example.locator(".m-answer")).to_contain_text("The fp32 file holds only bf16 values")
+    expect(example.locator(".m-tile")).to_have_count(4)
+    expect(example.get_by_role("img", name=re.compile("Histogram of the magnitudes"))).to_be_visible()
+    if width == 1280:  # the answer is on the first screen
+        box = example.locator(".m-answer").bounding_box()
+        assert box is not None and box["y"] + box["height"] < 700
+    others = page.get_by_role("navigation", name="Other questions")
+    for each in [*ANALYZERS.values()][1:]:
+        link = others.get_by_role("link", name=each.title)
+        expect(link.locator("svg")).to_be_visible()
+        assert link.get_attribute("href") == each.address
+    within_the_screen(page)
+
+
+def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.get_by_role("region", name="A finished example").get_by_role("link", name="Open it").click()
+    expect(page.locator("#m-result .m-answer")).to_contain_text("The fp32 file holds only bf16 values")
+    expect(page.get_by_role("region", name="A finished example")).not_to_be_visible()
+    page.locator("#m-result").get_by_role("link", name="Next: Rounding error").click()
+    expect(page).to_have_url(re.compile(r"/precision\?model=sample(:|%3A)tiny-bf16-as-fp32"))

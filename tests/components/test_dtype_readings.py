@@ -1,0 +1,77 @@
+"""The passport's further readings: movable weights, untouched tensors, quantization, and what could be done."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyzers.checkpoints import Access
+from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze
+from analyzers.dtype_detection.advice import suggestions
+from components.dtype import form
+from components.dtype.result import RESULT
+from components.plots.dtype_detection import movable
+from tests.dtype_detection.checkpoints import normal, write
+
+
+def report(model: str | Path, **options: object) -> DtypeReport:
+    *_, found = analyze(DtypeRequest.model_validate({"model": str(model), "mode": "exact", **options}), Access(local=True))
+    assert isinstance(found, DtypeReport)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tensors = {f"model.layers.{layer}.mlp.up_proj.weight": normal(64, 256, seed=layer).to(torch.bfloat16) for layer in range(3)}
+    tensors["model.layers.1.mlp.up_proj.weight"][:, ::128] *= 20
+    tensors |= {f"model.layers.{layer}.input_layernorm.weight": torch.ones(256, dtype=torch.bfloat16) for layer in range(3)}
+    return write(tmp_path_factory.mktemp("readings"), tensors)
+
+
+def test_the_page_has_every_reading(folder: Path) -> None:
+    found = report(folder, quantize=("int4", "nvfp4"))
+    page = RESULT.document([found]).alone()
+    for said in (
+        "pure bf16 training can move",
+        "3 of 3 tensors of norms have at least half of the entries at exactly 1",
+        "A BF16 weight carries",
+        "What you could do",
+        "This is the error of the weights alone",
+        "[&#34;model.layers.1.mlp.up_proj&#34;]",
+    ):
+        assert said in page, said
+    assert "&lt;p" not in page
+    assert [tab.name for tab in RESULT.tabs if tab.shows(found)][2:4] == ["Movable", "Quantization"]
+    assert "Quantization" not in [tab.name for tab in RESULT.tabs if tab.shows(report(folder))]
+
+
+def test_the_curve_is_the_reports(folder: Path) -> None:
+    found = report(folder)
+    assert found.movable is not None
+    curves = {trace.name: trace for trace in movable(found).data}
+    assert list(curves) == ["mlp", "norm", "fp32 masters, all weights"]
+    assert list(curves["mlp"].x) == list(found.movable.steps)
+    assert list(curves["mlp"].y) == pytest.approx([100 - 100 * frozen for frozen in found.movable.roles["mlp"]])
+
+
+def test_at_most_three_suggestions_each_with_a_command_that_exists(folder: Path) -> None:
+    from analyzers.__main__ import _parser
+
+    upcast = write(folder.parent / "upcast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
+    for found in (report(folder), report(upcast), report("sample:tiny-overflow"), report("sample:tiny-bf16", mode="quick", budget=50_000)):
+        said = suggestions(found)
+        assert 1 <= len(said) <= 3
+        for each in said:
+            program, command, *words = shlex.split(each.command)
+            assert program == "mantissa" and found.checkpoint.ref in words
+            if command != "shrink":
+                _parser(command, "mantissa", None).parse_args([command, *words])
+    assert suggestions(report(upcast))[0].advice == "Store it in bf16: 8.19 kB less, and no value changes."
+
+
+def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:
+    found = report("sample:tiny-bf16", quantize=("fp8", "int4"))
+    assert "quantize=fp8%2Cint4" in form.permalink(found) and "--quantize=fp8,int4" in form.command(found)
+    typed = form.form([("model", "sample:tiny-bf16"), ("quantize", "int4,fp8"), ("mode", "exact")])
+    assert typed.quantize == ("int4", "fp8") and typed.request() == found.request

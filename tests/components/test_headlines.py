@@ -1,0 +1,124 @@
+"""One headline per result: the same sentence on the card, in documents, in link previews and on the command line, and what to do now."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+
+from analyzers import ANALYZERS, dtype_detection, update_sparsity
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection.text import one as passport_text
+from analyzers.exit_feedback.text import one as exit_text
+from analyzers.gradient_conflict.text import one as conflict_text
+from analyzers.precision_variants.text import one as precision_text
+from analyzers.update_sparsity import SparsityReport, SparsityRequest
+from analyzers.update_sparsity.text import one as sparsity_text
+from components.results.export import document
+from components.site import addresses
+from components.site.result_page import result_page
+from tests.components.conflict_reports import conflict_report, top_k
+from tests.components.exit_reports import exit_report
+from tests.components.markup import text_of
+from tests.components.precision_reports import precision_report
+
+
+def passport(sample: str) -> DtypeReport:
+    """The passport of a built-in sample."""
+    *_, last = dtype_detection.analyze(DtypeRequest(model=f"sample:{sample}"))
+    assert isinstance(last, DtypeReport)
+    return last
+
+
+def difference(base: str, tuned: str) -> SparsityReport:
+    """What changed between two built-in samples."""
+    *_, last = update_sparsity.analyze(SparsityRequest(base=f"sample:{base}", tuned=(f"sample:{tuned}",)))
+    assert isinstance(last, SparsityReport)
+    return last
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
+    "dtype": (lambda: passport("tiny-bf16-as-fp32"), passport_text),
+    "sparsity": (lambda: difference("tiny-bf16", "tiny-tuned"), sparsity_text),
+    "conflict": (conflict_report, conflict_text),
+    "precision": (precision_report, precision_text),
+    "exit": (exit_report, exit_text),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_headline_is_the_same_everywhere(name: str) -> None:
+    report, terminal = CASES[name][0](), CASES[name][1]
+    said, step = report.headline(), report.next_step()
+    assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
+    layout = addresses.layout(name)
+    assert layout.summary(report) == said and report.summary.endswith(f": {said}")
+    plain = " ".join(said.split())
+    for place in (layout.headline(report, True), document([report])):
+        assert plain in text_of(place).replace("\u00a0", " ") or plain in unescape(place)
+    page = result_page(report, "2026-11-24T00:00:00+00:00", "../plotly.js", embedded=False)
+    assert f'property="og:description" content="{said}"' in unescape(page)
+    lines = terminal(report).splitlines()
+    assert said in lines and f"What now: {step.advice}" in lines
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_to_do_now_links_to_the_next_page_of_the_same_model_where_there_are_pages(name: str) -> None:
+    report = CASES[name][0]()
+    step = report.next_step()
+    assert step.analyzer in ANALYZERS and step.analyzer != name and step.model in report.subject().values()
+    address = addresses.next_page(step)
+    on_page, alone = addresses.layout(name).headline(report, True), addresses.layout(name).headline(report, False)
+    assert f'href="{address}"' in on_page and f"Next: {ANALYZERS[step.analyzer].title}" in on_page
+    assert address.endswith("?model=" + step.model.replace(":", "%3A")) and address not in alone
+    assert step.advice in unescape(on_page) and step.advice in unescape(alone)
+
+
+@pytest.mark.parametrize(
+    ("sample", "said", "advice"),
+    [
+        ("tiny-bf16-as-fp32", "The fp32 file holds only bf16 values", "dtype=torch.bfloat16: half the memory"),
+        ("tiny-fp16-as-fp32", "The fp32 file holds only fp16 values", "dtype=torch.float16: half the memory"),
+        ("tiny-bf16-as-fp16", "All fp16 values have passed through bf16", "dtype=torch.bfloat16: the same values"),
+        ("tiny-fp32", "It is stored in fp32, and no narrower format survives", "the weights fit"),
+        ("tiny-overflow", "It is stored in bf16", "Do not run it in fp16: 295 weights would become infinite"),
+    ],
+)
+def test_the_advice_of_a_passport_follows_from_its_bits(sample: str, said: str, advice: str) -> None:
+    report = passport(sample)
+    assert said in report.headline() and f"Trained in {report.training.verdict} (known)." in report.headline()
+    step = report.next_step()
+    assert step is not None and advice in step.advice
+
+
+def test_one_value_that_is_no_bf16_value_is_enough_to_advise_against_saving_as_bf16() -> None:
+    report = passport("tiny-bf16-as-fp32")
+    held = report.representable.model_copy(update={"bf16": 0.999999})
+    said = report.model_copy(update={"representable": held})
+    assert "loses nothing" not in said.headline() and "half the memory" not in str(said.next_step())
+
+
+def test_a_sample_of_the_bytes_promises_no_more_than_it_saw() -> None:
+    report = passport("tiny-bf16-as-fp32")
+    sampled = report.model_copy(update={"extremes": report.extremes.model_copy(update={"exact": False})})
+    assert "Every value read from the fp32 file is a bf16 value: saving it as bf16 should lose nothing." in sampled.headline()
+
+
+def test_a_top_k_run_leads_with_the_model_as_it_is() -> None:
+    found = top_k()
+    assert found.original is not None
+    before, after = (f"{100 * (side.model.conflict_rate or 0):.3g}%" for side in (found.original, found))
+    assert re.search(rf" in {before} of all combinations .*; {after} with top-k\.$", found.headline())
+
+
+def test_the_cheapest_fix_is_the_variant_with_the_fewest_parts_in_fp32() -> None:
+    report = precision_report()
+    step = report.next_step()
+    assert step is not None
+    better = [
+        (len(each.settings.fp32), each.summary.mid_max)
+        for each in report.variants.values()
+        if each.settings.fp32 and each.settings.dtype == "bf16" and not each.settings.autocast
+    ]
+    assert bool(better) == step.advice.startswith("Cheapest fix for bf16: keep ")

@@ -1,0 +1,194 @@
+"""Checkpoints of known descent: models, and everything that is made from one, two or three of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
+from analyzers.parents import ParentsReport, ParentsRequest, analyze
+from tests.dtype_detection.checkpoints import write
+
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+Tensors = dict[str, torch.Tensor]
+
+
+def model(seed: int = 0, layers: int = 4, width: int = 128, dtype: torch.dtype = BF16, vocabulary: int = 512) -> Tensors:
+    """A small decoder with random matrices, of different scales, and norms that are alike in all models."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int, scale: float) -> torch.Tensor:
+        return torch.from_numpy((rng.standard_normal(shape) * scale).astype(np.float32))
+
+    tensors = {"model.embed_tokens.weight": normal(vocabulary, width, scale=0.02)}
+    for layer in range(layers):
+        start = f"model.layers.{layer}."
+        tensors |= {
+            f"{start}self_attn.q_proj.weight": normal(width, width, scale=0.04),
+            f"{start}self_attn.o_proj.weight": normal(width, width, scale=0.03),
+            f"{start}mlp.up_proj.weight": normal(2 * width, width, scale=0.02),
+            f"{start}mlp.down_proj.weight": normal(width, 2 * width, scale=0.015),
+            f"{start}input_layernorm.weight": 1 + normal(width, scale=0.01),
+        }
+    tensors["model.norm.weight"] = 1 + normal(width, scale=0.01)
+    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+
+
+def each(function: Callable[..., torch.Tensor], *models: Mapping[str, torch.Tensor], dtype: torch.dtype = BF16) -> Tensors:
+    """``function`` of each parameter of ``models`` in fp32, saved in ``dtype``."""
+    return {name: function(*(each[name].to(F32) for each in models)).to(dtype) for name in models[0]}
+
+
+def tuned(base: Tensors, norm: float, seed: int = 1, dtype: torch.dtype = BF16) -> Tensors:
+    """Moved in a random direction, in each tensor by ``norm`` times its norm."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def move(x: torch.Tensor) -> torch.Tensor:
+        step = torch.randn(x.shape, generator=generator)
+        return torch.add(x, step * (norm * x.norm() / step.norm()))
+
+    return each(move, base, dtype=dtype)
+
+
+def with_lora(base: Tensors, rank: int, norm: float = 0.05, seed: int = 2, only: str = "self_attn", dtype: torch.dtype = BF16) -> Tensors:
+    """A merged update of this rank, of ``norm`` times the norm of each matrix whose name contains ``only``."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = dict(base)
+    for name, tensor in base.items():
+        if only in name:
+            rows, columns = tensor.shape
+            step = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
+            tensors[name] = (tensor.to(F32) + step * (norm * tensor.to(F32).norm() / step.norm())).to(dtype)
+    return tensors
+
+
+def merged(weights: Sequence[float], *models: Tensors, dtype: torch.dtype = BF16) -> Tensors:
+    """The linear merge, computed in fp32."""
+    return each(lambda *xs: sum((w * x for w, x in zip(weights, xs, strict=True)), torch.zeros(())), *models, dtype=dtype)
+
+
+def slerp(t: float, first: Tensors, second: Tensors) -> Tensors:
+    """Spherical interpolation of each tensor."""
+
+    def between(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        theta = torch.arccos(torch.clamp((a * b).sum() / (a.norm() * b.norm()), -1, 1))
+        return (torch.sin((1 - t) * theta) * a + torch.sin(t * theta) * b) / torch.sin(theta) if theta > 0.01 else (1 - t) * a + t * b
+
+    return each(between, first, second)
+
+
+def dare(base: Tensors, models: Sequence[Tensors], weight: float, drop: float, seed: int = 3) -> Tensors:
+    """Base plus ``weight`` times each model's update, of which ``drop`` is dropped at random and the rest rescaled (Yu et al., 2023)."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
+        kept = [(torch.rand(b.shape, generator=generator) >= drop) / (1 - drop) for _ in xs]
+        return b + weight * torch.stack([mask * (x - b) for mask, x in zip(kept, xs, strict=True)]).sum(dim=0)
+
+    return each(merge, base, *models)
+
+
+def ties(base: Tensors, models: Sequence[Tensors], density: float) -> Tensors:
+    """The largest ``density`` of each update, those of the elected sign averaged (Yadav et al., 2023)."""
+
+    def merge(b: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
+        steps = torch.stack([x - b for x in xs])
+        least = torch.stack(
+            [step.abs().flatten().quantile(1 - density) if step.numel() < 1 << 24 else step.abs().median() for step in steps]
+        )
+        trimmed = steps * (steps.abs() >= least.view(-1, *[1] * b.dim()))
+        sign = torch.sign(trimmed.sum(dim=0))
+        agree = trimmed * (torch.sign(trimmed) == sign)
+        return b + agree.sum(dim=0) / (agree != 0).sum(dim=0).clamp(min=1)
+
+    return each(merge, base, *models)
+
+
+def stacked(*parts: tuple[Tensors, int, int]) -> Tensors:
+    """Layers first to last (exclusive) of each model, one after the other; the rest is the first model's."""
+    tensors = {name: tensor for name, tensor in parts[0][0].items() if ".layers." not in name}
+    number = 0
+    for source, first, last in parts:
+        for layer in range(first, last):
+            start = f"model.layers.{layer}."
+            tensors |= {
+                f"model.layers.{number}.{name.removeprefix(start)}": each.clone() for name, each in source.items() if name.startswith(start)
+            }
+            number += 1
+    return tensors
+
+
+def int8(tensors: Tensors) -> Tensors:
+    """Symmetric per row, and back."""
+
+    def back(x: torch.Tensor) -> torch.Tensor:
+        scale = x.abs().amax(dim=-1, keepdim=True) / 127
+        return torch.round(x / scale) * scale
+
+    return {name: back(x.to(F32)).to(BF16) if x.dim() > 1 else x for name, x in tensors.items()}
+
+
+def fp8(tensors: Tensors) -> Tensors:
+    """E4M3 with a scale per tensor, and back."""
+
+    def back(x: torch.Tensor) -> torch.Tensor:
+        scale = x.abs().amax() / 448
+        return (x / scale).to(torch.float8_e4m3fn).to(F32) * scale
+
+    return {name: back(x.to(F32)).to(BF16) if x.dim() > 1 else x for name, x in tensors.items()}
+
+
+def mxfp4(tensors: Tensors) -> Tensors:
+    """E2M1 in blocks of 32 with a power of two as scale, and back."""
+    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+    def back(x: torch.Tensor) -> torch.Tensor:
+        blocks = x.reshape(-1, 32)
+        scale = torch.exp2(torch.floor(torch.log2(blocks.abs().amax(dim=1, keepdim=True))) - 2)
+        nearest = grid[((blocks / scale).abs().unsqueeze(-1) - grid).abs().argmin(dim=-1)]
+        return (torch.sign(blocks) * nearest * scale).reshape(x.shape)
+
+    return {name: back(x.to(F32)).to(BF16) if x.dim() > 1 else x for name, x in tensors.items()}
+
+
+def permuted(tensors: Tensors, seed: int = 5) -> Tensors:
+    """The same function with the neurons of each MLP in another order."""
+    generator = torch.Generator().manual_seed(seed)
+    found = dict(tensors)
+    for name, tensor in tensors.items():
+        if name.endswith("up_proj.weight"):
+            order = torch.randperm(tensor.shape[0], generator=generator)
+            found[name] = tensor[order]
+            down = name.replace("up_proj", "down_proj")
+            found[down] = tensors[down][:, order]
+    return found
+
+
+class Folder:
+    """Writes models as checkpoints and asks for the parents of one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, tensors: Tensors, config: dict[str, Any] | None = None) -> str:
+        """Write a checkpoint; its reference."""
+        return str(write(self.folder / name, tensors, config))
+
+    def parents(self, child: Tensors, *candidates: Tensors, **options: Any) -> ParentsReport:
+        """The report on ``child``, with the candidates called c0, c1, ... in folders of these names."""
+        names = [self.write(f"c{number}", tensors) for number, tensors in enumerate(candidates)]
+        return asked(self.write("x", child), *names, **options)
+
+
+def asked(model: str, *candidates: str, **options: Any) -> ParentsReport:
+    """The report; also checks what holds of every run: progress grows, the report comes once and last, its JSON reads back."""
+    request = ParentsRequest(model=model, candidates=candidates, **options)
+    *steps, report = list(analyze(request, Access(local=True)))
+    assert isinstance(report, ParentsReport)
+    done = [step.done for step in steps if isinstance(step, Progress)]
+    assert len(done) == len(steps) and done == sorted(done) and report.bytes_read == done[-1]
+    assert ParentsReport.model_validate_json(report.model_dump_json()).model_dump() == report.model_dump()
+    return report

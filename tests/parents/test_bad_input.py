@@ -1,0 +1,143 @@
+"""Bad input: one sentence each, or an answer that says what cannot be told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from analyzers import limits
+from analyzers.base import request_error
+from analyzers.errors import MantissaError
+from tests.parents.checkpoints import BF16, F32, Folder, asked, each, merged, model, tuned
+
+FIRST, SECOND = model(10), model(11)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def refused(model: str, *candidates: str, **options: Any) -> str:
+    try:
+        with pytest.raises(MantissaError) as caught:
+            asked(model, *candidates, **options)
+        said = str(caught.value)
+    except ValidationError as error:
+        said = str(request_error(error))
+    assert said.isprintable() and said.endswith(".") and len(said) < 600 and "Traceback" not in said
+    return said
+
+
+def test_no_candidate(folder: Folder) -> None:
+    said = refused(folder.write("x", FIRST))
+    assert said.startswith("There is no candidate: name checkpoints") and "names no base_model" in said
+
+
+def test_the_card_names_candidates(folder: Folder) -> None:
+    name = folder.write("x", FIRST)
+    (Path(name) / "README.md").write_text("---\nlicense: mit\nbase_model:\n- nobody/here\ntags:\n- other/name\n---\n# A model\n")
+    assert "nobody/here, the base_model of the model card, cannot be compared" in refused(name)
+    for written in ("base_model: 'nobody/here'", 'base_model: ["nobody/here"]', "base_model:\n  - nobody/here"):
+        (Path(name) / "README.md").write_text(f"---\n{written}\nlicense: mit\n---\n")
+        assert "nobody/here, the base_model" in refused(name)
+    for broken in ("---\nbase_model: [\n---\n", "---\nbase_model: 3\n---\n", "no header", "---\n- a\n---\n", "\xff"):
+        (Path(name) / "README.md").write_text(broken, encoding="latin-1")
+        assert "names no base_model" in refused(name)
+
+
+def test_no_candidate_of_the_same_shape(folder: Folder) -> None:
+    said = refused(folder.write("x", FIRST), folder.write("other", {f"other.{name}": each[:7] for name, each in FIRST.items()}))
+    assert said.startswith("There is nothing to compare")
+    report = folder.parents(tuned(FIRST, 0.01), model(3, width=64), FIRST)
+    assert report.verdict == "derived" and report.candidates[0].ref.endswith("c1")
+    assert report.candidates[1].compared == 0 and report.candidates[1].cosine is None
+    assert any("not compared" in note for note in report.notes) and not any("too similar" in note for note in report.notes)
+
+
+def test_the_model_itself_and_one_twice(folder: Folder) -> None:
+    x, first = folder.write("x", FIRST), folder.write("first", SECOND)
+    assert "the model itself" in refused(x, x)
+    assert "the model itself" in refused(x, f"{x}/")
+    assert "named 2 times" in refused(x, first, first)
+    assert "the same checkpoint as candidate 1" in refused(x, first, f"{first}/")
+
+
+def test_too_many(folder: Folder) -> None:
+    names = [f"org/m{number}" for number in range(100)]
+    assert refused("org/x", *names) == f"At most {limits.CANDIDATES} candidates are compared (MANTISSA_CANDIDATES), not 100."
+
+
+def test_candidates_that_cannot_be_told_apart(folder: Folder) -> None:
+    twin = {name: tensor.clone() for name, tensor in FIRST.items()}
+    twin["model.norm.weight"] += 1
+    report = folder.parents(merged((0.5, 0.5), FIRST, SECOND), FIRST, twin, SECOND)
+    assert report.verdict == "merge" and report.fit is not None and report.fit.condition is None
+    assert [(each.ref[-2:], len(each.alike)) for each in report.fit.parents] == [("c0", 1), ("c2", 0)]
+    assert [each.weight for each in report.fit.parents] == pytest.approx([0.5, 0.5], abs=0.005)
+    assert any("too similar to tell apart" in note and "combined weight" in note for note in report.notes)
+
+
+def test_nearly_equal_candidates_and_noise(folder: Folder) -> None:
+    near = each(lambda x: x * (1 + 2**-7 * (torch.arange(x.numel()).reshape(x.shape) % 97 == 0)), FIRST)
+    report = folder.parents(tuned(FIRST, 0.4), FIRST, near)
+    assert report.verdict == "derived" and report.fit is not None
+    assert report.fit.parents[0].alike and report.fit.parents[0].weight == pytest.approx(1, abs=0.01)
+
+
+def test_constant_and_empty_tensors(folder: Folder) -> None:
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in FIRST.items()}
+    report = folder.parents(zeros, FIRST)
+    assert report.verdict == "undecided" and report.candidates[0].compared == 0
+    report = folder.parents(FIRST, zeros)
+    assert report.verdict == "unrelated" or report.verdict == "undecided"
+    some = FIRST | {"model.layers.0.mlp.up_proj.weight": torch.ones_like(FIRST["model.layers.0.mlp.up_proj.weight"])}
+    other = SECOND | {"model.layers.0.mlp.up_proj.weight": torch.ones_like(FIRST["model.layers.0.mlp.up_proj.weight"])}
+    assert folder.parents(some, other).verdict == "unrelated"
+    assert folder.parents(some, some | {"model.norm.weight": FIRST["model.norm.weight"] + 1}).verdict == "derived"
+
+
+def test_values_that_are_not_finite(folder: Folder) -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    broken = FIRST[name].clone()
+    broken[0, :5] = torch.tensor([float("nan"), float("inf"), -float("inf"), 3e38, -3e38], dtype=BF16)
+    report = folder.parents(FIRST | {name: broken}, tuned(FIRST, 0.01), SECOND)
+    assert report.verdict in ("derived", "undecided") and report.fit is not None
+    assert folder.parents(FIRST | {name: broken.to(torch.float64) * 1e200}, FIRST).candidates[0].cosine is not None
+
+
+def test_quantized_integers(folder: Folder) -> None:
+    packed = {name.replace("weight", "qweight"): torch.randint(0, 9, tensor.shape, dtype=torch.int32) for name, tensor in FIRST.items()}
+    name = folder.write("x", packed, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    assert "cannot be compared weight by weight" in refused(name, folder.write("first", FIRST))
+    assert refused(folder.write("first", FIRST), name).startswith("Candidate: ")
+
+
+def test_too_few_values(folder: Folder) -> None:
+    small = {name: tensor[:4, :4].contiguous() for name, tensor in FIRST.items() if tensor.dim() == 2 and "layers.0.self" in name}
+    report = folder.parents(small, small | {"model.norm.weight": torch.ones(4)})
+    assert report.verdict == "undecided" and "Too few" in report.statement
+
+
+def test_renamed_resized_sharded_and_filtered(folder: Folder) -> None:
+    child = {name.removeprefix("model."): tensor for name, tensor in tuned(FIRST, 0.01).items()}
+    child["embed_tokens.weight"] = torch.cat([child["embed_tokens.weight"], torch.zeros(32, 128, dtype=BF16)])
+    report = folder.parents(child, FIRST)
+    assert report.verdict == "derived" and report.candidates[0].distance == pytest.approx(0.01, rel=0.05)
+    assert folder.parents(tuned(FIRST, 0.01), FIRST, include="layers").candidates[0].compared < report.candidates[0].compared
+    assert folder.parents({name: tensor.to(F32) for name, tensor in tuned(FIRST, 0.01).items()}, FIRST).verdict == "derived"
+
+
+def test_an_unknown_candidate_is_named(folder: Folder) -> None:
+    x, first = folder.write("x", FIRST), folder.write("first", SECOND)
+    assert refused(x, first, str(folder.folder / "nowhere")).startswith("Candidate 2 of 2: ")
+
+
+def test_a_request_repeats_itself(folder: Folder) -> None:
+    x, first, second = folder.write("x", merged((0.3, 0.7), FIRST, SECOND)), folder.write("first", FIRST), folder.write("second", SECOND)
+    reports = [asked(x, first, second, budget=200_000, seed=3) for _ in range(2)]
+    same = [report.model_dump(exclude={"timing", "environment"}) for report in reports]
+    assert same[0] == same[1]
+    assert reports[0].bytes_read < 700_000 and reports[0].verdict == "merge"

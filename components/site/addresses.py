@@ -35,12 +35,10 @@ def asked(request: Any) -> str:
         return SimpleNamespace(ref=name, source=name, commit=commit)
 
     analyzer = analyzer_of(request)
-    report: Any = SimpleNamespace(request=request)
-    for field in ("model", "base", "data"):
-        setattr(report, {"model": "checkpoint"}.get(field, field), named(getattr(request, field, "")))
-    for field in ("tuned", "candidates"):
-        setattr(report, field, tuple(map(named, getattr(request, field, ()))))
-    report.inputs = report.data
+    data = named(getattr(request, "data", ""))
+    several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
+    base, checkpoint = (named(getattr(request, field, "")) for field in ("base", "model"))
+    report: Any = SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
     return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
 
 

@@ -29,11 +29,19 @@ from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
 from analyzers.parents.layers import moved_layers, with_layers_moved
 from analyzers.parents.proof import monotone
-from analyzers.parents.report import Candidate, Difference, Fit, LayerFit, MovedLayer, Parent, ParentsReport, ParentsRequest, Verdict
+from analyzers.parents.report import (
+    ANALYSIS_VERSION,
+    Candidate,
+    Difference,
+    Fit,
+    LayerFit,
+    MovedLayer,
+    Parent,
+    ParentsReport,
+    ParentsRequest,
+    Verdict,
+)
 from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
 
 # Candidates that are fitted together. Of more, the best in a small sample.
 FITTED = 8

@@ -57,10 +57,7 @@ def framed(
 
 def nested(depth: int) -> bytes:
     """A list in a list in a list."""
-    value = items(UINT8, 0)
-    for _ in range(depth):
-        value = items(LIST, 1, value)
-    return value
+    return items(LIST, 1) * depth + items(UINT8, 0)
 
 
 _A = tensor("a", [4])

@@ -20,4 +20,4 @@ def report(**asked: Any) -> ExitReport:
 @cache
 def standard() -> ExitReport:
     """Everything, of little: all methods, two layers, a sweep, some steps of training."""
-    return report(sweep=True, seeds=4, layers="1", training_steps=12, k=6)
+    return report(sweep=True, seeds=4, layers="1", training_steps=3, k=6)

@@ -277,7 +277,7 @@ def test_what_the_report_says_of_training() -> None:
     found = standard()
     assert [row.method for row in found.training] == ["exact", "frozen", *found.methods, NULL]
     assert found.trunk is not None and (found.trunk.width, found.trunk.length, found.trunk.batch) == (WIDTH, LENGTH, BATCH)
-    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps == 12
+    assert found.training_steps[0] == 0 and found.training_steps[-1] == found.trunk.steps == 3
     assert all(len(row.losses) == len(row.cosines) == len(found.training_steps) for row in found.training)
     assert len({row.first_loss for row in found.training}) == 1
     assert all((row.first_loss, row.final_loss) == (row.losses[0], row.losses[-1]) for row in found.training)

@@ -30,6 +30,7 @@ from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.architectures import ARCHITECTURES, COMMON, build
 from tests.language_models.repositories import WEIGHTS, Files, batch_of, files, loaded, written
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 @pytest.mark.parametrize("name", ["tiny-fp32", "tiny-sharded", "tiny-bf16-as-fp16"])

@@ -21,6 +21,7 @@ from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from tests.hub import Fault, LocalHub
 from tests.language_models.repositories import TOKEN, WEIGHTS, batch_of, files, loaded, parts_of
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 
 def test_a_public_repository_is_fetched_once_at_the_commit_and_kept(hub: LocalHub, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from analyzers.language_models.builtin_text import Pair, builtin_pairs
 from analyzers.language_models.prompts import IGNORED, Encoded, collate, encode
 from analyzers.language_models.samples import sample_folder
 from tests.language_models.tokenizers import Run, byte_tokenizer, fast
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 CHAT = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{% if message['role'] == 'assistant' %}<think></think>{% endif %}"

@@ -18,6 +18,7 @@ from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
 from mantissa.held import held
+from tests.tokenizer_processes import kept_processes as kept_processes
 
 SAMPLE = sample_folder("tiny-bf16")
 SMALL_EXIT: Mapping[str, Any] = {"samples": 2, "training_steps": 2, "seeds": 1, "sweep": False}

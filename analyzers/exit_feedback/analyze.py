@@ -29,7 +29,7 @@ def analyze(request: ExitRequest, access: "Access | None" = None, *, largest: in
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
-    with open_model(request.model, access, dtype=request.dtype, device=request.device) as opened:
+    with open_model(request.model, access, dtype=request.dtype, device=request.device, offload=request.offload) as opened:
         text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
         work = Work.of(request, opened, text)
         work.check(opened, largest)

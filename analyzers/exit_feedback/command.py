@@ -47,6 +47,11 @@ def add_options(parser: Parser) -> None:
     option("--tokens", type=int, metavar="N", help="the most answer tokens to measure (default 512)")
     option("--dtype", choices=("auto", "float32", "bfloat16", "float16"), help="run the model in this type (auto: float32 on the CPU)")
     option("--device", choices=("auto", "cpu", "cuda"), help="where to run (default: a GPU if there is one)")
+    option(
+        "--offload",
+        choices=("auto", "never"),
+        help="auto (default): where memory is too small for the model, read its layers one at a time; never: refuse it",
+    )
     option("--seed", type=int, help="seed of codes, anchors, the choice of tokens and the small transformer (default 0)")
     add_outputs(parser)
 

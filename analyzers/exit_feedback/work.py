@@ -26,7 +26,7 @@ from analyzers.language_models.memory import check_work
 from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.watched import watched
 
-_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device"}  # these are resolved
+_OPTIONS = ExitRequest.model_fields.keys() - {"model", "data", "dtype", "device", "offload"}  # these are resolved
 _PREVIEW = 240
 _CHECKED = 16  # tokens on which the head found is compared with the model's own logits
 

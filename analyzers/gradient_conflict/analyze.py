@@ -51,7 +51,8 @@ def analyze(request: ConflictRequest, access: Access | None = None, *, largest: 
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     text = _text(request, access)
-    with open_model(request.model, access, dtype=request.dtype, device=request.device, attention=request.attention) as opened:
+    settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload"})
+    with open_model(request.model, access, **settings) as opened:
         work = _Work.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
         run_tokens = tokens(opened.groups(work.batch), work.batch.lengths)
@@ -84,7 +85,7 @@ class _Measured:
 class _Work:
     """The resolved run. layers: of the model; measured: those with units; converted: those with a top-k FFN, all with the same ``mask``.
 
-    checkpointing: requested, or necessary because memory is short.
+    checkpointing: requested, or necessary because memory is short; whole: see `capture.run`, for a model of which only a layer fits.
     """
 
     request: ConflictRequest
@@ -98,6 +99,7 @@ class _Work:
     converted: tuple[int, ...]
     mask: TopKMask
     checkpointing: bool
+    whole: bool
 
     @classmethod
     def of(cls, request: ConflictRequest, opened: OpenModel, text: Instructions) -> "_Work":
@@ -127,7 +129,8 @@ class _Work:
         batch = collate(encoded, opened.device)
         mask = TopKMask(request.select, request.topk, request.topk_share, Places(batch).real(batch.token_ids.device))
         checkpointing = _needs_checkpointing(opened, batch, request.checkpointing, 3 * settings.chunk_bytes)
-        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing)
+        whole = opened.offloaded and not request.checkpointing
+        return cls(request, encoded, template, batch, settings, layers, measured, experts, chosen, mask, checkpointing, whole)
 
     def measure(self, model: nn.Module, masks: Mapping[int, Mask], done: int) -> Generator[Progress, None, _Measured]:
         """One forward and one backward pass. done: layers before it, counted in both directions."""
@@ -140,7 +143,7 @@ class _Work:
             def at_layer(layer: int) -> None:
                 tell(Progress(done=done + layer, total=total, unit="layers", note=f"{what}: forward, layer {layer}"))
 
-            options: dict[str, Any] = {"checkpointing": self.checkpointing, "loss": request.loss, "masks": masks}
+            options: dict[str, Any] = {"checkpointing": self.checkpointing, "whole": self.whole, "loss": request.loss, "masks": masks}
             return run(model, self.batch, _units(request, model), at_layer=at_layer, **options)
 
         passed = yield from watched(forward)

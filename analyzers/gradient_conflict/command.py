@@ -14,7 +14,7 @@ from analyzers.language_models.bounded_process import prepare
 # Options whose name on the command line is that of the field.
 _FIELDS = (
     "data", "samples", "choice", "template", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "topk", "topk_share",
-    "topk_layers", "select", "attention", "checkpointing", "dtype", "device", "seed",
+    "topk_layers", "select", "attention", "checkpointing", "dtype", "device", "offload", "seed",
 )  # fmt: skip
 
 
@@ -60,6 +60,11 @@ def add_options(parser: Parser) -> None:
     )
     option("--dtype", choices=("auto", "float32", "bfloat16", "float16"), help="run the model in this (auto: float32 on the CPU)")
     option("--device", choices=("auto", "cpu", "cuda"), help="where to run (default: a GPU if there is one)")
+    option(
+        "--offload",
+        choices=("auto", "never"),
+        help="auto (default): where memory is too small for the model, read its layers one at a time; never: refuse it",
+    )
     option("--seed", type=int, help="seed of the choice of samples, and of their halves and batches (default 0)")
     add_outputs(parser)
 

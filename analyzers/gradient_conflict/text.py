@@ -105,7 +105,7 @@ def notes(
         most = min(request.max_length, opened.context or request.max_length)
         were = "was" if data.truncated == 1 else "were"
         yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
-    if checkpointing and not request.checkpointing:
+    if checkpointing and not request.checkpointing and not opened.offloaded:
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
         yield f"This model does not support {request.attention} attention: it ran with {opened.attention}."

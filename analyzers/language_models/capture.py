@@ -218,6 +218,7 @@ def run(
     units: Sequence[Units],
     *,
     checkpointing: bool = False,
+    whole: bool = False,
     loss: Loss = "mean",
     masks: Mapping[int, Mask] = _NO_MASKS,
     at_layer: AtLayer = lambda layer: None,
@@ -227,7 +228,7 @@ def run(
     The loss is the sum over samples of the "mean" or "sum" of the cross-entropy over their answer tokens. Padding does not affect any
     result, and is limited by grouping samples of similar length (`grouping`).
     units: from `ffn_layers` or `attention_projections`. checkpointing: save only the layer inputs and recompute each layer in the backward
-    pass.
+    pass, for a few samples at a time or, if ``whole``, for all that run together: the same bits as without.
     masks: per layer, for its FFNs: called with gate, up and their product, (.., F) each; returns the input of down. gate is taken after its
     activation, up is the output of its linear map. Without a gate, gate is None and product is the activation of up. The last argument is
     None if rows are the batch's tokens in order, otherwise each row's token index in the batch: for all experts of a layer together, and
@@ -235,7 +236,7 @@ def run(
     at_layer: called before each layer of the forward pass with the number of layers done; an exception it raises aborts the run.
     Raises InvalidCheckpoint if a loss is not finite.
     """
-    together = _groups(model, batch, PART_TOKENS if checkpointing else None)
+    together = _groups(model, batch, PART_TOKENS if checkpointing and not whole else None)
     if len(together) == 1 and not checkpointing:
         return Run(model, batch, Recording(units, masks), False, loss, at_layer)
     return PartedRun(model, batch, together, units, checkpointing, loss, masks, at_layer)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,11 +25,13 @@ class TokensRequest(Request):
     model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     token_ids: one list per sample; taken as they are, all of them. answer_starts: the index of the first token with a loss in each; without
     them 1, every token but the first.
+    offload: a model that does not fit into memory is read one layer at a time, or "never", and refused. It changes no result.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
     model: str
+    offload: Literal["auto", "never"] = "auto"
 
     @field_validator("token_ids")
     @classmethod

@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 from transformers.utils import logging
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
-from analyzers.errors import InvalidCheckpoint, InvalidRequest
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
+from analyzers.formatting import size
 from analyzers.language_models.bounded_process import prepare
 from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
-from analyzers.language_models.memory import activation_bytes, available_bytes, place, too_large, weight_bytes
+from analyzers.language_models.memory import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
+from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_names
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
@@ -42,10 +45,11 @@ class OpenModel(ExitStack):
     ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
     length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
+    offloaded: set by `check`, whether layers are read one at a time (`offload`) because memory is too small for all.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str
+        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str, offload: bool
     ) -> None:
         super().__init__()
         self.ref = checkpoint.ref
@@ -64,6 +68,8 @@ class OpenModel(ExitStack):
         self.device = device
         self.dtype = dtype
         self.unused = 0
+        self.offloaded = False
+        self._offload = offload
         self._repository = checkpoint.repository
         self._packed = checkpoint.quantization == "mxfp4"
         self._folder = folder
@@ -80,6 +86,7 @@ class OpenModel(ExitStack):
     def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
+        With checkpointing, a model that does not fit is ``offloaded`` where that is possible and fits.
         extra: additional bytes the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
         InvalidCheckpoint for token ids without an embedding.
         """
@@ -97,7 +104,16 @@ class OpenModel(ExitStack):
             )
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
         self._needs = weight_bytes(self.outline, dtype) + activations + extra
-        self._places()
+        self.offloaded = False
+        try:
+            self._places()
+        except ModelTooLarge:
+            if not (checkpointing and self._offload and self._names):
+                raise
+            self.offloaded = True
+            self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
+            if self._needs > (has := available_bytes(self.device)[0]):
+                raise too_large(self._needs, has) from None
         if self._weights is not None and not isinstance(self._repository, MemoryRepository):
             self._weights.check_disk()
         largest, embedded = int(batch.token_ids.max()), cast(Any, self.outline).get_input_embeddings().weight.shape[0]
@@ -121,11 +137,32 @@ class OpenModel(ExitStack):
         self._weights.check_disk()
         yield from self._weights.fetch()
 
+    @cached_property
+    def _names(self) -> dict[str, str] | None:
+        """`stored_names`; None where the weights are not in files as the model has them."""
+        if self._weights is None or self._packed or isinstance(self._repository, MemoryRepository):
+            return None
+        shapes = {name: shape for name, (_, shape) in self._weights.places().items()}
+        return stored_names(self.outline, shapes, _DTYPES[self.dtype])
+
+    def _load_offloaded(self) -> nn.Module:
+        assert self._weights is not None and self._names is not None
+        with init_empty_weights(include_buffers=False):
+            model = cast(Any, type(self.outline))._from_config(
+                self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations()
+            )
+        places = self._weights.places()
+        self.unused = len(places) - len(self._names)
+        weights = StoredTensors({name: (places[stored][0], stored) for name, stored in self._names.items()})
+        return read_layer_by_layer(model.eval(), weights, self.device)
+
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
 
         Raises ModelTooLarge; InvalidCheckpoint for weights that do not match the architecture, naming the tensor if one is at fault.
         """
+        if self.offloaded:
+            return self._load_offloaded()
         options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device_map": self._places(), **self._implementations()}
         config = self.outline.config
         if self._packed:
@@ -178,7 +215,10 @@ class OpenModel(ExitStack):
         return model.eval().requires_grad_(False)
 
     def notes(self) -> Iterator[str]:
-        """Notes on stored weights that were not part of the model that ran."""
+        """Notes on stored weights that were not part of the model that ran, and on layers that were read one at a time."""
+        if self.offloaded:
+            whole = size(weight_bytes(self.outline, _DTYPES[self.dtype]))
+            yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
@@ -207,12 +247,14 @@ def open_model(
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     device: Literal["auto", "cpu", "cuda"] = "auto",
     attention: Literal["sdpa", "eager"] = "sdpa",
+    offload: Literal["auto", "never"] = "auto",
     weights: bool = True,
 ) -> OpenModel:
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
-    which lends GPUs, only on explicit request). attention: see `OpenModel`. weights: False for a model that is initialized rather than
+    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers
+    one at a time where memory is too small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than
     loaded, which needs only config.json.
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
@@ -224,7 +266,7 @@ def open_model(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
-        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
+        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention, offload == "auto")
         opened.enter_context(stack.pop_all())
         return opened
 

@@ -2,10 +2,12 @@
 
 import os
 import re
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import psutil
 import torch
 from torch import nn
 
@@ -40,6 +42,12 @@ def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
     """Size of a model's or outline's weights and buffers when loaded as ``dtype``; tied weights count once."""
     buffers = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
     return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize + buffers
+
+
+def offloaded_bytes(model: nn.Module, dtype: torch.dtype) -> int:
+    """`weight_bytes` of what is in memory at a time where layers are read one by one: all that is in no layer, and the largest layer."""
+    layers = [sum(parameter.numel() for parameter in layer.parameters()) * dtype.itemsize for layer in decoder_layers(model)]
+    return weight_bytes(model, dtype) - sum(layers) + max(layers)
 
 
 def activation_bytes(model: nn.Module, dtype: torch.dtype, shapes: Sequence[tuple[int, int]], checkpointing: bool) -> int:
@@ -87,7 +95,9 @@ def _mixing_bytes(config: Any, samples: int, length: int) -> tuple[int, int]:
 
 
 def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
-    """Free memory: of each CUDA device, or (as a list of one) of the host, limited by the system or the container."""
+    """Free memory: of each CUDA device, or (as a list of one) of the host, limited by the system, the container or
+    the process's own address space.
+    """
     if device == "cuda":
         return [torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count())]
     try:
@@ -95,7 +105,13 @@ def available_bytes(device: Literal["cpu", "cuda"]) -> list[int]:
     except OSError:
         found = None
     host = int(found[1]) * 1024 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return [min(host, *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS))]
+    return [min(host, _address_space(), *(_left(Path(most), Path(taken)) for most, taken in _CGROUPS))]
+
+
+def _address_space() -> int:
+    """What this process may still allocate under its limit (`ulimit -v`); a very large number without one."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return 1 << 62 if most == resource.RLIM_INFINITY else max(0, most - psutil.Process().memory_info().vms)
 
 
 def _left(most: Path, taken: Path) -> int:

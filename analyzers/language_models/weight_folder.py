@@ -50,6 +50,10 @@ class WeightFolder:
                 yield Progress(done=done, total=total, unit="bytes", note="downloading the weights")
         self._link()
 
+    def places(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
+        """The file and the shape of every stored tensor, by its name."""
+        return {tensor.name: (self._folder / self._name(tensor.file), tensor.shape) for tensor in self._checkpoint.tensors}
+
     def _download(self) -> Iterator[int]:
         from analyzers.checkpoints.hub_download import download
 

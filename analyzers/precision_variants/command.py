@@ -16,7 +16,7 @@ from analyzers.precision_variants.variants import DEFAULT, PRESETS
 # Options named like their field of the request.
 _FIELDS = (
     "data", "sequences", "sequence_length", "random_init", "loss", "clip_low", "clip_high", "pre_rounded", "inside", "attention", "device",
-    "seed",
+    "offload", "seed",
 )  # fmt: skip
 
 
@@ -66,6 +66,11 @@ def add_options(parser: Parser) -> None:
     option("--inside", action="store_const", const=True, help="also compare the outputs of the modules within each layer")
     option("--attention", choices=("sdpa", "eager"), help="implementation of the reference (default sdpa)")
     option("--device", choices=("auto", "cpu", "cuda"), help="where to run (default: a GPU if there is one)")
+    option(
+        "--offload",
+        choices=("auto", "never"),
+        help="auto (default): where memory is too small for the model, read its layers one at a time; never: refuse it",
+    )
     option("--seed", type=int, help="seed for random weights, tokens and advantages (default 0)")
     add_outputs(parser, tensors=True)
 

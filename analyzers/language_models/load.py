@@ -45,7 +45,8 @@ class OpenModel(ExitStack):
     ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
     length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
-    offloaded: set by `check`, whether layers are read one at a time (`offload`) because memory is too small for all.
+    offload: whether what does not fit into memory may be read from disk each time. offloaded: set by `check`, whether the decoder layers
+    are, one at a time (`read_layer_by_layer`).
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class OpenModel(ExitStack):
         self.dtype = dtype
         self.unused = 0
         self.offloaded = False
-        self._offload = offload
+        self.offload = offload
         self._repository = checkpoint.repository
         self._packed = checkpoint.quantization == "mxfp4"
         self._folder = folder
@@ -83,12 +84,12 @@ class OpenModel(ExitStack):
         self.callback(tokenizer.close)
         return tokenizer
 
-    def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0) -> None:
+    def check(self, batch: Batch, *, checkpointing: bool = False, extra: int = 0, kept: int = 0) -> None:
         """Raise ModelTooLarge if running ``batch`` does not fit into memory, or the weights do not fit on disk. Reads no weights.
 
         With checkpointing, a model that does not fit is ``offloaded`` where that is possible and fits.
-        extra: additional bytes the caller needs on the same device. Raises InvalidRequest for samples longer than ``context``;
-        InvalidCheckpoint for token ids without an embedding.
+        extra: additional bytes the caller needs on the same device; kept: more of them, unless offloaded. Raises InvalidRequest for samples
+        longer than ``context``; InvalidCheckpoint for token ids without an embedding.
         """
         dtype = _DTYPES[self.dtype]
         length = max(batch.lengths)
@@ -103,12 +104,12 @@ class OpenModel(ExitStack):
                 f"truncate samples to {turn + 1:,} tokens, or use longer ones only."
             )
         activations = activation_bytes(self.outline, dtype, padded(self.groups(batch), batch.lengths), checkpointing)
-        self._needs = weight_bytes(self.outline, dtype) + activations + extra
+        self._needs = weight_bytes(self.outline, dtype) + activations + extra + kept
         self.offloaded = False
         try:
             self._places()
         except ModelTooLarge:
-            if not (checkpointing and self._offload and self._names):
+            if not (checkpointing and self.offload and self._names):
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + activations + extra

@@ -30,7 +30,7 @@ def analyze(
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
-    settings: Any = {"dtype": "float32", "device": request.device, "attention": request.attention}
+    settings: Any = {"dtype": "float32", "device": request.device, "attention": request.attention, "offload": request.offload}
     with open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         work = Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from analyzers.language_models.failures import running
 from analyzers.language_models.ffn import attention_projections, decoder_layers
@@ -24,7 +24,7 @@ class AttentionParts:
 class Anatomy:
     """The modules of a model by their part in it.
 
-    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by identity; roles: of every
+    decoder: the module that calls the layers; head: from the decoder's output to logits; names: of parameters, by module and attribute; roles: of every
     module of decoder and head; attentions: one per layer, None for a layer without attention; results: the length of the tuple that a layer
     returns, None for a tensor; inside: the modules of each layer by name, the layer itself first; outside: the decoder's modules that are
     in no layer (embeddings, final norm, projections).
@@ -34,7 +34,7 @@ class Anatomy:
     decoder: nn.Module
     layers: tuple[nn.Module, ...]
     head: nn.Module
-    names: dict[int, str]
+    names: dict[tuple[nn.Module, str], str]
     roles: dict[nn.Module, Role]
     attentions: tuple[AttentionParts | None, ...]
     results: tuple[int | None, ...]
@@ -51,7 +51,8 @@ class Anatomy:
             for attention in attention_projections(model)
         }
         attentions = tuple(by_layer.get(layer) for layer in range(len(layers)))
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        first = {parameter: name for name, parameter in model.named_parameters()}  # a tied parameter once
+        names = {(module, key): first[each] for module in model.modules() for key, each in module._parameters.items() if each is not None}
         decoder, head = whole.get_decoder(), whole.get_output_embeddings()
         roles = {module: _role(name, module) for name, module in decoder.named_modules()} | {head: "head"}
         inside = tuple(dict(layer.named_modules()) for layer in layers)
@@ -59,9 +60,9 @@ class Anatomy:
         outside = tuple(module for module in decoder.modules() if module not in in_layers)
         return cls(model, decoder, layers, head, names, roles, attentions, _results(decoder, layers), inside, outside)
 
-    def name(self, parameter: Tensor) -> str:
-        """The parameter's name in the model; for tied weights that of the embeddings."""
-        return self.names[id(parameter)]
+    def name(self, module: nn.Module, key: str) -> str:
+        """The name in the model of the module's parameter ``key``; for tied weights that of the embeddings."""
+        return self.names[module, key]
 
 
 def _role(name: str, module: nn.Module) -> Role:

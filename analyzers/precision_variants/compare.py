@@ -6,9 +6,12 @@ All sums are over d = x - ref, computed exactly, so that small errors keep their
 import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field, replace
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, cast
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from analyzers.precision_variants.results import Kind, TensorError
@@ -152,24 +155,43 @@ Key = tuple[Kind, str, int | None]
 SUMMED: tuple[Kind, ...] = ("parameter_grad",)
 
 
+class TensorFiles:
+    """Tensors in files of a temporary folder, which is deleted with this object; each access reads one anew."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="mantissa-")
+        self._paths: dict[Key, str] = {}
+
+    def __setitem__(self, key: Key, tensor: Tensor) -> None:
+        self._paths[key] = f"{self._folder.name}/{len(self._paths)}.safetensors"
+        save_file({"tensor": tensor.contiguous()}, self._paths[key])
+
+    def __getitem__(self, key: Key) -> Tensor:
+        with safe_open(self._paths[key], framework="pt", backend="pread") as file:
+            return cast(Tensor, file.get_tensor("tensor"))
+
+
 @dataclass(slots=True)
 class Stored:
-    """Tensors of a reference run. device: where they are stored; None for the device they were computed on.
+    """Tensors of a reference run. device: where they are stored, "cpu" or "disk"; None for the device they were computed on.
 
     log_p: (S, L); losses: (S, L), for gspo (S,); clipped: see `losses.LossTerms`. largest_gradient: over all tensors, without loss scale.
     """
 
     device: str | None
-    tensors: dict[Key, Tensor] = field(default_factory=dict)
+    tensors: dict[Key, Tensor] | TensorFiles = field(init=False)
     log_p: Tensor = field(default_factory=lambda: torch.empty(0))
     losses: Tensor = field(default_factory=lambda: torch.empty(0))
     clipped: float | None = None
     largest_gradient: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.tensors = TensorFiles() if self.device == "disk" else {}
+
     def store(self, captured: Captured) -> None:
         """Store a tensor."""
         tensor = captured.tensor.detach()
-        self.tensors[captured.kind, captured.name, captured.layer] = tensor if self.device is None else tensor.to(self.device)
+        self.tensors[captured.kind, captured.name, captured.layer] = tensor.cpu() if self.device else tensor
 
 
 @dataclass(slots=True)

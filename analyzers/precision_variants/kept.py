@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, saved_tensors_hooks
 
-from analyzers import limits
 from analyzers.precision_variants.weights import Leaf
 
 
@@ -47,14 +46,18 @@ def saved_bytes(leaves: list[Leaf]) -> Iterator[dict[int, int]]:
 
 @dataclass(slots=True)
 class KeptGraphs:
-    """The graphs of the last layers: always the last one, and as many before it as fit into ``PRECISION_KEPT_BYTES``."""
+    """The graphs of the last layers: always the last one, and as many before it as fit into ``most`` bytes.
 
+    Of a model whose layers are read one at a time only the last: a graph holds its layer's weights.
+    """
+
+    most: int
     _graphs: deque[Graph] = field(default_factory=deque)
 
     def make_room(self) -> None:
         """Drop the oldest graphs until another of the last one's size fits. Call before a layer runs."""
         expected = self._graphs[-1].nbytes if self._graphs else 0
-        while self._graphs and sum(graph.nbytes for graph in self._graphs) + expected > limits.PRECISION_KEPT_BYTES:
+        while self._graphs and sum(graph.nbytes for graph in self._graphs) + expected > self.most:
             self._graphs.popleft()
 
     def keep(self, graph: Graph) -> None:

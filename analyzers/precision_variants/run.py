@@ -11,12 +11,15 @@ Axes: S sequences, L predicted tokens of each, d hidden width, V vocabulary.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
+from accelerate.utils import align_module_device, has_offloaded_params
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from analyzers import limits
 from analyzers.language_models.head import LogitMap
 from analyzers.language_models.recording import replaced_forward
 from analyzers.precision_variants.anatomy import Anatomy
@@ -75,7 +78,8 @@ class Run:
         self._weights = Weights(anatomy, options.settings, options.rounding)
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
-        self._graphs = KeptGraphs()
+        self._offloaded = has_offloaded_params(anatomy.layers[0])
+        self._graphs = KeptGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES)
         self.logits: Tensor
         self.log_p: Tensor
 
@@ -95,7 +99,7 @@ class Run:
                     self.weight_peaks.add(layer, leaf.tensor, leaf.name)
                 output = graph.output.detach()
                 self._graphs.keep(graph)
-                del graph
+                del graph, leaf
             yield from inside
             del inside
             yield self._boundary(f"layers.{layer}", output)
@@ -194,15 +198,21 @@ class Run:
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
-        leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
-        with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
-            hidden = self._hidden[layer].detach().requires_grad_()
-            output = self._layer(layer, hidden, leaves)
+        with align_module_device(self.anatomy.layers[layer]):  # reads the weights of an offloaded layer
+            leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
+            with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
+                hidden = self._hidden[layer].detach().requires_grad_()
+                output = self._layer(layer, hidden, leaves)
         return Graph(layer, hidden, output, leaves, edges, sum(sizes.values()))
 
     def _layer(self, layer: int, hidden: Tensor, leaves: Sequence[Leaf]) -> Tensor:
         module, call, attention = self.anatomy.layers[layer], self._calls[layer], self.anatomy.attentions[layer]
-        with in_place(leaves), self._parts.applied(self.anatomy.inside[layer].values(), attention), self._parts.autocast():
+        with ExitStack() as stack:
+            if self._offloaded:  # accelerate's forward would read the weights again, over the leaves
+                stack.enter_context(replaced_forward(module, partial(type(module).forward, module)))
+            stack.enter_context(in_place(leaves))
+            stack.enter_context(self._parts.applied(self.anatomy.inside[layer].values(), attention))
+            stack.enter_context(self._parts.autocast())
             hidden = self._parts.to_stream(hidden)
             positional = call.positional if call.by_name else (hidden, *call.positional)
             keywords = {**call.keywords, "hidden_states": hidden} if call.by_name else call.keywords

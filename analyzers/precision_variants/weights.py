@@ -102,7 +102,7 @@ class Weights:
     def leaves(self, modules: Iterable[nn.Module], in_layer: bool) -> list[Leaf]:
         """One leaf, requiring grad, per parameter of the modules themselves."""
         return [
-            Leaf(module, key, self.anatomy.name(parameter), self._value(module, key, parameter, in_layer))
+            Leaf(module, key, self.anatomy.name(module, key), self._value(module, key, parameter, in_layer))
             for module in modules
             for key, parameter in module._parameters.items()
             if parameter is not None

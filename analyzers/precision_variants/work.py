@@ -1,5 +1,7 @@
 """The runs of an analysis: the fp32 reference and every variant on the same tokens, each compared as it runs; and the report."""
 
+import shutil
+import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ from analyzers import limits
 from analyzers.base import Timing, content_id, environment
 from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest, ModelTooLarge
+from analyzers.formatting import size
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.load import OpenModel
 from analyzers.language_models.memory import available_bytes, too_large, weight_bytes
@@ -100,6 +103,7 @@ class Work:
         )
         given = request.text is not None or request.token_ids
         routed = "router" in measured.anatomy.roles.values()
+        on_disk = ("The reference was kept on disk: it needs more memory than was free.",) if measured.reference_device == "disk" else ()
         return PrecisionReport(
             id=content_id("precision", ANALYSIS_VERSION, self._resolved(opened)),
             analysis_version=ANALYSIS_VERSION,
@@ -110,7 +114,7 @@ class Work:
             variants=variants,
             passes=measured.passes,
             statement=statement(reference, variants, routed),
-            notes=tuple(notes(request, inputs, reference, variants, opened, routed)),
+            notes=(*notes(request, inputs, reference, variants, opened, routed), *on_disk),
             timing=timing,
             environment=environment(opened.device, ("torch", "torchao", "transformers", "tokenizers", "accelerate", "pydantic")),
         )
@@ -144,28 +148,37 @@ def reference_bytes(opened: OpenModel, batch: Batch, inside: bool) -> int:
 
 
 def run_bytes(opened: OpenModel, batch: Batch) -> int:
-    """Most bytes of a run in addition to one layer's activations: kept graphs, logits and their gradient, hidden states, one layer's cast
-    weights and gradients, and the gradients of embeddings and head.
+    """Most bytes of a run in addition to one layer's activations: logits and their gradient, hidden states, one layer's cast weights and
+    gradients, and the gradients of embeddings and head.
     """
     weights = weight_bytes(opened.outline, torch.float32)
     rows, ffns = batch.token_ids.numel(), ffn_layers(opened.outline)
     layers, hidden, vocabulary = 1 + max(ffn.layer for ffn in ffns), ffns[0].hidden, int(text_config(opened.outline).vocab_size)
     ends = min(weights, 2 * vocabulary * hidden * _FLOAT)
     at_boundaries = rows * ((layers + 1) * hidden + 2 * vocabulary) * _FLOAT
-    return limits.PRECISION_KEPT_BYTES + at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
+    return at_boundaries + 2 * (weights - ends // 2) // layers + 2 * ends
 
 
 def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | None:
-    """None if the reference fits on the run's device, "cpu" if it fits only there. Raises ModelTooLarge as `OpenModel.check` does."""
-    running, stored = run_bytes(opened, batch), reference_bytes(opened, batch, inside)
+    """None if the reference fits on the run's device, else "cpu" if it fits there, else "disk" unless the user wants nothing there.
+
+    Raises ModelTooLarge as `OpenModel.check` does, and for a reference that fits nowhere.
+    """
+    running, stored, kept = run_bytes(opened, batch), reference_bytes(opened, batch, inside), limits.PRECISION_KEPT_BYTES
     try:
-        opened.check(batch, checkpointing=True, extra=running + stored)
+        opened.check(batch, checkpointing=True, extra=running + stored, kept=kept)
+        if not opened.offloaded:
+            return None
     except ModelTooLarge:
-        free = available_bytes("cpu")[0]
-        if opened.device == "cpu":
+        if opened.device == "cpu" and not opened.offload:
             raise
-        opened.check(batch, checkpointing=True, extra=running)
-        if stored > free:
-            raise too_large(stored, free) from None
+    opened.check(batch, checkpointing=True, extra=running, kept=kept)
+    free = available_bytes("cpu")[0]
+    if opened.device != "cpu" and stored <= free:
         return "cpu"
-    return None
+    if not opened.offload:
+        raise too_large(stored, free)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if stored > free:
+        raise ModelTooLarge(f"The reference needs {size(stored)} of disk and this machine has {size(free)} left: choose a smaller model.")
+    return "disk"

@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from analyzers.base import Progress
 from analyzers.checkpoints import Access, Checkpoint, MemoryRepository, open_checkpoint, parse_reference, quoted
+from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.formatting import size
 from analyzers.language_models.bounded_process import prepare
@@ -27,7 +28,7 @@ from analyzers.language_models.configuration import outline
 from analyzers.language_models.ffn import ffn_layers, text_config
 from analyzers.language_models.grouping import groups, padded
 from analyzers.language_models.memory import activation_bytes, available_bytes, offloaded_bytes, place, too_large, weight_bytes
-from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_names
+from analyzers.language_models.offload import StoredTensors, read_layer_by_layer, stored_tensors
 from analyzers.language_models.prompts import Batch
 from analyzers.language_models.samples import sample_folder
 from analyzers.language_models.tokenizer import Tokenizer, load_tokenizer
@@ -109,7 +110,7 @@ class OpenModel(ExitStack):
         try:
             self._places()
         except ModelTooLarge:
-            if not (checkpointing and self.offload and self._names):
+            if not (checkpointing and self.offload and self._stored):
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
@@ -139,23 +140,24 @@ class OpenModel(ExitStack):
         yield from self._weights.fetch()
 
     @cached_property
-    def _names(self) -> dict[str, str] | None:
-        """`stored_names`; None where the weights are not in files as the model has them."""
+    def _stored(self) -> dict[str, Stored] | None:
+        """`stored_tensors`; None where the weights are not in files as the model has them."""
         if self._weights is None or self._packed or isinstance(self._repository, MemoryRepository):
             return None
-        shapes = {name: shape for name, (_, shape) in self._weights.places().items()}
-        return stored_names(self.outline, shapes, _DTYPES[self.dtype])
+        return stored_tensors(self.outline, self._weights.tensors, _DTYPES[self.dtype])
 
     def _load_offloaded(self) -> nn.Module:
-        assert self._weights is not None and self._names is not None
+        assert self._weights is not None and self._stored is not None
         with init_empty_weights(include_buffers=False):
-            model = cast(Any, type(self.outline))._from_config(
-                self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations()
-            )
-        places = self._weights.places()
-        self.unused = len(places) - len(self._names)
-        weights = StoredTensors({name: (places[stored][0], stored) for name, stored in self._names.items()})
+            model = self._initialized()
+        files = self._weights.opened()
+        self.unused = len(self._weights.tensors) - len(self._stored)
+        weights = StoredTensors({name: (files[stored.file], stored) for name, stored in self._stored.items()})
         return read_layer_by_layer(model.eval(), weights, self.device)
+
+    def _initialized(self) -> nn.Module:
+        model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
+        return cast(nn.Module, model)
 
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.
@@ -202,9 +204,7 @@ class OpenModel(ExitStack):
         """Return the model with randomly initialized weights, otherwise as `load`; call after `check`. Equal on every device."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model: nn.Module = cast(Any, type(self.outline))._from_config(
-                self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations()
-            )
+            model = self._initialized()
         places = self._places()
         if len(places) == 1:
             (place,) = places.values()

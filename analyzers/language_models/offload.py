@@ -4,33 +4,37 @@ A layer is read for each pass through it, and dropped after the pass: only an au
 layer's backward pass. accelerate's hooks do this around a layer's forward; `align_module_device` does it around a block of code.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from accelerate.utils import PrefixedDataset, set_module_tensor_to_device
-from safetensors import safe_open
 from torch import Tensor, nn
 
+from analyzers.checkpoints import RangeFile
+from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.language_models.ffn import decoder_layers
+
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class StoredTensors(Mapping[str, Tensor]):
     """Tensors of a model in safetensors files, by their names in the model; each access reads one anew.
 
-    Positioned reads, not a mapping of the file: a mapped file counts towards the limit of a process's address space.
-    places: name in the model -> file and name in it.
+    Positioned reads, not safetensors' own, which map the whole file: mappings count towards the limit of a process's address space.
+    places: name in the model -> file, and the tensor in it.
     """
 
-    def __init__(self, places: Mapping[str, tuple[Path, str]]) -> None:
+    def __init__(self, places: Mapping[str, tuple[RangeFile, Stored]]) -> None:
         self._places = places
 
     def __getitem__(self, name: str) -> Tensor:
-        path, stored = self._places[name]
-        with safe_open(path, framework="pt", backend="pread") as file:
-            return cast(Tensor, file.get_tensor(stored))
+        file, stored = self._places[name]
+        value = torch.empty(stored.shape, dtype=_DTYPES[stored.dtype])
+        file.read_into(stored.offset, memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -39,24 +43,25 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._places)
 
 
-def stored_names(outline: nn.Module, stored: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, str] | None:
-    """Name in the model -> name in the files, for all parameters and the stored buffers. stored: name -> shape.
+def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.dtype) -> dict[str, Stored] | None:
+    """Name in the model -> tensor in the files, for all parameters and the stored buffers.
 
     None where transformers converts weights as it loads them (merged experts, renamed tensors, parts kept in float32, tied weights stored
     twice): such a model cannot be read layer by layer.
     """
-    model = cast(Any, outline)
+    model, by_name = cast(Any, outline), {tensor.name: tensor for tensor in tensors if tensor.dtype in _DTYPES}
     if dtype != torch.float32 and (model._keep_in_fp32_modules or model._keep_in_fp32_modules_strict):
         return None
     prefix = f"{model.base_model_prefix}."
-    names: dict[str, str] = {}
+    found: dict[str, Stored] = {}
     for name, value in model.state_dict().items():
-        known = next((each for each in (name, name.removeprefix(prefix), prefix + name) if stored.get(each) == tuple(value.shape)), None)
-        if known is not None:
-            names[name] = known
+        named = (by_name.get(each) for each in (name, name.removeprefix(prefix), prefix + name))
+        stored = next((each for each in named if each is not None and each.shape == tuple(value.shape)), None)
+        if stored is not None:
+            found[name] = stored
     parameters = {name for name, _ in model.named_parameters()}
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - parameters
-    return names if parameters <= names.keys() and not tied & names.keys() else None
+    return found if parameters <= found.keys() and not tied & found.keys() else None
 
 
 def read_layer_by_layer(model: nn.Module, weights: Mapping[str, Tensor], device: str) -> nn.Module:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyzers.base import Progress
-from analyzers.checkpoints import Checkpoint, RangeFile
+from analyzers.checkpoints import Checkpoint, RangeFile, Tensor
+from analyzers.checkpoints.local import LocalFile
 from analyzers.errors import ModelTooLarge
 from analyzers.formatting import size
 
@@ -50,9 +51,14 @@ class WeightFolder:
                 yield Progress(done=done, total=total, unit="bytes", note="downloading the weights")
         self._link()
 
-    def places(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
-        """The file and the shape of every stored tensor, by its name."""
-        return {tensor.name: (self._folder / self._name(tensor.file), tensor.shape) for tensor in self._checkpoint.tensors}
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The stored tensors."""
+        return self._checkpoint.tensors
+
+    def opened(self) -> list[RangeFile]:
+        """The fetched files, as the tensors count them."""
+        return [LocalFile(self._folder / self._name(number), file.path, file.size) for number, file in enumerate(self._checkpoint.files)]
 
     def _download(self) -> Iterator[int]:
         from analyzers.checkpoints.hub_download import download

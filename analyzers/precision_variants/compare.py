@@ -4,10 +4,12 @@ All sums are over d = x - ref, computed exactly, so that small errors keep their
 """
 
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field, replace
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import NamedTuple, cast
+from weakref import finalize
 
 import torch
 from safetensors import safe_open
@@ -159,15 +161,16 @@ class TensorFiles:
     """Tensors in files of a temporary folder, which is deleted with this object; each access reads one anew."""
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="mantissa-")
+        self._folder = mkdtemp(prefix="mantissa-")
+        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._paths: dict[Key, str] = {}
 
     def __setitem__(self, key: Key, tensor: Tensor) -> None:
-        self._paths[key] = f"{self._folder.name}/{len(self._paths)}.safetensors"
+        self._paths[key] = f"{self._folder}/{len(self._paths)}.safetensors"
         save_file({"tensor": tensor.contiguous()}, self._paths[key])
 
     def __getitem__(self, key: Key) -> Tensor:
-        with safe_open(self._paths[key], framework="pt", backend="pread") as file:
+        with safe_open(self._paths[key], framework="pt") as file:
             return cast(Tensor, file.get_tensor("tensor"))
 
 

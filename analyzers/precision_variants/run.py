@@ -158,11 +158,11 @@ class Run:
                 for leaf, each in zip(leaves, leaf_gradients, strict=True):
                     self.backward_peaks.add(layer, each, leaf.name)
                 names = [leaf.name for leaf in leaves]
-                del results, leaves, inputs
+                del results, leaves, leaf, inputs
             if self.options.inside:
                 yield from (Captured("inside_grad", name, layer, each) for name, each in zip(edges, edge_gradients, strict=True))
             yield from (Captured("parameter_grad", name, layer, each) for name, each in zip(names, leaf_gradients, strict=True))
-            del leaf_gradients, edge_gradients
+            del leaf_gradients, edge_gradients, edges  # an edge holds its graph, and so the weights
             yield self._boundary_gradient(f"layers.{layer - 1}" if layer else "embeddings", layer - 1, gradient)
         with self._stage():
             inputs = [leaf.tensor for leaf in self._embedding_leaves]

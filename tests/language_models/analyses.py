@@ -1,0 +1,43 @@
+"""The three analyses that run a model, on random tokens; and their reports without what differs from run to run."""
+
+import random
+from typing import Any
+
+from analyzers import exit_feedback, gradient_conflict, precision_variants
+from analyzers.base import Report
+from analyzers.checkpoints import Access
+
+ANALYSES: dict[str, Any] = {"conflict": gradient_conflict.analyze, "precision": precision_variants.analyze, "exit": exit_feedback.analyze}
+_REQUESTS: dict[str, Any] = {
+    "conflict": gradient_conflict.ConflictRequest,
+    "precision": precision_variants.PrecisionRequest,
+    "exit": exit_feedback.ExitRequest,
+}
+_OPTIONS: dict[str, dict[str, Any]] = {"exit": {"training_steps": 0, "sweep": False, "seeds": 2}, "precision": {"inside": True}}
+_RUN_TO_RUN = ("timing", "environment", "notes", "cost", "seconds", "peak_bytes", "flops")
+
+
+def request(kind: str, model: str, **options: Any) -> Any:
+    """Of samples of equal and of unequal length: precision takes only equal ones."""
+    numbers = random.Random(5)
+    lengths = [40, 40] if kind == "precision" else [40, 25, 33, 12]
+    token_ids = tuple(tuple(numbers.randrange(4, 60) for _ in range(length)) for length in lengths)
+    return _REQUESTS[kind](model=model, token_ids=token_ids, **_OPTIONS.get(kind, {}), **options)
+
+
+def report(kind: str, request: Any) -> Any:
+    """The report."""
+    for item in ANALYSES[kind](request, Access(local=True)):
+        found = item
+    return found
+
+
+def lasting(report: Report) -> Any:
+    """Every value of a report, except for times, notes and the name of the model."""
+
+    def kept(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: kept(each) for name, each in value.items() if name not in _RUN_TO_RUN}
+        return [kept(each) for each in value] if isinstance(value, list) else value
+
+    return kept(report.model_dump(mode="json"))

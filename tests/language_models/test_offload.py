@@ -1,0 +1,118 @@
+"""Models of which only a layer fits into memory: the same bits as in memory, one layer at a time, within a real limit."""
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from analyzers.checkpoints import Access
+from analyzers.errors import ModelTooLarge
+from analyzers.language_models.load import OpenModel, open_model
+from analyzers.language_models.memory import too_large
+from analyzers.language_models.offload import StoredTensors
+from analyzers.language_models.prompts import Batch
+from tests.language_models.analyses import ANALYSES, lasting, report, request
+from tests.language_models.architectures import ARCHITECTURES, build
+
+MODEL = "sample:tiny-fp32"
+
+
+def refuse(self: OpenModel) -> Any:
+    """No model fits as a whole."""
+    raise too_large(2, 1)
+
+
+@pytest.fixture
+def layers_at_once(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """At each tensor read, the layers whose weights are in memory. numpy owns that memory: its arrays live as long as any tensor of it."""
+    read, seen = StoredTensors.__getitem__, list[set[str]]()
+    alive: list[tuple[str, weakref.ref[Any]]] = []
+
+    def recorded(self: StoredTensors, name: str) -> Tensor:
+        array = read(self, name).numpy().copy()
+        alive.append((name, weakref.ref(array)))
+        seen.append({".".join(name.split(".")[:3]) for name, owner in alive if ".layers." in name and owner() is not None})
+        return torch.from_numpy(array)
+
+    monkeypatch.setattr(StoredTensors, "__getitem__", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ANALYSES)
+def test_the_same_bits_with_one_layer_in_memory(kind: str, layers_at_once: list[set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = report(kind, request(kind, MODEL))
+    assert not layers_at_once
+    monkeypatch.setattr(OpenModel, "_places", refuse)
+    found = report(kind, request(kind, MODEL))
+    assert lasting(found) == lasting(expected)
+    assert any(note.startswith("Layers were read from the weight files one at a time") for note in found.notes)
+    assert {len(layers) for layers in layers_at_once} <= {0, 1} and len(set.union(*layers_at_once)) == 4
+
+
+@pytest.mark.parametrize("kind", ANALYSES)
+def test_never_means_never(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenModel, "_places", refuse)
+    with pytest.raises(ModelTooLarge):
+        report(kind, request(kind, MODEL, offload="never"))
+
+
+@pytest.mark.parametrize("family", ARCHITECTURES)
+def test_every_family_gives_its_own_logits_or_is_refused(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that transformers converts as it loads them cannot be read as they are stored."""
+    torch.manual_seed(3)
+    build(ARCHITECTURES[family]).save_pretrained(tmp_path / "model")
+    token_ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
+    batch = Batch(token_ids, token_ids, (6,))
+    with open_model(str(tmp_path / "model"), Access(local=True)) as opened:
+        opened.check(batch, checkpointing=True)
+        list(opened.fetch())
+        expected = opened.load()(token_ids).logits
+        monkeypatch.setattr(OpenModel, "_places", refuse)
+        try:
+            opened.check(batch, checkpointing=True)
+        except ModelTooLarge:
+            print("CONVERTED", family)
+            assert family in CONVERTED
+            return
+        found = opened.load()(token_ids).logits
+    assert family not in CONVERTED and torch.equal(found, expected)
+
+
+CONVERTED: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A model of 600 MB in one file."""
+    folder = tmp_path_factory.mktemp("large")
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_hidden_layers=11, num_attention_heads=16, num_key_value_heads=16, vocab_size=4096
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    yield str(folder)
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(("kind", "megabytes"), [("conflict", 300), ("exit", 300), ("precision", 400)])
+def test_600_mb_in_half_of_the_address_space(kind: str, megabytes: int, large: str) -> None:
+    environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
+
+    def run(*limit: str) -> Any:
+        command = [sys.executable, "-m", "tests.language_models.limited", kind, large, *limit]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        return json.loads(done.stdout)
+
+    found, expected = run(str(megabytes << 20)), run()
+    assert found["values"] == expected["values"]
+    assert any("one at a time" in note for note in found["notes"]) and not any("one at a time" in note for note in expected["notes"])

@@ -16,7 +16,6 @@ from analyzers.checkpoints import RangeFile
 from analyzers.checkpoints.tensor import Tensor as Stored
 from analyzers.language_models.ffn import decoder_layers
 
-
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from analyzers import limits
 from analyzers.checkpoints import Access
 from analyzers.errors import ModelTooLarge
+from analyzers.gradient_conflict.analyze import GPU_CHUNKS
 from analyzers.language_models.load import OpenModel, open_model
-from analyzers.language_models.memory import too_large
+from analyzers.language_models.memory import activation_bytes, offloaded_bytes, too_large
 from analyzers.language_models.offload import StoredTensors
 from analyzers.language_models.prompts import Batch
+from analyzers.precision_variants.work import run_bytes
 from tests.language_models.analyses import ANALYSES, lasting, report, request
 from tests.language_models.architectures import ARCHITECTURES, build
 
@@ -116,3 +120,19 @@ def test_600_mb_in_half_of_the_address_space(kind: str, megabytes: int, large: s
     found, expected = run(str(megabytes << 20)), run()
     assert found["values"] == expected["values"]
     assert any("one at a time" in note for note in found["notes"]) and not any("one at a time" in note for note in expected["notes"])
+
+
+def test_llama_2_7b_fits_on_a_24_gb_card() -> None:
+    """The figures of docs/memory.md."""
+    config = LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)
+    with torch.device("meta"):
+        outline: Any = LlamaForCausalLM(config)
+    gram = 3 * GPU_CHUNKS * limits.GRAM_CHUNK_BYTES
+    activations = activation_bytes(outline, torch.bfloat16, [(50, 200)], True)
+    conflict = offloaded_bytes(outline, torch.bfloat16) + activations + gram
+    token_ids = torch.zeros(2, 512, dtype=torch.int64)
+    run = run_bytes(SimpleNamespace(outline=outline), Batch(token_ids, token_ids, (512, 512)))  # type: ignore[arg-type]
+    precision = offloaded_bytes(outline, torch.float32) + activation_bytes(outline, torch.float32, [(2, 512)], True) + run
+    assert (round(conflict / 1e9, 1), round(precision / 1e9, 1)) == (12.1, 7.8)
+    documented = (Path(__file__).parents[2] / "docs" / "memory.md").read_text()
+    assert "| 12.1 GB |" in documented and "| 7.8 GB |" in documented

@@ -254,9 +254,9 @@ def open_model(
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
-    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers
-    one at a time where memory is too small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than
-    loaded, which needs only config.json.
+    which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time where
+    memory is too small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded,
+    which needs only config.json.
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """

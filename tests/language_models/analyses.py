@@ -6,8 +6,11 @@ from typing import Any
 from analyzers import exit_feedback, gradient_conflict, precision_variants
 from analyzers.base import Report
 from analyzers.checkpoints import Access
+from analyzers.exit_feedback.analyze import analyze as exit_analysis
+from analyzers.gradient_conflict.analyze import analyze as conflict
+from analyzers.precision_variants.analyze import analyze as precision
 
-ANALYSES: dict[str, Any] = {"conflict": gradient_conflict.analyze, "precision": precision_variants.analyze, "exit": exit_feedback.analyze}
+ANALYSES: dict[str, Any] = {"conflict": conflict, "precision": precision, "exit": exit_analysis}
 _REQUESTS: dict[str, Any] = {
     "conflict": gradient_conflict.ConflictRequest,
     "precision": precision_variants.PrecisionRequest,

@@ -90,7 +90,7 @@ def test_the_endpoints_have_typed_names(client: Client) -> None:
     # the first two by their former names
     for name, first in (("/inspect", "model"), ("/inspect_many", "models"), ("/dtype", "model"), ("/dtype_many", "models")):
         parameters = {each["parameter_name"]: each["python_type"]["type"] for each in _described(client, name)}
-        assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed"]
+        assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed", "quantize"]
         assert parameters["seed"] == "int"
         assert "quick" in parameters["mode"]
         assert "exact" in parameters["mode"]

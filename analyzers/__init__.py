@@ -48,8 +48,8 @@ class Analyzer:
         return getattr(self.load(), self.report)
 
     def analysis_version(self) -> int:
-        """Raised when the same request would give other results."""
-        version: int = vars(sys.modules[self.load().analyze.__module__])["ANALYSIS_VERSION"]
+        """Raised when the same request would give other results. It stands beside the class of the requests: this must not import torch."""
+        version: int = vars(sys.modules[self.request_model().__module__])["ANALYSIS_VERSION"]
         return version
 
     def command(self) -> Any:

@@ -48,10 +48,6 @@ HEADER_BYTES = _limit("HEADER_BYTES", 100_000_000, "bytes", "A safetensors heade
 METADATA_ENTRIES = _limit("METADATA_ENTRIES", 10_000, "entries", "Metadata of a safetensors header; real ones have under 200.")
 METADATA_BYTES = _limit("METADATA_BYTES", 16_000_000, "bytes", "Metadata of a safetensors header; the longest are lists of tags.")
 UNICODE_HEADER_BYTES = _limit("UNICODE_HEADER_BYTES", 32_000_000, "bytes", "A header beyond ASCII: decoded, up to four times its bytes.")
-HEADER_PROCESS_BYTES = _limit(
-    "HEADER_PROCESS_BYTES", 100_000_000, "bytes", "A longer header is parsed in a process of its own; the app sets 1,000,000."
-)
-HEADER_PROCESS_MEMORY = _limit("HEADER_PROCESS_MEMORY", 800_000_000, "bytes", "Memory of the process that parses a long header.")
 GGUF_ENTRIES = _limit("GGUF_ENTRIES", 65_536, "entries", "Entries of a GGUF header are parsed one by one; real ones have under 100.")
 GGUF_STRINGS = _limit("GGUF_STRINGS", 4_000_000, "strings", "Strings in lists of a GGUF header; a vocabulary has under 600,000.")
 INDEX_BYTES = _limit("INDEX_BYTES", 100_000_000, "bytes", "An index of shards (model.safetensors.index.json) is parsed in memory.")
@@ -139,6 +135,7 @@ EXIT_CODES_BYTES = _limit("EXIT_CODES_BYTES", 512 << 20, "bytes", "Memory of the
 LABELS_BYTES = _limit("LABELS_BYTES", 10_000_000, "bytes", "A file of labels that the classifier is fitted on is parsed in memory.")
 JOBS = _limit("JOBS", 4, "jobs", "Analyses the page runs at once; half of them at most for one visitor.")
 MODEL_JOBS = _limit("MODEL_JOBS", 1, "jobs", "Of these, how many may run a model: they share one GPU, or the machine's memory.")
+JOBS_MEMORY = _limit("JOBS_MEMORY", 600_000_000, "bytes", "Memory of all processes that read weights for the page, without the libraries.")
 QUEUE = _limit("QUEUE", 32, "calls", "Analyses that may wait, with and without a model counted separately; a quarter for one visitor.")
 READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the page ends when nobody has read its progress for so long.")
 BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
@@ -157,6 +154,7 @@ EVIDENCE_QUOTE_LENGTH = _limit("EVIDENCE_QUOTE_LENGTH", 2_000, "characters", "Lo
 LABELS_PER_HOUR = _limit(
     "LABELS_PER_HOUR", 300, "labels and flags", "The most that one contributor adds in an hour; all those without a login count as one."
 )
+LABELS_PER_ADDRESS = _limit("LABELS_PER_ADDRESS", 60, "labels and flags", "Of these, the most from one address without a login.")
 FLAGS = _limit(
     "FLAGS", 3, "contributors", "Flags by this many logged-in contributors exclude a label from the consensus; it stays visible."
 )

@@ -35,7 +35,7 @@ def _app(words: list[str]) -> int:
         with extras_explained():
             # A wheel puts app.py into this package.
             app = import_module("mantissa.app") if find_spec("mantissa.app") else import_module("app")
-        app.main()
+            app.main()
     except MantissaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

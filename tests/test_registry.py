@@ -54,10 +54,10 @@ def _read(url: str) -> str:
 
 
 def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
-    with serve(tmp_path, NOWHERE, ("-m", "tests.toy")) as url:
+    with serve(tmp_path, NOWHERE, ("-m", "tests.toy.program")) as url:
         assert "How many tensors?" in _read(f"{url}/toy") and "Tensor count" in _read(f"{url}/methods")
         found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
         assert found.tensors == 38
         assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38
-    line = [sys.executable, "-m", "tests.toy", "toy", "sample:tiny-bf16"]
+    line = [sys.executable, "-m", "tests.toy.program", "toy", "sample:tiny-bf16"]
     assert subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True).stdout == "38 tensors\n"

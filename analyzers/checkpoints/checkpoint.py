@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 from analyzers import limits
 from analyzers.checkpoints.adapters import adapter_note, is_adapter
 from analyzers.checkpoints.header import Header, read_header
-from analyzers.checkpoints.header_process import parse_apart
 from analyzers.checkpoints.layout import GGUF, SAFETENSORS, WeightFiles, WeightSet, is_weights, select_weights
 from analyzers.checkpoints.local import LocalFile, LocalRepository, sample_folder
 from analyzers.checkpoints.names import is_buffer, layer, role
@@ -230,7 +229,7 @@ def _read_headers(repository: Repository, paths: tuple[str, ...]) -> tuple[tuple
 def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
     """Read the header of one of ``files`` weight files; the file extension selects the format."""
     if file.path.endswith(SAFETENSORS):
-        return read_header(file, parse_apart)
+        return read_header(file)
     if file.path.endswith(GGUF):
         from analyzers.checkpoints.gguf import read_gguf
 

@@ -8,7 +8,7 @@ module is stricter: it refuses duplicate names, undefined fields, and headers th
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
@@ -60,8 +60,8 @@ class _Malformed(Exception):
     """What is wrong with a header; the caller adds the file's name."""
 
 
-def read_header(file: RangeFile, parse: Callable[[bytes | bytearray, int, str], Header] | None = None) -> Header:
-    """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two. parse: by default `parse_header`.
+def read_header(file: RangeFile) -> Header:
+    """Read and validate the header of ``file``: one read if it is shorter than 64 KiB, else two.
 
     Raises InvalidCheckpoint, which names the file and the fault, and LimitExceeded.
     """
@@ -75,7 +75,7 @@ def read_header(file: RangeFile, parse: Callable[[bytes | bytearray, int, str], 
         beginning, raw = raw, bytearray(stop)
         raw[: len(beginning)] = beginning
         file.read_into(len(beginning), memoryview(raw)[len(beginning) :])
-    return (parse or parse_header)(raw[:stop], size, file.path)
+    return parse_header(raw[:stop], size, file.path)
 
 
 def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") -> int:

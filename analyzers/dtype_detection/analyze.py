@@ -30,7 +30,7 @@ from analyzers.dtype_detection.lineage import Judged, conclude, judge
 from analyzers.dtype_detection.quantize import Headroom, Slabs, headroom, measure
 from analyzers.dtype_detection.quantize import plan as plan_slabs
 from analyzers.dtype_detection.readings import entropy, movable
-from analyzers.dtype_detection.report import BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
+from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
 from analyzers.dtype_detection.statistics import (
     FORMATS,
     UNREAD,
@@ -44,9 +44,6 @@ from analyzers.dtype_detection.statistics import (
 from analyzers.dtype_detection.training import infer_training
 from analyzers.dtype_detection.words import LEAST_EXPONENT, fp16_risk, notes, unread
 from analyzers.numerics.device import Device, choose_device
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 3
 
 
 def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | DtypeReport]:

@@ -30,6 +30,9 @@ RiskLevel = Literal["fits", "caution", "overflow", "unknown"]
 QuantizationFormat = Literal["fp8", "fp8-block", "int8", "int4", "mxfp4", "nvfp4"]
 Basis = Literal["label", "lineage", "classifier", "rule", "none"]  # "rule": in reports of analysis version 1 only
 
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 3
+
 
 class DtypeRequest(WeightsRequest):
     """Which checkpoint to inspect, and how.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from analyzers.base import Progress, Timing
 from analyzers.exit_feedback.report import ExitReport
-from analyzers.exit_feedback.request import ANALYSIS_VERSION as ANALYSIS_VERSION  # the registry reads it here
 from analyzers.exit_feedback.request import ExitRequest
 
 if TYPE_CHECKING:

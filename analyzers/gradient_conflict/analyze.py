@@ -17,7 +17,7 @@ from analyzers.gradient_conflict.measure import differences, measurement
 from analyzers.gradient_conflict.pairs import Thresholds
 from analyzers.gradient_conflict.rates import TAU, pair_share
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, LayerRate, MeasuredProgress, Sample, Units, Work
-from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
+from analyzers.gradient_conflict.request import ANALYSIS_VERSION, ATTENTION_BLOCKS, FFN_BLOCKS, TOPK_OPTIONS, ConflictRequest
 from analyzers.gradient_conflict.text import notes, statement
 from analyzers.gradient_conflict.topk import TopKMask, converted, described
 from analyzers.language_models.builtin_text import Pair
@@ -33,9 +33,6 @@ from analyzers.language_models.prompts import Batch, Encoded, collate, encode
 from analyzers.language_models.recording import Mask
 from analyzers.language_models.templates import Template, resolved
 from analyzers.watched import watched
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
 
 # A GPU has less cache for its speed than a CPU: the same chunk would keep it waiting for orders.
 GPU_CHUNKS = 8

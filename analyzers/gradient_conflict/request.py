@@ -13,6 +13,10 @@ from analyzers.language_models.row_choice import Choice
 from analyzers.language_models.templates import Template
 
 Selection = Literal["gate", "up", "abs-up", "product", "abs-product"]
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 2
+
 FFN_BLOCKS = ("gate", "up", "down")
 COMBINED_BLOCKS = {"gate_up": ("gate", "up"), "gate_down": ("gate", "down"), "up_down": ("up", "down")}
 """Two blocks of a gated FFN as one gradient, by the field of the report. Without a gate, up and down are the whole gradient."""

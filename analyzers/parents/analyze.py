@@ -25,20 +25,29 @@ from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.formatting import plural
 from analyzers.parents.card import base_models
 from analyzers.parents.collect import Collector, Fitted, Sums, cosine, distance, matrix_parameters
-from analyzers.parents.count import Counter, is_matrix
+from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
 from analyzers.parents.layers import moved_layers, with_layers_moved
 from analyzers.parents.proof import monotone
-from analyzers.parents.report import Candidate, Difference, Fit, LayerFit, MovedLayer, Parent, ParentsReport, ParentsRequest, Verdict
+from analyzers.parents.report import (
+    ANALYSIS_VERSION,
+    Candidate,
+    Difference,
+    Fit,
+    LayerFit,
+    MovedLayer,
+    Parent,
+    ParentsReport,
+    ParentsRequest,
+    Verdict,
+)
 from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
-
-# Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
 
 # Candidates that are fitted together. Of more, the best in a small sample.
 FITTED = 8
 _SCREENED = 16  # the part of the budget of each that this sample takes
-_KEPT_NUMBERS = 12_000_000  # of all sides together, in float32
+_KEPT_NUMBERS = 6_000_000  # of all sides together, in float32
+_STEPPED = 1 << 18  # values tested for being a step function
 
 
 def analyze(request: ParentsRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ParentsReport]:
@@ -278,7 +287,8 @@ class _Search:
             layers, through = read.sums.related_layers(column, RELATED_LAYER), read.sums.cast(column)
             unlike = read.sums.unlike_roles(column, RELATED_LAYER)
             if read.sums.kept and through is None:
-                kept = np.concatenate([values[[0, 1 + column]] for values in read.sums.kept.values()], axis=1)
+                some = max(1, _STEPPED // len(read.sums.kept) // SHORT_RUN) * SHORT_RUN
+                kept = np.concatenate([values[[0, 1 + column], :some] for values in read.sums.kept.values()], axis=1)
                 steps = monotone(kept, self._dtype() or "")
         at_rounding = self._fit is not None and self._fit.at_rounding
         return Facts(candidates, fit, parents, layers, unlike, through, steps, at_rounding, self._moved, self._difference, self._plan.exact)

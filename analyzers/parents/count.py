@@ -28,7 +28,7 @@ SHORT_RUN = 32
 # Per candidate: values, equal in bf16, X.X, X.P, P.P, zero in X only; then equal as cast (`THROUGH`).
 PAIR_SUMS = 6 + len(THROUGH)
 _PATTERNS = 1 << 16
-_PIECE = 16 * BLOCK  # values at once: in float64 they fit a core's cache
+_PIECE = 4 * BLOCK  # values at once: in float64, with copies, for each of many threads
 _BEYOND = 1e6  # no weight is as large: a few broken values must not decide a cosine
 
 

@@ -15,6 +15,9 @@ from analyzers.base import CheckpointFacts, Data, Report, WeightsRequest
 if TYPE_CHECKING:
     import pandas
 
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 1
+
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelated", "undecided"]
 
 

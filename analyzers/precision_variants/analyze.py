@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Progress, Timing
 from analyzers.precision_variants.report import PrecisionReport
-from analyzers.precision_variants.request import ANALYSIS_VERSION as ANALYSIS_VERSION  # the registry reads it here
 from analyzers.precision_variants.request import PrecisionRequest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from analyzers import limits
-from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, ProcessLost
 from analyzers.scan.journal import Outcome
 from analyzers.scan.work import Task

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.dtype_detection.analyze import ANALYSIS_VERSION
+from analyzers.dtype_detection.report import ANALYSIS_VERSION
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.scan.journal import Journal, writable
 from analyzers.scan.listing import Listed

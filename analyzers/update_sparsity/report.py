@@ -19,6 +19,9 @@ from analyzers.update_sparsity.headline import next_step
 if TYPE_CHECKING:
     import pandas
 
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 3
+
 DEFAULT_ETA = 1e-3
 
 

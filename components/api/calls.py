@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from components.running.gradio_internals import has_session, session_of
-from components.running.queue_limits import RESTARTING, has_room, is_closing
+from components.running.queue_limits import RESTARTING, accepts, is_closing
+from components.site.identity import Client
 from components.text import numbers
 
 _CALL = re.compile(r"(?:/gradio_api)?/(?:queue/(?P<join>join)|(?P<kind>call/v2|call|run|api)/(?P<name>[^/]+))/?")
@@ -36,7 +37,7 @@ def is_call(method: str, path: str) -> bool:
     return method == "POST" and _CALL.fullmatch(path) is not None
 
 
-def check_call(app: gr.Blocks, path: str, body: bytes, client: str) -> Refusal | None:
+def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | None:
     """Why a call of ``app`` by a client is not accepted; None where it is."""
     match = _CALL.fullmatch(path)
     try:
@@ -55,7 +56,7 @@ def check_call(app: gr.Blocks, path: str, body: bytes, client: str) -> Refusal |
     refusal = _check_fields(app, match["name"], call) if match["kind"] == "call/v2" else _check_values(app, index, call)
     if is_closing():
         return Refusal(503, RESTARTING)
-    if refusal is None and match["kind"] not in ("run", "api") and not has_room(app, index, client):
+    if refusal is None and match["kind"] not in ("run", "api") and not accepts(app, index, client):
         return Refusal(503, FULL)
     return refusal
 

@@ -13,6 +13,7 @@ from components.dtype.first_screen import first_screen
 from components.dtype.form import QUANTIZATIONS, Form, form
 from components.dtype.result import RESULT
 from components.dtype.several import Batch, Several, opened, permalink
+from components.dtype.tables import Outcome
 from components.forms.fields import QUIET, Controls, build_model_fields, build_reading
 from components.results.layout import Layout
 from components.results.share import Share
@@ -80,7 +81,8 @@ class PassportRuns(Runs):
 
     def _work_on_several(self, batch: Batch) -> Iterator[Updates]:
         started = time.monotonic()
-        yield {self._batch: batch, **self._several.begin(batch)}
+        address = permalink([Outcome(request.model) for request in batch.requests], batch.requests[0])
+        yield {self.status: Meter.waiting(address), self._batch: batch, **self._several.begin(batch)}
         for number, request in enumerate(batch.requests, 1):
             meter = Meter()
             try:

@@ -92,9 +92,21 @@ def _options() -> list[Any]:
 
 
 # Label of each example button, and its form.
+# The first takes some ten seconds.
 EXAMPLES = {
+    "at a glance": Form(
+        "sample:tiny-bf16",
+        ("dense", "parallel", "span", "svd"),
+        seeds="2",
+        samples="8",
+        sequence_length="128",
+        tokens="128",
+        sweep=False,
+        training_steps="0",
+        layers="final",
+    ),
     "tiny-bf16": Form("sample:tiny-bf16"),
-    "tiny-bf16, quick": Form("sample:tiny-bf16", sweep=False, training_steps="0", layers="final"),
+    "tiny-bf16, no training": Form("sample:tiny-bf16", sweep=False, training_steps="0", layers="final"),
     "tiny-fp32, span and ceilings": Form("sample:tiny-fp32", ("parallel", "span", "svd", "true_rows"), anchors="16", rank="16"),
     "SmolLM2-135M": Form("HuggingFaceTB/SmolLM2-135M", seeds="4", samples="16", sequence_length="128", tokens="256"),
 }

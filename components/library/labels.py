@@ -24,6 +24,8 @@ LIST = List(
 )
 COLUMNS = "record, current, flags, published"
 _HOUR = timedelta(hours=1)
+# When labels and flags without a login were added within the last hour, and from which address (a salted hash): in memory only.
+_by_address: list[tuple[datetime, str]] = []
 
 
 def add_label(connection: sqlite3.Connection, who: Identity, model: str, precision: str, link: str, quote: str) -> Label:
@@ -109,8 +111,9 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
 
 
 def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
-    """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour."""
-    since, local = stamp(datetime.now(UTC) - _HOUR), who.provenance == "local"
+    """Raise LimitExceeded for a contributor who added LABELS_PER_HOUR labels and flags within an hour, or an address LABELS_PER_ADDRESS."""
+    began = datetime.now(UTC) - _HOUR
+    since, local = stamp(began), who.provenance == "local"
     same = "created > ? AND provenance = ? AND (? OR contributor = ?)"
     counts = f"SELECT (SELECT COUNT(*) FROM labels WHERE {same}) + (SELECT COUNT(*) FROM flags WHERE {same})"  # noqa: S608 - our own names
     (added,) = connection.execute(counts, 2 * (since, who.provenance, local, who.name)).fetchone()
@@ -118,6 +121,14 @@ def check_rate(connection: sqlite3.Connection, who: Identity) -> None:
         raise LimitExceeded(
             f"{limits.LABELS_PER_HOUR:,} labels and flags were added within an hour (MANTISSA_LABELS_PER_HOUR): continue later, or log in."
         )
+    if who.address:
+        _by_address[:] = [(when, address) for when, address in _by_address if when > began]
+        if [address for _, address in _by_address].count(who.address) >= limits.LABELS_PER_ADDRESS:
+            raise LimitExceeded(
+                f"{limits.LABELS_PER_ADDRESS:,} labels and flags were added from this address within an hour "
+                "(MANTISSA_LABELS_PER_ADDRESS): continue later, or log in."
+            )
+        _by_address.append((datetime.now(UTC), who.address))
 
 
 def labels_of(connection: sqlite3.Connection, key: str, *, current: bool) -> list[LabelRow]:

@@ -134,11 +134,14 @@ class Library:
         if self._publisher is not None:
             self._publisher.turn()
 
-    def local_identity(self, session: str = "") -> Identity:
-        """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored."""
+    def local_identity(self, session: str = "", address: str = "") -> Identity:
+        """The identity of a visitor without a login: one for all, or one per secret of a browser, of which a salted hash is stored.
+
+        address: a hash of the visitor's address, for the hourly limit.
+        """
         with self._database.read() as connection:
             (salt,) = connection.execute("SELECT value FROM meta WHERE name = 'salt'").fetchone()
-        return Identity.local(f"{salt} {session}")
+        return Identity.local(f"{salt} {session}", address)
 
     # Contributions
 

@@ -73,11 +73,13 @@ class Identity(Data):
 
     provenance: "login" of the Hub; "local" without a login; "seed" for the initial labels.
     organisations: the known ones of a login; a model of one of them, or of the user, is marked as labelled by its author.
+    address: without a login, a salted hash for the hourly limit, which is never stored.
     """
 
     name: str
     provenance: Provenance
     organisations: tuple[str, ...] = ()
+    address: str = ""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -92,9 +94,9 @@ class Identity(Data):
         return cls(name=name, provenance="login", organisations=organisations)
 
     @classmethod
-    def local(cls, secret: str) -> Self:
+    def local(cls, secret: str, address: str = "") -> Self:
         """A visitor without a login, identified by a secret that is not stored: ``local:`` and 12 hex digits of its hash."""
-        return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local")
+        return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local", address=address)
 
     @property
     def shown(self) -> str:

@@ -7,11 +7,10 @@ from typing import Any
 
 from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request, WeightsRequest
-from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
-from components.running import model_jobs
+from components.running import analysis_process, zero_gpu
 from components.running.log import log_unexpected
-from components.running.queue_limits import LOOKUPS, MODELS, READING, JobQueue, caller
+from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
 from components.site import archive
 from components.text import numbers
 
@@ -66,21 +65,19 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
                 )
             yield item
     finally:
-        if isinstance(work, Generator):
-            work.close()
+        work.close()
         slot.release()
 
 
 def _queue(request: Request) -> JobQueue:
     analyzer = analyzer_of(request)
-    return LOOKUPS if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
+    return SAMPLES if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
 
 
-def _work(request: Request) -> Any:
+def _work(request: Request) -> Generator[Any, None, None]:
     if not isinstance(request, WeightsRequest):
-        return model_jobs.run(request)
-    largest = limits.WEB_EXACT_BYTES if request.mode == "exact" else None
-    return analyzer_of(request).load().analyze(request, access=Access(), largest=largest)
+        return zero_gpu.run(request)
+    return analysis_process.run(request, limits.WEB_EXACT_BYTES if request.mode == "exact" else None)
 
 
 def sentence(error: Exception) -> str:

@@ -21,9 +21,9 @@ class Meter:
         self._shown = 0.0
 
     @staticmethod
-    def waiting() -> str:
-        """The HTML until the first progress arrives, also while the job waits in the queue."""
-        return _card("Starting", "", None)
+    def waiting(address: str = "") -> str:
+        """The HTML until the first progress arrives, also while the job waits in the queue. address: of the page that asks for the same."""
+        return _card("Starting", "", None, address=address)
 
     @staticmethod
     def is_progress(html: str | None) -> bool:
@@ -66,5 +66,7 @@ def _share(progress: Progress) -> float | None:
     return min(1.0, progress.done / progress.total) if progress.total > 0 else None
 
 
-def _card(note: str, how_far: str, share: float | None, below: str = "") -> str:
-    return render("running/templates/meter.html", note=note[:1].upper() + note[1:], how_far=how_far, share=share, below=below)
+def _card(note: str, how_far: str, share: float | None, below: str = "", address: str = "") -> str:
+    return render(
+        "running/templates/meter.html", note=note[:1].upper() + note[1:], how_far=how_far, share=share, below=below, address=address
+    )

@@ -6,7 +6,7 @@ and forgotten keep nobody waiting. Gradio's own queue only passes calls on: it c
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,10 +18,11 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import LimitExceeded
 from components.running.gradio_internals import waiting
+from components.site.identity import Client
 
 # Of limits.QUEUE: calls of one endpoint that are answered at once; all calls together, which are held in memory; unread calls.
 _QUICK, _ALL, _UNREAD = 4, 16, 2
-# A client's share: of the waiting jobs, and of the slots.
+# A visitor's share: of the waiting jobs, and of the slots. An address may have twice as many waiting, and all slots but one.
 _SHARE_WAITING, _SHARE_RUNNING = 4, 2
 _POLL_SECONDS = 1.0
 
@@ -30,14 +31,14 @@ UNREAD = "Stopped: nobody was reading the results of this analysis."
 
 
 class Caller(NamedTuple):
-    """Who waits for a job. client: a login, a browser or an address; session: of the stream that delivers the results."""
+    """Who waits for a job. session: of the stream that delivers the results."""
 
-    client: str
+    client: Client
     session: str
 
 
 # A script that calls `job` itself reads its results.
-LOCAL = Caller("", "")
+LOCAL = Caller(Client("", ""), "")
 caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
 
 _changed = threading.Condition()
@@ -84,12 +85,22 @@ class JobQueue:
         self.name = name
         self.limit = limit
         self.slots: list[Slot] = []
+        self._accepted: deque[tuple[float, Client]] = deque(maxlen=4 * limits.QUEUE)
 
-    def has_room(self, client: str) -> bool:
-        """Whether another job of this client may wait."""
+    def accepts(self, client: Client) -> bool:
+        """Whether another job of this client may wait. It counts for a second, and then while somebody reads its results."""
+        now, share = time.monotonic(), max(1, limits.QUEUE // _SHARE_WAITING)
         with _changed:
-            held = [slot.who.client for slot in self.slots if not slot.running and slot.is_read()]
-        return len(held) < limits.QUEUE and held.count(client) < max(1, limits.QUEUE // _SHARE_WAITING)
+            waiting = [slot.who.client for slot in self.slots if not slot.running and slot.is_read()]
+            held = waiting + [who for when, who in self._accepted if now - when < 1]
+            accepted = (
+                len(waiting) < limits.QUEUE
+                and held.count(client) < share
+                and [each.address for each in held].count(client.address) < 2 * share
+            )
+            if accepted:
+                self._accepted.append((now, client))
+        return accepted
 
     def slot(self, who: Caller) -> Generator[Progress, None, Slot]:
         """Yield progress until it is this job's turn, and return its slot, to be released. Raises what `Slot.check` raises."""
@@ -118,11 +129,16 @@ class JobQueue:
         running = Counter(slot.who.client for slot in self.slots if slot.running)
         if running.total() >= self.limit:
             return None
-        share = max(1, self.limit // _SHARE_RUNNING)
-        waiting = [slot for slot in self.slots if not slot.running and slot.is_read() and running[slot.who.client] < share]
+        addresses = Counter(slot.who.client.address for slot in self.slots if slot.running and slot.who != LOCAL)
+        share, together = max(1, self.limit // _SHARE_RUNNING), max(1, self.limit - 1)
+        waiting = [
+            slot
+            for slot in self.slots
+            if not slot.running and slot.is_read() and running[slot.who.client] < share and addresses[slot.who.client.address] < together
+        ]
         return min(waiting, key=lambda slot: running[slot.who.client], default=None)
 
-    def _drop_unread(self, client: str) -> None:
+    def _drop_unread(self, client: Client) -> None:
         """End the oldest unread jobs beyond the share of their client, and beyond what all together may have."""
         unread = [slot for slot in self.slots if not slot.running and not slot.dropped and not slot.is_read()]
         own = [slot for slot in unread if slot.who.client == client]
@@ -133,9 +149,10 @@ class JobQueue:
 
 READING = JobQueue("analysis", limits.JOBS)
 MODELS = JobQueue("model", limits.MODEL_JOBS)
-# Built-in samples, and questions to the Hub about stored results: quick, but the Hub may be slow.
+SAMPLES = JobQueue("sample", max(2, limits.JOBS // 2))
+# Questions to the Hub about stored results: quick, but the Hub may be slow.
 LOOKUPS = JobQueue("lookup", 4 * limits.JOBS)
-_QUEUES = {queue.name: queue for queue in (READING, MODELS, LOOKUPS)}
+_QUEUES = {queue.name: queue for queue in (READING, MODELS, SAMPLES, LOOKUPS)}
 
 
 @contextmanager
@@ -166,11 +183,11 @@ def end_jobs(seconds: float) -> bool:
         return _changed.wait_for(lambda: not any(queue.slots for queue in _QUEUES.values()), seconds)
 
 
-def has_room(app: gr.Blocks, endpoint: int, client: str) -> bool:
+def accepts(app: gr.Blocks, endpoint: int, client: Client) -> bool:
     """Whether a client may make another call of this endpoint (its index in ``app.fns``)."""
     kind = app.fns[endpoint].concurrency_id
     if (queue := _QUEUES.get(kind)) is not None:
-        return queue.has_room(client)
+        return queue.accepts(client)
     return waiting(app, kind) < _QUICK * limits.QUEUE
 
 

@@ -78,7 +78,9 @@ class Runs:
         """The progress and the result. Raises what the analysis raises."""
         meter = self.meter()
         made = ""
-        for item in job(form.request(), again=again):
+        request = form.request()
+        yield {self.status: meter.waiting(addresses.asked(request))}  # who reloads the page in the middle of the run asks for the same
+        for item in job(request, again=again):
             if not isinstance(item, Progress):
                 yield self.show(item, made)
             elif item.unit == STORED:

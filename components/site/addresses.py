@@ -1,13 +1,19 @@
 """Addresses on the site, relative to its root: the page that computes a report again, the stored report, its badge."""
 
+import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, analyzer_of
 from analyzers.base import NextStep, Report
 
 if TYPE_CHECKING:
     from components.results.layout import Layout
+
+
+# What a permalink has in place of a commit that is not known yet.
+_NO_COMMIT = re.compile(r"%40(?=&|$)|&revision=(?=&|$)")
 
 
 def layout(analyzer: str) -> "Layout[Any]":
@@ -19,6 +25,21 @@ def layout(analyzer: str) -> "Layout[Any]":
 def again(report: Report) -> str:
     """The page that computes this report again, filled in: ``sparsity?base=...``; of the passport, ``?model=...``."""
     return ANALYZERS[report.analyzer].address + layout(report.analyzer).permalink(report)
+
+
+def asked(request: Any) -> str:
+    """The page that computes this request, filled in: `again` before there is a report, with commits only where the request names them."""
+
+    def named(reference: str) -> SimpleNamespace:
+        name, _, commit = reference.partition("@")
+        return SimpleNamespace(ref=name, source=name, commit=commit)
+
+    analyzer = analyzer_of(request)
+    data = named(getattr(request, "data", ""))
+    several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
+    base, checkpoint = (named(getattr(request, field, "")) for field in ("base", "model"))
+    report: Any = SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
+    return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
 
 
 def passport(model: str) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import gradio as gr
@@ -59,7 +59,7 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
     secret = str((getattr(request, "cookies", None) or {}).get(COOKIE, ""))[:_LONGEST]
     if not secret:
         raise InvalidRequest(_NOBODY)
-    return ours.local_identity(secret)
+    return ours.local_identity(secret, client_of(request).address)
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:
@@ -86,22 +86,33 @@ _KEY = secrets.token_bytes(16)
 _HEADER = f"x-mantissa-client-{secrets.token_hex(16)}"
 
 
+class Client(NamedTuple):
+    """visitor: a login, else a cookie and an address, else an address. address: it alone, because anybody can make up a cookie."""
+
+    visitor: str
+    address: str
+
+
 def with_client(scope: Scope) -> Scope:
     """``scope`` with its client in a header."""
     if any(name == _HEADER.encode() for name, _ in scope["headers"]):
         return scope
-    return {**scope, "headers": [*scope["headers"], (_HEADER.encode(), _client(scope).encode())]}
+    return {**scope, "headers": [*scope["headers"], (_HEADER.encode(), " ".join(_client(scope)).encode())]}
 
 
-def client_of(request: gr.Request | Request | None) -> str:
-    """The client of a request that passed `with_client`; "" for any other."""
+def client_of(request: gr.Request | Request | None) -> Client:
+    """The client of a request that passed `with_client`; both are empty for any other."""
     headers: Any = getattr(request, "headers", None) or {}
-    return str(headers.get(_HEADER, ""))
+    visitor, _, address = str(headers.get(_HEADER, "")).partition(" ")
+    return Client(visitor, address)
 
 
-def _client(scope: Scope) -> str:
+def _client(scope: Scope) -> Client:
     login = scope.get("session", {}).get("oauth_info", {}).get("userinfo", {}).get("preferred_username")
     cookie = Request(scope).cookies.get(COOKIE)
     address = (scope.get("client") or ("",))[0]
-    who = f"login {login}" if login else f"cookie {cookie}" if cookie else f"address {address}"
+    return Client(_hash(f"login {login}" if login else f"{address} cookie {cookie}" if cookie else address), _hash(address))
+
+
+def _hash(who: str) -> str:
     return hashlib.blake2b(who.encode(errors="replace"), key=_KEY, digest_size=16).hexdigest()

@@ -40,4 +40,4 @@ def result(url: str, name: str, values: object, headers: Mapping[str, str] | Non
 
 def inspect(model: str, seed: int = 0) -> list[Any]:
     """The values of a call of ``inspect``."""
-    return [model, "quick", "", "", "", "", seed]
+    return [model, "quick", "", "", "", "", seed, None]

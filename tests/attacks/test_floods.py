@@ -35,6 +35,7 @@ def _asked_last(hub: LocalHub) -> float:
 def test_unread_calls_on_a_slow_repository_refuse_nobody(app: str, hub: LocalHub) -> None:
     sent = [post(app, "inspect", inspect("org/slow", seed)) for seed in range(36)]
     assert {status for status, _ in sent} <= {200, 503}
+    time.sleep(1)  # so many calls of one client are accepted in a second
     # from the same address and without a cookie: nobody reads those calls, so they take no share
     for model in ("sample:tiny-bf16", "sample:tiny-bf16", "org/name"):
         result(app, "inspect", inspect(model))
@@ -91,12 +92,13 @@ def test_300_unread_posts_delay_nobody(app: str) -> None:
         posts = [attackers.submit(post, app, "inspect", inspect("org/slow", 400 + number)) for number in range(300)]
         while not all(each.done() for each in posts):
             result(app, "find_models", SEARCH)
+    time.sleep(1)  # so many calls of one client are accepted in a second
     for _ in range(3):
         result(app, "inspect", inspect("sample:tiny-bf16"))
     assert {each.result()[0] for each in posts} <= {200, 503}
     after = process.cpu_times()
-    # The event loop answers everybody: 17 s of it where each post copies the pages' descriptions.
-    assert after.user + after.system - before.user - before.system < 12
+    # The event loop answers everybody: 17 s of it where each post copies the pages' descriptions, 6 s where each is accepted.
+    assert after.user + after.system - before.user - before.system < 4
 
 
 @pytest.mark.parametrize("path", ["/gradio_api/call/inspect", "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"])

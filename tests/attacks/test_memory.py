@@ -1,6 +1,5 @@
-"""Whatever a repository's header holds, the app stays small and answers others: long headers are parsed in a process of their own."""
+"""Whatever repositories hold, the app stays small and answers others: analyses run in processes whose memory is limited together."""
 
-import json
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -10,18 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from analyzers import limits
-from analyzers.checkpoints.header import parse_header
-from analyzers.checkpoints.header_process import parse_apart
-from analyzers.errors import InvalidCheckpoint, LimitExceeded
 from tests.attacks.calls import inspect, post, read
 from tests.attacks.conftest import process_of
-from tests.attacks.headers import ATTACKS, framed
+from tests.attacks.headers import framed
 from tests.browser.conftest import serve
 from tests.hub import LocalHub
 
 MEMORY = 2_000_000_000
-NAMES = ("org/metadata-0", "org/metadata-1", "org/tensors-0")
 
 
 def _metadata(entries: int) -> bytes:
@@ -29,81 +23,61 @@ def _metadata(entries: int) -> bytes:
 
 
 def _tensors(many: int) -> bytes:
-    described = {f"layers.{i}.weight": {"dtype": "BF16", "shape": [1], "data_offsets": [2 * i, 2 * i + 2]} for i in range(many)}
-    return framed(json.dumps(described, separators=(",", ":")).encode(), bytes(2 * many))
-
-
-@pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every header goes to the process."""
-    monkeypatch.setattr(limits, "HEADER_PROCESS_BYTES", 0)
-
-
-def test_a_process_gives_the_same_header(apart: None) -> None:
-    data = _tensors(20_000)
-    raw = data[: len(data) - 40_000]
-    assert parse_apart(raw, len(data), "model.safetensors") == parse_header(raw, len(data), "model.safetensors")
-
-
-@pytest.mark.parametrize("attack", ["deep_lists", "duplicate_tensor", "half_surrogate", "not_utf8"])
-def test_a_process_refuses_with_the_same_sentence(apart: None, attack: str) -> None:
-    (data,) = (each.data for each in ATTACKS if each.name == attack)
-    with pytest.raises(InvalidCheckpoint) as expected:
-        parse_header(data, len(data), "model.safetensors")
-    with pytest.raises(InvalidCheckpoint) as caught:
-        parse_apart(data, len(data), "model.safetensors")
-    assert str(caught.value) == str(expected.value)
-
-
-def test_a_process_that_needs_too_much_memory_is_a_sentence(apart: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANTISSA_HEADER_PROCESS_MEMORY", "300000000")
-    # the caps on metadata come first where they are: without them, memory ends it
-    monkeypatch.setenv("MANTISSA_METADATA_ENTRIES", "100000000")
-    monkeypatch.setenv("MANTISSA_METADATA_BYTES", "100000000")
-    raw = _metadata(3_000_000)
-    with pytest.raises(LimitExceeded, match="MANTISSA_HEADER_PROCESS_MEMORY"):
-        parse_apart(raw, len(raw), "model.safetensors")
+    line = b'"layers.%d.weight":{"dtype":"BF16","shape":[4,8],"data_offsets":[%d,%d]}'
+    return framed(b"{" + b",".join(line % (i, 64 * i, 64 * i + 64) for i in range(many)) + b"}", bytes(64 * many))
 
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[LocalHub]:
-    """A Hub with hostile headers."""
-    files = {"metadata": _metadata(7_000_000), "tensors": _tensors(20_000)}
+    """A Hub with hostile headers, and one with as many tensors as the largest known checkpoint."""
     with LocalHub() as local:
-        for name in NAMES:
-            local.add(name, {"model.safetensors": files[name[4:-2]], "config.json": b"{}"})
+        for name, data in {"metadata": _metadata(7_000_000), "tensors": _tensors(200_000), "largest": _tensors(92_000)}.items():
+            local.add(f"org/{name}", {"model.safetensors": data, "config.json": b"{}"})
         yield local
 
 
-def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path) -> None:
-    # without the caps on metadata, which would come first
-    caps = {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"}
-    with serve(tmp_path, hub.url, **caps) as url:
+@pytest.mark.timeout(900)
+# With the caps on metadata as they are, and without.
+@pytest.mark.parametrize("caps", [{}, {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"}])
+def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: dict[str, str]) -> None:
+    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="60", **caps) as url:
         app = process_of(url)
         over = threading.Event()
+        web: list[int] = []
         memory: list[int] = []
         badges: list[int] = []
 
         def watch() -> None:
             while not over.wait(0.5):
-                memory.append(sum(_resident(each) for each in (app, *app.children(recursive=True))))
+                web.append(_resident(app))
+                memory.append(web[-1] + sum(_resident(each) for each in app.children(recursive=True)))
                 with urllib.request.urlopen(f"{url}/badge/org/name.svg", timeout=60) as answer:
                     badges.append(answer.status)
 
-        def call(name: str) -> str:
-            _, accepted = post(url, "inspect", inspect(name), {"Cookie": f"mantissa={name}"})
+        def call(name: str, number: int, mode: str) -> str:
+            values = inspect(f"org/{name}", number)
+            _, accepted = post(url, "inspect", [values[0], mode, *values[2:]], {"Cookie": f"mantissa={name}-{number}-{mode}"})
             return read(url, "inspect", accepted["event_id"])
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
             with ThreadPoolExecutor() as visitors:
-                said = list(visitors.map(call, NAMES))
+                calls = [
+                    visitors.submit(call, name, number, mode)
+                    for name, mode in (("metadata", "quick"), ("tensors", "quick"), ("tensors", "exact"))
+                    for number in range(2)
+                ]
+                said = [each.result() for each in calls]
+            largest = call("largest", 0, "quick")
         finally:
             over.set()
             watcher.join()
         assert all("event: error" in each for each in said[:2])
+        assert all("event: complete" in each or "MANTISSA_JOB" in each for each in said[2:])
+        assert "event: complete" in largest or "MANTISSA_JOB_SECONDS" in largest, largest[-500:]
         assert max(memory) < MEMORY, max(memory)
+        assert max(web) - web[0] < 100_000_000, web
         assert len(badges) > 2 and set(badges) == {200}, "others are answered meanwhile"
 
 

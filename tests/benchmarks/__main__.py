@@ -20,6 +20,7 @@ from .load import load
 from .local_exact import local_exact
 from .monitor import monitor
 from .pairs import pair_counting
+from .parents import parents_quick
 from .pickled import pickled
 from .precision import precision
 from .result import Result, table
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "sparsity": sparsity_exact,
     "sparsity-quick": sparsity_quick,
     "sparsity-intervals": sparsity_intervals,
+    "parents": parents_quick,
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,

@@ -37,7 +37,7 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     for name, default in defaults.items():
         said = str(ExitRequest.model_fields[default].default if isinstance(default, str) else default)
         expect(field(page, name)).to_have_attribute("placeholder", said)
-    page.get_by_role("button", name="tiny-bf16, quick").click()
+    page.get_by_role("button", name="tiny-bf16, no training").click()
     shown(page, MODEL)
     expect(page.locator(".m-reading")).to_contain_text(re.compile("mean cosine of random codes .*frozen model is .*0"))
     expect(page.locator(".m-tile")).to_have_count(4)

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from analyzers import ANALYZERS
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import within_the_screen
+from tests.browser.steps import stop, within_the_screen
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
@@ -38,3 +38,18 @@ def test_it_makes_room_for_what_is_asked_for_and_can_be_opened(open_page: OpenPa
     expect(page.get_by_role("region", name="A finished example")).not_to_be_visible()
     page.locator("#m-result").get_by_role("link", name="Next: Rounding error").click()
     expect(page).to_have_url(re.compile(r"/precision\?model=sample(:|%3A)tiny-bf16-as-fp32"))
+
+
+def test_a_reload_in_the_middle_of_a_run_keeps_the_model_and_the_settings(open_page: OpenPage, online: str) -> None:
+    page = open_page(online)
+    page.fill("#m-model input", "org/large")
+    page.get_by_role("button", name="Options").click()
+    page.get_by_label("Only tensors whose name matches").fill("mlp")
+    page.get_by_role("button", name="Inspect").click()
+    expect(page).to_have_url(re.compile(r"/\?model=org%2Flarge&.*include=mlp"))
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    address = page.url
+    stop(page, "Inspect")
+    again = open_page(address)  # as a reload does, but Gradio's page logs an error for a stream that a reload cuts
+    expect(again.locator("#m-model input")).to_have_value("org/large")
+    expect(again.locator("#m-result .m-head")).to_contain_text("Looked at 240 of 723 tensors")

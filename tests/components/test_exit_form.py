@@ -19,7 +19,7 @@ from components.exit import text
 from components.exit.form import COST, Form, command, form, permalink
 from components.exit.page import EXAMPLES, PAGE
 from components.forms.form import DATASET, form_of, values
-from components.running import jobs, model_jobs
+from components.running import jobs, zero_gpu
 from components.running.jobs import job
 from tests.components.exit_reports import at_a_glance
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
@@ -140,7 +140,8 @@ def test_an_address_fills_the_fields_or_says_why_not() -> None:
 def test_every_example_is_a_valid_request() -> None:
     for asked in EXAMPLES.values():
         assert isinstance(asked.request(), ExitRequest)
-    assert next(iter(EXAMPLES.values())) == Form(MODEL)
+    glance = next(iter(EXAMPLES.values())).request()
+    assert EXAMPLES["tiny-bf16"] == Form(MODEL) and glance.training_steps == 0 and glance.tokens < Form(MODEL).request().tokens
 
 
 @pytest.mark.parametrize(
@@ -201,10 +202,10 @@ def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     assert one.samples * one.sequence_length < COST.tokens(one) < COST.tokens(every)
     assert (COST.steps(one), COST.steps(every)) == (0, 3 * 11 * every.training_steps)
     facts = at_a_glance().checkpoint
-    seconds = [model_jobs.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
+    seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
     assert 15 < seconds[0] < seconds[1] < 120
 
     def lend(request: Any, seconds: int) -> Any:
         yield request.device, seconds
 
-    assert list(model_jobs._with_gpu(every, lend)) == [("cuda", seconds[1])]
+    assert list(zero_gpu._with_gpu(every, lend)) == [("cuda", seconds[1])]

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers import limits
+from analyzers import ANALYZERS, limits
 from analyzers.dtype_detection import DtypeRequest
 from analyzers.errors import InvalidRequest
 from components.dtype.form import Form, command, form, permalink
 from components.forms.form import revised
+from components.site import addresses
 from tests.components.reports import HOSTILE, report
 
 
@@ -96,3 +97,24 @@ def test_a_revision_becomes_part_of_its_model() -> None:
         [("model", "a"), ("model", "b"), ("revision", "y")],
     ):
         assert revised(query) == query
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "query"),
+    [
+        ("dtype", "model=org%2Fname&mode=exact&include=mlp"),
+        ("dtype", f"model=org%2Fname&revision={'a' * 40}&mode=quick"),
+        ("sparsity", "base=org%2Fbase&tuned=org%2Fone&tuned=org%2Ftwo&mode=quick&seed=3"),
+        ("conflict", "model=org%2Fname&data=org%2Fdata&samples=8"),
+        ("precision", "model=org%2Fname&variants=bf16%2Cfp16&data=random&sequences=3"),
+        ("parents", "model=org%2Fname&candidate=org%2Fa&candidate=org%2Fb&mode=exact"),
+        ("parents", "model=org%2Fname&mode=quick"),
+        ("exit", "model=sample%3Atiny-bf16&methods=parallel%2Cspan&data=org%2Fdata&samples=4"),
+    ],
+)
+def test_the_address_of_a_run_that_has_begun_asks_for_the_same(analyzer: str, query: str) -> None:
+    page = ANALYZERS[analyzer].component("page").PAGE
+    request = page.asked(parse_qsl(query)).request()
+    address = addresses.asked(request)
+    assert address.split("?")[0] == ANALYZERS[analyzer].address and "%40&" not in address and "revision=&" not in address
+    assert page.asked(parse_qsl(address.split("?")[1])).request() == request

@@ -20,7 +20,7 @@ from components.forms.form import DATASET, LINKED_CHARACTERS, form_of, values
 from components.precision import text
 from components.precision.form import COST, RANDOM, TEXT, Form, command, form, permalink
 from components.precision.page import EXAMPLES, PAGE
-from components.running import jobs, model_jobs
+from components.running import jobs, zero_gpu
 from components.running.jobs import job
 from tests.components.model_forms import asks_or_explains, parsed, query_of, skips_all_but_the_model
 from tests.components.precision_reports import precision_report
@@ -274,14 +274,14 @@ def _lend(request: Any, seconds: int) -> Iterator[Any]:
 def test_a_gpu_is_asked_for_by_variants_and_tokens() -> None:
     one, all_of_them = (Form(MODEL, presets).request() for presets in (("bf16",), DEFAULT))
     assert COST.tokens(one) >= 2 * one.sequences * one.sequence_length
-    seconds = model_jobs.gpu_seconds(205_376, 2 * 205_376, COST.tokens(one))
-    assert list(model_jobs._with_gpu(one, _lend)) == [("cuda", seconds)]
+    seconds = zero_gpu.gpu_seconds(205_376, 2 * 205_376, COST.tokens(one))
+    assert list(zero_gpu._with_gpu(one, _lend)) == [("cuda", seconds)]
     assert COST.tokens(one) < COST.tokens(all_of_them) < COST.tokens(all_of_them.model_copy(update={"pre_rounded": True}))
 
 
 @pytest.mark.parametrize("weights", ["pretrained", RANDOM])
 def test_weights_are_fetched_before_there_is_a_gpu_and_random_ones_not_at_all(hub: LocalHub, weights: str) -> None:
     hub.add("org/tiny", files())
-    *_, (device, _) = model_jobs._with_gpu(Form("org/tiny", weights=weights).request(), _lend)
+    *_, (device, _) = zero_gpu._with_gpu(Form("org/tiny", weights=weights).request(), _lend)
     assert device == "cuda"
     assert (len(files()[WEIGHTS]) in parts_of(hub, WEIGHTS)) == (weights == "pretrained")

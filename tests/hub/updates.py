@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from .generated import BLOCK, Floats, normal_values, phase, to_bf16
+from .generated import BLOCK, Floats, from_bf16, normal_values, phase, to_bf16
 
 
 def _none(values: Floats, _: np.random.Generator) -> Floats:
@@ -26,12 +26,25 @@ def _small_steps(deviation: float, values: Floats, rng: np.random.Generator) -> 
     return values + rng.standard_normal(len(values), dtype=np.float32) * np.float32(deviation)
 
 
+def _independent(values: Floats, rng: np.random.Generator) -> Floats:
+    """Another model: other values of the same distribution, saved in bf16."""
+    other = values.mean() + values.std() * rng.standard_normal(len(values), dtype=np.float32)
+    return from_bf16(to_bf16(other.astype(np.float32)))
+
+
+def _merged(weight: float, values: Floats, rng: np.random.Generator) -> Floats:
+    """A linear merge in fp32: ``weight`` of the model as saved in bf16, the rest of the independent one."""
+    return np.float32(weight) * from_bf16(to_bf16(values)) + np.float32(1 - weight) * _independent(values, rng)
+
+
 UPDATES: dict[str, Callable[[Floats, np.random.Generator], Floats]] = {
     "none": _none,
     "scattered-0.3": partial(_scattered, 0.3),
     "scattered-0.01": partial(_scattered, 0.01),
     "scattered-0.0001": partial(_scattered, 0.0001),
     "small-steps": partial(_small_steps, 1e-5),
+    "independent": _independent,
+    "merged-0.35": partial(_merged, 0.35),
 }
 
 

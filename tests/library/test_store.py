@@ -136,6 +136,17 @@ def test_contributors_have_an_hourly_limit(library: Library, monkeypatch: pytest
         library.add_label("org/m3", "bf16", LINK, library.local_identity("another browser"))
 
 
+def test_an_address_without_a_login_has_an_hourly_limit_below_that_of_all(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LABELS_PER_ADDRESS", 2)
+    for number in range(2):
+        library.add_label(f"org/m{number}", "bf16", LINK, library.local_identity(f"browser {number}", "address 1"))
+    library.add_label("org/m0", "bf16", LINK, library.local_identity("browser 0", "address 1"))  # what is there already is no addition
+    with pytest.raises(LimitExceeded, match="MANTISSA_LABELS_PER_ADDRESS"):
+        library.add_label("org/m2", "bf16", LINK, library.local_identity("a new cookie", "address 1"))
+    label = library.add_label("org/m2", "bf16", LINK, library.local_identity("browser 2", "address 2"))
+    assert "address" not in label.item.model_dump_json()
+
+
 def test_those_without_a_login_are_told_apart_by_a_secret_that_is_not_kept(library: Library, tmp_path: Path) -> None:
     first, second = (library.local_identity(f"secret-{number}") for number in (1, 2))
     assert first != second and library.local_identity("secret-1") == first

@@ -8,10 +8,11 @@
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);
   const say = (text) => { const place = document.querySelector("#m-busy"); if (place) place.textContent = text; };
-  // The address speaks of what is shown: of nothing once the visitor asks for something else, of a result as soon as it stands there.
+  // The address is that of the run from its start, and of its result as soon as it is shown.
   const speak = (address) => {
-    if (!document.querySelector("gradio-app[data-query]") && !document.documentElement.classList.contains("m-embed"))
-      history.replaceState(history.state, "", new URL(address, location.href));
+    const url = new URL(address, location.href);
+    if (url.href !== location.href && !document.querySelector("gradio-app[data-query]") && !document.documentElement.classList.contains("m-embed"))
+      history.replaceState(history.state, "", url);
   };
   const inspect = () => {
     if (button("#m-inspect")) { speak(location.pathname); button("#m-inspect").click(); }

@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.base import Progress
 from analyzers.errors import InvalidReference, LimitExceeded, MantissaError, ModelTooLarge
 from analyzers.gradient_conflict import ConflictReport, ConflictRequest
-from components.running import jobs, model_jobs
+from components.running import jobs, zero_gpu
 from tests.components.conflict_reports import PAIRS
 
 ROOT = Path(__file__).parents[2]
@@ -38,16 +38,16 @@ def test_local_paths_cannot_be_reached() -> None:
 
 
 def test_a_gpu_is_asked_for_by_the_size_of_the_work() -> None:
-    small = model_jobs.gpu_seconds(135_000_000, 270_000_000, 16 * 128)
-    large = model_jobs.gpu_seconds(6_738_415_616, 13_476_831_232, 2 * 50 * 200)
+    small = zero_gpu.gpu_seconds(135_000_000, 270_000_000, 16 * 128)
+    large = zero_gpu.gpu_seconds(6_738_415_616, 13_476_831_232, 2 * 50 * 200)
     assert 15 < small < large < 60
-    assert large < model_jobs.gpu_seconds(6_738_415_616, 13_476_831_232, 50 * 2_000)
+    assert large < zero_gpu.gpu_seconds(6_738_415_616, 13_476_831_232, 50 * 2_000)
 
 
 def test_what_comes_from_the_process_with_the_gpu_can_be_sent_and_keeps_its_sentence() -> None:
-    sent = [pickle.loads(pickle.dumps(item)) for item in model_jobs.borrowed(REQUEST, 60)]
+    sent = [pickle.loads(pickle.dumps(item)) for item in zero_gpu.borrowed(REQUEST, 60)]
     assert isinstance(sent[-1], ConflictReport) and all(isinstance(item, Progress) for item in sent[:-1])
-    *_, last = model_jobs.borrowed(REQUEST.model_copy(update={"model": "sample:none"}), 60)
+    *_, last = zero_gpu.borrowed(REQUEST.model_copy(update={"model": "sample:none"}), 60)
     error = pickle.loads(pickle.dumps(last))
     assert isinstance(error, MantissaError) and "no built-in sample" in str(error)
 
@@ -60,12 +60,12 @@ def test_on_zero_gpu_weights_are_fetched_first_and_errors_are_raised_here() -> N
         yield Progress(done=1, total=2, unit="layers")
         yield ModelTooLarge("Needs more.")
 
-    items = model_jobs._with_gpu(REQUEST, lend)
+    items = zero_gpu._with_gpu(REQUEST, lend)
     assert next(items).unit == "layers"
     with pytest.raises(ModelTooLarge, match="Needs more"):
         next(items)
     facts = 205_376
-    assert asked == [("cuda", model_jobs.gpu_seconds(facts, 2 * facts, 50 * 512))]
+    assert asked == [("cuda", zero_gpu.gpu_seconds(facts, 2 * facts, 50 * 512))]
 
 
 @pytest.mark.parametrize("zero", [False, True])
@@ -74,7 +74,7 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
     package = tmp_path / "spaces.py"
     package.write_text("def GPU(*, duration):\n    return lambda task: lambda *given: [task.__name__, duration(*given)]\n")
     program = (
-        "import sys; from components.running import model_jobs as jobs; "
+        "import sys; from components.running import zero_gpu as jobs; "
         "print(jobs._lend and jobs._lend('request', 42), 'spaces' in sys.modules)"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
@@ -85,6 +85,7 @@ def test_a_gpu_is_lent_on_zero_gpu_only(tmp_path: Path, zero: bool) -> None:
 
 def test_pages_are_there_before_torch_is() -> None:
     """Whoever starts the app need not wait for the libraries that run models: those are loaded while the first page is looked at."""
-    program = "import app, sys; app.build(); print(sorted({'torch', 'transformers', 'accelerate', 'sklearn'} & set(sys.modules)))"
+    heavy = "{'torch', 'transformers', 'accelerate', 'sklearn'}"
+    program = f"import sys; from components.launch import build; build(); print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert run.stdout.strip() == "[]", run.stderr[-500:]

@@ -1,4 +1,4 @@
-"""Analyses that run a model. The first one imports torch; on ZeroGPU each requests a GPU for an estimated time."""
+"""Analyses that run a model. On ZeroGPU each requests a GPU for an estimated time, in the web process, as its package requires."""
 
 import math
 import os
@@ -6,11 +6,10 @@ from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from typing import Any
 
-from analyzers import ANALYZERS, analyzer_of, limits
+from analyzers import analyzer_of, limits
 from analyzers.base import Request
 from analyzers.checkpoints import Access
-from analyzers.errors import MantissaError
-from analyzers.language_models.bounded_process import prepare
+from components.running import analysis_process
 
 # For the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models. Conservative guesses.
 _START_SECONDS = 15
@@ -22,18 +21,18 @@ _STEP_SECONDS = 0.02
 
 
 def run(request: Request) -> Generator[Any, None, None]:
-    """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what the analyzer raises."""
+    """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what `analysis_process.run` raises."""
     if _lend is None:
-        yield from _analysis(request)
+        yield from analysis_process.run(request, limits.WEB_MODEL_WORK)
     else:
         yield from _with_gpu(request, _lend)
 
 
 def warm() -> None:
-    """Import what the first analysis would have to wait for."""
-    prepare()
-    for analyzer in ANALYZERS.values():
-        analyzer.load().analyze  # noqa: B018 - imports torch on first use
+    """Import what the first analyses would have to wait for."""
+    analysis_process.start(models=_lend is None)
+    if _lend is not None:
+        analysis_process.import_models()
 
 
 def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> int:
@@ -43,20 +42,8 @@ def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> in
 
 
 def borrowed(request: Request, seconds: int) -> Iterator[Any]:
-    """`run` in the process that has the GPU. An error is the last item: raised across processes, it would lose its sentence.
-
-    seconds: the time requested; ZeroGPU reads it before this begins.
-    """
-    try:
-        yield from _analysis(request)
-    except MantissaError as error:
-        yield error
-    except Exception as error:
-        yield RuntimeError(f"{type(error).__name__} with the GPU")
-
-
-def _analysis(request: Request) -> Generator[Any, None, None]:
-    yield from analyzer_of(request).load().analyze(request, access=Access(), largest=limits.WEB_MODEL_WORK)
+    """Analyze in the process that has the GPU. seconds: the time requested; ZeroGPU reads it before this begins."""
+    yield from analysis_process.answers(request, limits.WEB_MODEL_WORK)
 
 
 def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> Iterator[Any]:

@@ -1,0 +1,175 @@
+"""Analyses in processes of their own, so that the web process only answers requests and stays as small as it was.
+
+The standard library's fork server forks each process from one that has imported `preloaded`. A process analyzes one request and ends;
+closing the run kills it, and frees whatever it held. A process that runs a model imports torch first: one is always ready.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+
+from analyzers import ANALYZERS, analyzer_of, limits
+from analyzers.base import Progress, Report, Request
+from analyzers.checkpoints import Access
+from analyzers.errors import LimitExceeded, MantissaError
+from analyzers.language_models.bounded_process import prepare
+from components.running.log import log_unexpected
+
+# Less processor time than the web process gets where both want it.
+_NICE = 10
+_LOOK_SECONDS = 0.3
+_TOO_MUCH_MEMORY = (
+    f"The analyses that run now need more than {limits.JOBS_MEMORY:,} bytes of memory together (MANTISSA_JOBS_MEMORY), and this one most "
+    "of it: try again in a few minutes, or use the command line."
+)
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["components.running.preloaded"])
+_started = threading.Event()
+_spare: list["_Process"] = []
+_reading: set["_Process"] = set()
+
+
+def start(models: bool) -> None:
+    """From now on `run` uses processes. Waits until they can be forked. models: start the first one that runs a model, without waiting."""
+    _started.set()
+    _Process(runs_model=False).close()
+    if models:
+        _spare.append(_Process(runs_model=True))
+
+
+def stop() -> None:
+    """End the process that waits. Runs end when they are closed."""
+    _started.clear()
+    while _spare:
+        _spare.pop().close()
+
+
+def run(request: Request, largest: int | None) -> Generator[Any, None, None]:
+    """Analyze ``request`` of public checkpoints: yields progress, also while there is none, then the report.
+
+    largest: see the analyzer. Without `start` (a test, a script) the analysis runs in this process. Raises what the analyzer raises, and
+    LimitExceeded for the one that needs most of the memory where all that read weights need more than JOBS_MEMORY.
+    """
+    if not _started.is_set():
+        yield from analysis(request, largest)
+        return
+    process = _taken(analyzer_of(request).runs_model)
+    try:
+        yield from process.run(request, largest)
+    finally:
+        process.close()
+        if process.runs_model and not _spare and _started.is_set():
+            with suppress(LimitExceeded):
+                _spare.append(_taken(runs_model=True))
+
+
+def analysis(request: Request, largest: int | None) -> Generator[Any, None, None]:
+    """Analyze ``request`` in this process, with no token and no local files."""
+    yield from analyzer_of(request).load().analyze(request, access=Access(), largest=largest)
+
+
+def answers(request: Request, largest: int | None) -> Iterator[Any]:
+    """`analysis` for another process: an error is the last item, because raised across processes it would lose its sentence."""
+    try:
+        yield from analysis(request, largest)
+    except MantissaError as error:
+        yield error
+    except MemoryError:
+        yield LimitExceeded(_TOO_MUCH_MEMORY)
+    except Exception as error:
+        log_unexpected(error)
+        yield RuntimeError(f"{type(error).__name__} in the process of an analysis")
+
+
+def import_models() -> None:
+    """Import what running a model needs, which takes seconds."""
+    prepare()
+    for analyzer in ANALYZERS.values():
+        analyzer.load().analyze  # noqa: B018 - imports torch on first use
+
+
+class _Process:
+    """A process for one analysis."""
+
+    def __init__(self, runs_model: bool) -> None:
+        self.runs_model = runs_model
+        self._connection, theirs = _context.Pipe()
+        with theirs:
+            self._process = _context.Process(target=_serve, args=(theirs, runs_model), daemon=True)
+            self._process.start()
+        self._system = psutil.Process(self._process.pid)
+        self._at_start = self._system.memory_info().rss
+        self.grown = 0
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def run(self, request: Request, largest: int | None) -> Generator[Any, None, None]:
+        if not self.runs_model:
+            _reading.add(self)
+        try:
+            self._connection.send((request, largest))
+            item: Any = Progress(done=0, total=0, unit="", note="Starting")
+            while isinstance(item, Progress):
+                yield item
+                if not self.runs_model:
+                    self._check_memory()
+                if self._connection.poll(_LOOK_SECONDS):
+                    item = self._connection.recv()
+        except (EOFError, OSError):  # killed by the system, or aborted by a library, for want of memory
+            raise LimitExceeded(_TOO_MUCH_MEMORY) from None
+        if isinstance(item, Exception):
+            raise item
+        yield analyzer_of(request).report_model().model_validate_json(item)
+
+    def _check_memory(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self.grown = self._system.memory_info().rss - self._at_start
+        every = [process.grown for process in list(_reading)]
+        if sum(every) > limits.JOBS_MEMORY and self.grown == max(every):
+            raise LimitExceeded(_TOO_MUCH_MEMORY)
+
+    def close(self) -> None:
+        _reading.discard(self)
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._connection.close()
+
+
+def _taken(runs_model: bool) -> _Process:
+    """A process that was started before, or a new one. Raises LimitExceeded if there is none."""
+    while runs_model and _spare:
+        process = _spare.pop()
+        if process.is_alive():
+            return process
+        process.close()
+    try:
+        return _Process(runs_model)
+    except (EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
+        raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.") from None
+
+
+def _serve(connection: Connection, runs_model: bool) -> None:
+    """The process: answer one request. It ends without one where the other side is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the web process, which ends this one
+    os.nice(_NICE)
+    if runs_model:
+        import_models()
+    elif sys.platform == "linux":
+        import resource
+
+        most = psutil.Process().memory_info().data + limits.JOBS_MEMORY
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    with suppress(EOFError, OSError):
+        for item in answers(*connection.recv()):
+            connection.send(item.model_dump_json() if isinstance(item, Report) else item)

@@ -1,0 +1,34 @@
+"""axe-core finds nothing serious on the pages."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+
+
+def serious(page: Page) -> list[Any]:
+    """The serious and critical violations of WCAG that axe-core finds, with the elements."""
+    found = Axe().run(page).response["violations"]
+    return [(each["id"], [node["target"] for node in each["nodes"]][:5]) for each in found if each["impact"] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("address", ["/", "/sparsity", "/exit"])
+def test_no_page_has_a_serious_violation(open_page: OpenPage, offline: str, address: str) -> None:
+    page = open_page(f"{offline}{address}")
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    assert serious(page) == []
+
+
+def test_neither_has_a_result(open_page: OpenPage, offline: str) -> None:
+    page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
+    expect(page.locator("#m-result .m-answer")).to_be_visible()
+    assert serious(page) == []
+
+
+def test_a_violation_is_found(open_page: OpenPage, offline: str) -> None:
+    page = open_page(offline)
+    page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<button></button>')")
+    assert [name for name, _ in serious(page)] == ["button-name"]

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -27,6 +28,8 @@ from components.running.log import log_unexpected
 # Less processor time than the web process gets where both want it.
 _NICE = 10
 _LOOK_SECONDS = 0.3
+# To start a process: the end of a fork server may show only at the next one.
+_ATTEMPTS = 3
 _TOO_MUCH_MEMORY = (
     f"The analyses that run now need more than {limits.JOBS_MEMORY:,} bytes of memory together (MANTISSA_JOBS_MEMORY), and this one most "
     "of it: try again in a few minutes, or use the command line."
@@ -157,10 +160,11 @@ def _taken(runs_model: bool) -> _Process:
         if process.is_alive():
             return process
         process.close()
-    try:
-        return _Process(runs_model)
-    except (EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
-        raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.") from None
+    for _ in range(_ATTEMPTS):
+        with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
+            return _Process(runs_model)
+        time.sleep(_LOOK_SECONDS)
+    raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.")
 
 
 def _serve(connection: Connection, runs_model: bool) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from accelerate import init_empty_weights
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from analyzers.base import Progress
@@ -148,16 +148,16 @@ class OpenModel(ExitStack):
 
     def _load_offloaded(self) -> nn.Module:
         assert self._weights is not None and self._stored is not None
-        with init_empty_weights(include_buffers=False):
+        with torch.device("meta"):
             model = self._initialized()
         files = self._weights.opened()
         self.unused = len(self._weights.tensors) - len(self._stored)
         weights = StoredTensors({name: (files[stored.file], stored) for name, stored in self._stored.items()})
         return read_layer_by_layer(model.eval(), weights, self.device)
 
-    def _initialized(self) -> nn.Module:
+    def _initialized(self) -> PreTrainedModel:
         model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
-        return cast(nn.Module, model)
+        return cast(PreTrainedModel, model)
 
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.

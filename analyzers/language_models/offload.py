@@ -11,6 +11,7 @@ import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from accelerate.utils import PrefixedDataset, set_module_tensor_to_device
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from analyzers.checkpoints import RangeFile
 from analyzers.checkpoints.tensor import Tensor as Stored
@@ -63,12 +64,16 @@ def stored_tensors(outline: nn.Module, tensors: Iterable[Stored], dtype: torch.d
     return found if parameters <= found.keys() and not tied & found.keys() else None
 
 
-def read_layer_by_layer(model: nn.Module, weights: Mapping[str, Tensor], device: str) -> nn.Module:
+def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], device: str) -> nn.Module:
     """Load a model without weights onto ``device``, except for the parameters of its decoder layers, which each pass reads.
 
-    model: parameters on the meta device in the dtype that they are to have, buffers computed. weights: name in the model -> tensor.
+    model: on the meta device, in the dtype that its parameters are to have. weights: name in the model -> tensor.
     """
     model.requires_grad_(False)
+    for module in model.modules():
+        for name, value in module.named_buffers(recurse=False):
+            setattr(module, name, torch.empty_like(value, device="cpu"))
+    model.initialize_weights()  # of the buffers alone: there are no parameters yet
     layers = {name: module for name, module in model.named_modules() if module in set(decoder_layers(model))}
     within = {f"{layer}.{name}" for layer, module in layers.items() for name, _ in module.named_parameters()}
     kinds = {name: value.dtype for name, value in model.state_dict().items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, NextStep, Report, WeightsRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -187,6 +187,17 @@ class ParentsReport(Report):
     def headline(self) -> str:
         """The statement."""
         return self.statement
+
+    def next_step(self) -> NextStep:
+        """What the verdict is good for, and the passport of the model."""
+        named = " and ".join(self.parents)
+        advice = {
+            "same-weights": f"Use either of the two: {named} holds the same weights.",
+            "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
+            "unrelated": "Name other candidates, with tensors of the same names and shapes.",
+            "undecided": "Name other candidates, or read everything in exact mode.",
+        }.get(self.verdict, f"Check that the model card names {named} under base_model.")
+        return NextStep(advice, "dtype", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""

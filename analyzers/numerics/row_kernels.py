@@ -42,7 +42,7 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
-    for code in codes:
+    for code in codes:  # noqa: SIM110 - numba compiles no generators
         if code & 0xFFFF != 0 and code & 0x7FFFFFFF < 0x7F800000:
             return False
     return True
@@ -64,7 +64,7 @@ def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
 
 @njit(nogil=True, cache=True)
 def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
-    for code in codes:
+    for code in codes:  # noqa: SIM110 - numba compiles no generators
         if 0x0400 <= code & 0x7FFF < 0x7C00 and code & 7 != 0:
             return False
     return True

@@ -32,8 +32,9 @@ ANALYZER_PARTS = {
     "checkpoints": {"base", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
     "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
-# What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
-RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
+# Tools that use analyzers, or act on what they find. They are none themselves, and nothing but the command line imports them.
+_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

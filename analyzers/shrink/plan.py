@@ -1,0 +1,110 @@
+"""Which tensors fit into 16 bits without loss: reads the wide ones once, and changes nothing."""
+
+import hashlib
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.errors import UnsupportedWeights
+from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, is_exact
+
+Target = Literal["auto", "bf16", "fp16"]
+
+_DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of a tied weight.
+
+    digests: SHA-256 of each span of its values as stored now (`spans`), for tensors that get another dtype.
+    """
+
+    tensor: Tensor
+    name: str
+    to: str | None
+    digests: tuple[bytes, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it will take."""
+        return 0 if self.to is None else self.tensor.elements * 2 if self.narrows else self.tensor.nbytes
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it gets another dtype."""
+        return self.to not in (None, self.tensor.dtype)
+
+    def spans(self) -> list[Span]:
+        """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes, whatever they stand for."""
+        tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
+        return whole_spans([tensor])
+
+
+def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
+    """Read every F32 and F64 tensor, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
+
+    A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
+    more of the others. Raises UnsupportedWeights for GGUF, quantized checkpoints and views, and what reads raise.
+    """
+    _check_supported(checkpoint)
+    copies = tied_copies(checkpoint)
+    wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
+    fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
+    digests: dict[str, dict[int, bytes]] = {tensor.name: {} for tensor in wide}
+
+    def work(span: Span, chunks: Iterator[Chunk]) -> tuple[set[Narrow], bytes]:
+        digest, left = hashlib.sha256(), set(_DTYPES[to])
+        for chunk in chunks:
+            digest.update(chunk.codes)
+            left = {each for each in left if is_exact(chunk.codes, span.tensor.dtype, each)}
+        return left, digest.digest()
+
+    total = sum(tensor.nbytes for tensor in wide)
+    with closing(stream(checkpoint, whole_spans(wide), work)) as steps:  # type: ignore[type-var]
+        for step in steps:
+            if step.span is not None and step.result is not None:
+                fits[step.span.tensor.name] &= step.result[0]
+                digests[step.span.tensor.name][step.span.start] = step.result[1]
+            yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need more than 16 bits")
+    alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
+    preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
+    names = names_in_files(checkpoint)
+
+    def planned(tensor: Tensor) -> Planned:
+        dtype = next((each for each in preferred if each in fits.get(tensor.name, ())), None)
+        if tensor.name in copies or dtype is None:
+            return Planned(tensor, names[tensor.name], None if tensor.name in copies else tensor.dtype)
+        own = digests[tensor.name]
+        return Planned(tensor, names[tensor.name], dtype, tuple(own[start] for start in sorted(own)))
+
+    return [planned(tensor) for tensor in checkpoint.tensors]
+
+
+def _check_supported(checkpoint: Checkpoint) -> None:
+    if any(file.path.endswith(".gguf") for file in checkpoint.files):
+        raise UnsupportedWeights("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
+    if checkpoint.quantization is not None:
+        raise UnsupportedWeights(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
+    view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
+    if view is not None:
+        raise UnsupportedWeights(
+            f"{quoted(view.name)} is stored as a view that is not contiguous: save the model with save_pretrained first, and shrink that."
+        )
+
+
+def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
+    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide, in front of it."""
+    folders = {file.path.rpartition("/")[0] for file in checkpoint.files}
+    names = {}
+    for tensor in checkpoint.tensors:
+        folder = checkpoint.files[tensor.file].path.rpartition("/")[0]
+        names[tensor.name] = tensor.name.removeprefix(f"{folder}/") if len(folders) > 1 else tensor.name
+    if len(checkpoint.files) > 1:
+        stems = [file.path.rpartition("/")[2].rpartition(".")[0] + "/" for file in checkpoint.files]
+        if all(names[tensor.name].startswith(stems[tensor.file]) for tensor in checkpoint.tensors):
+            names = {tensor.name: names[tensor.name].removeprefix(stems[tensor.file]) for tensor in checkpoint.tensors}
+    return names

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Commands that use analyzers, or act on what they find: name -> what it does. Each has a module ``command``, as an analyzer does.
 TOOLS = {
+    "check": "is this upload what it claims to be, and what does it waste",
     "shrink": "store a checkpoint in fewer bytes without changing a value",
     "scan": "dtype of thousands of models, as Parquet",
 }

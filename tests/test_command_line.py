@@ -27,8 +27,8 @@ import torch
 from safetensors.torch import save
 
 from analyzers import ANALYZERS, limits
-from analyzers.__main__ import TOOLS, _parser as parser
-from analyzers.__main__ import main
+from analyzers.__main__ import TOOLS, main
+from analyzers.__main__ import _parser as parser
 from analyzers.dtype_detection import DtypeReport
 from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES

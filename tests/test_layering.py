@@ -35,6 +35,8 @@ ANALYZER_PARTS = {
 # Tools that use analyzers, or act on what they find. They are none themselves, and nothing but the command line imports them.
 _FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
+# check turns the reports of analyzers into findings, and counts what shrink would save.
+RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "update_sparsity", "parents", "shrink"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.

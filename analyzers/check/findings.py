@@ -75,7 +75,7 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     copies: list[str] = []
     for names in groups.values():
         originals: list[str] = []
-        for name in names:  # equal statistics make a candidate; the bytes decide
+        for name in sorted(names, key=lambda name: tensors[name].role == "head"):  # equal statistics make a candidate; the bytes decide
             copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
             (copies if copy else originals).append(name)
     if copies:

@@ -64,7 +64,8 @@ class Folder:
             free = shutil.disk_usage(target.parent).free
             if free < self.nbytes:
                 raise ModelTooLarge(
-                    f"The result has {size(self.nbytes)}, and there is room for {size(free)} in {quoted(str(target.parent))}."
+                    f"The result has {size(self.nbytes)}, and the disk of {quoted(str(target.parent), 200)} has room for {size(free)}: "
+                    "make room, or name a folder on another disk."
                 )
             folder = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
             folder.mkdir()

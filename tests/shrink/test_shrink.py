@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +88,11 @@ def hostile() -> Values:
     deep[63, 63] = 1 + 2.0**-20
     return {
         "all_bf16.weight": patterns.view(torch.float32),
-        "all_fp16.weight": torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(FP16).float().nan_to_num(nan=1.0),
+        "all_fp16.weight": torch.arange(1 << 16, dtype=torch.int32)
+        .to(torch.int16)
+        .view(FP16)
+        .float()
+        .nan_to_num(nan=1.0, posinf=torch.inf, neginf=-torch.inf),
         "one_exception.weight": deep,
         "ones.weight": torch.ones(8),
         "minus_zero.weight": torch.full((3, 5), -0.0),
@@ -116,14 +122,14 @@ def test_every_bit_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert np.array_equal(high.numpy().view(np.uint16), np.arange(1 << 16, dtype=np.uint16))
     source.pop("all_bf16.weight")
     assert_same_values(source, result)
-    assert done["config_dtype"] == "float64", "the narrowest that holds all of them"
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32", "never wider than it was"
+    stated = json.loads((tmp_path / "out" / "config.json").read_text())["dtype"]
+    assert stated == done["config_dtype"] == "float32", "never wider than it was"
 
 
 def test_memory_and_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in the last value of a tensor of many spans, and an exact one beside it."""
     monkeypatch.setattr(limits, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr("analyzers.checkpoints.stream.SPAN_BYTES", 20_000)
+    monkeypatch.setattr(import_module("analyzers.checkpoints.stream"), "SPAN_BYTES", 20_000)
     source = {"a": through(normal(300, 101), BF16, torch.float32), "b": through(normal(300, 101, seed=1), FP16, torch.float32)}
     late = source["a"].clone()
     late[-1, -1] = 1 + 2.0**-20
@@ -208,8 +214,6 @@ def test_nothing_to_shrink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     )
     assert "no tensor is stored as fp32" in refused(capsys, write(tmp_path / "ints", {"a": torch.arange(9)}), out)
     assert "no tensor is stored as fp32" in refused(capsys, "sample:tiny-sharded", out)
-    quantized = write(tmp_path / "q", {"a": normal(8, 8)}, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
-    assert "quantized (gptq" in refused(capsys, quantized, out)
 
 
 def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,9 +249,7 @@ def test_where_it_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "File name too long" in refused(capsys, source, tmp_path / ("x" * 300))
 
 
-def test_too_little_disk_is_said_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that no disk has room for: sparse, so that it takes none itself."""
     source = wide(tmp_path / "in")
     with (source / "huge.dat").open("wb") as file:
@@ -284,7 +286,7 @@ def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub) -> None:
         command = [sys.executable, "-m", "analyzers", "shrink", "org/wide", "--out", str(tmp_path / "out")]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             while not list(tmp_path.glob(".out.*.part/model.safetensors")) and process.poll() is None:
-                pass
+                time.sleep(0.02)
             process.send_signal(number)
             process.communicate(timeout=200)
         assert process.returncode == status and not (tmp_path / "out").exists()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzers.check.findings import finding
 from analyzers.check.report import Finding
+from analyzers.checkpoints import DTYPE_BITS
 from analyzers.formatting import plural
 from analyzers.parents import ParentsReport
 from analyzers.update_sparsity import SparsityReport
@@ -23,9 +24,9 @@ def against_base(report: SparsityReport) -> Iterator[Finding]:
             f"{list(first.tuned_shape)}, there {list(first.shape)}. It is another architecture, or was converted wrongly."
         )
         yield finding("misshapen", "error", "Shapes differ from the base", detail, [each.tuned_name for each in unmatched.misshapen])
-    # Of two dtypes the stored values differ by the conversion alone.
-    stored_equal = report.swallowed.count == 0 or not report.swallowed.meaningful
-    if report.values_compared and report.num_changed == 0 and stored_equal:
+    # Values stored in fewer bits than the base's differ from them by their rounding alone.
+    rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
+    if report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded):
         detail = f"All {report.values_compared:,} values compared equal those of {base}: nothing was trained, or the wrong file was saved."
         yield finding("unchanged", "error", "The weights are those of the base", detail)
     if unmatched.extra:

@@ -35,7 +35,7 @@ def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
     if not any(key in config for key in _KEYS):
         config["dtype"] = dtype
     stated = next(config[key] for key in _KEYS if key in config)
-    return json.dumps(config, indent=2, ensure_ascii=False).encode(errors="surrogatepass") + b"\n", _plain(stated)
+    return json.dumps(config, indent=2).encode() + b"\n", _plain(stated)
 
 
 def _plain(dtype: object) -> str:

@@ -104,7 +104,7 @@ class Folder:
                     if planned.narrows:
                         data, at = narrowed(data, planned.tensor.dtype, _narrow(planned)), start + 2 * chunk.start
                     else:
-                        digest.update(data)
+                        digest.update(data.data)
                     _write_all(descriptor, data.data.cast("B"), at)
                 return digest.digest()
 
@@ -152,7 +152,8 @@ class Folder:
                 planned, own = sources[span.tensor.name, span.start]
                 digest = hashlib.sha256()
                 for chunk in chunks:
-                    digest.update(widened(chunk.codes, _narrow(planned), planned.tensor.dtype) if planned.narrows else chunk.codes)
+                    codes = widened(chunk.codes, _narrow(planned), planned.tensor.dtype) if planned.narrows else chunk.codes
+                    digest.update(codes.data)
                 return digest.digest() == own
 
             total = sum(span.nbytes for span in spans)

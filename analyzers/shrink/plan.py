@@ -59,7 +59,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     def work(span: Span, chunks: Iterator[Chunk]) -> tuple[set[Narrow], bytes]:
         digest, left = hashlib.sha256(), set(_DTYPES[to])
         for chunk in chunks:
-            digest.update(chunk.codes)
+            digest.update(chunk.codes.data)
             left = {each for each in left if is_exact(chunk.codes, span.tensor.dtype, each)}
         return left, digest.digest()
 
@@ -97,14 +97,15 @@ def _check_supported(checkpoint: Checkpoint) -> None:
 
 
 def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
-    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide, in front of it."""
-    folders = {file.path.rpartition("/")[0] for file in checkpoint.files}
-    names = {}
+    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide in a folder, in front of it."""
+    paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
+    folders: dict[str, list[Tensor]] = {}
     for tensor in checkpoint.tensors:
-        folder = checkpoint.files[tensor.file].path.rpartition("/")[0]
-        names[tensor.name] = tensor.name.removeprefix(f"{folder}/") if len(folders) > 1 else tensor.name
-    if len(checkpoint.files) > 1:
-        stems = [file.path.rpartition("/")[2].rpartition(".")[0] + "/" for file in checkpoint.files]
-        if all(names[tensor.name].startswith(stems[tensor.file]) for tensor in checkpoint.tensors):
-            names = {tensor.name: names[tensor.name].removeprefix(stems[tensor.file]) for tensor in checkpoint.tensors}
+        folders.setdefault(paths[tensor.file].rpartition("/")[0], []).append(tensor)
+    names = {}
+    for folder, tensors in folders.items():
+        before = f"{folder}/" if len(folders) > 1 and folder else ""
+        stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}
+        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in tensors)
+        names |= {tensor.name: tensor.name.removeprefix(stems[tensor.file] if collide else before) for tensor in tensors}
     return names

@@ -49,7 +49,7 @@ def lay_out(checkpoint: Checkpoint, plan: list[Planned]) -> list[WeightFile]:
             entries[planned.name] = {"dtype": planned.to, "shape": planned.tensor.shape, "data_offsets": [at, at + planned.nbytes]}
             starts.append(at)
             at += planned.nbytes
-        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        text = json.dumps(entries, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         header = len(text).to_bytes(8, "little") + text
         files.append(WeightFile(_safetensors_path(source.path), header, tuple(own), tuple(len(header) + start for start in starts)))
@@ -76,10 +76,12 @@ def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, by
         pairs = [(planned.name, file.path.rpartition("/")[2]) for file in shards for planned in file.tensors]
         unique = len(dict(pairs)) == len(pairs)
         if unique and (len(shards) > 1 or path in checkpoint.repository.files or _SHARD.fullmatch(pairs[0][1])):
-            old = _read_json(checkpoint, path)
-            metadata = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}
+            metadata = _read_json(checkpoint, path).get("metadata")
             total = sum(planned.nbytes for file in shards for planned in file.tensors)
-            index = {"metadata": {**metadata, "total_size": total}, "weight_map": dict(sorted(pairs))}
+            index = {
+                "metadata": {**(metadata if isinstance(metadata, dict) else {}), "total_size": total},
+                "weight_map": dict(sorted(pairs)),
+            }
             found[path] = json.dumps(index, indent=2).encode() + b"\n"
     return found
 

@@ -144,10 +144,16 @@ def test_against_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         return {each["rule"]: (each["level"], each["tensors"]) for each in done["findings"]}
 
     tuned = HEALTHY | {UP: with_value(HEALTHY[UP], 0.5)}
+    native = str(write(tmp_path / "native", {UP: normal(128, 64)}, CONFIG))
+    done = check(capsys, write(tmp_path / "rounded", {UP: normal(128, 64).to(BF16)}, CONFIG), "--base", native, status=1)
+    assert [each["rule"] for each in done["findings"]] == ["unchanged"], "rounding is no training either"
     extra = {"model.layers.1.mlp.up_proj.weight": normal(8, 8).to(BF16)}
     assert rules(tuned, 0) == {}
     assert rules(HEALTHY, 1) == {"unchanged": ("error", [])}
     assert rules(wide(HEALTHY), 1).keys() == {"unchanged", "upcast", "config-dtype"}, "a conversion is no training"
+    nudged = wide(HEALTHY)
+    nudged[UP] = nudged[UP] * (1 + 2.0**-20)
+    assert "unchanged" not in rules(nudged, 0), "it was trained, by less than bf16 can see"
     assert rules({name: value for name, value in tuned.items() if name != NORM}, 1) == {"missing": ("error", [NORM])}
     assert rules(tuned | {UP: normal(64, 32).to(BF16), NORM: with_value(HEALTHY[NORM], 3)}, 1) == {"misshapen": ("error", [UP])}
     assert rules(tuned | extra, 0) == {"extra": ("info", [*extra])}

@@ -163,6 +163,21 @@ def test_shards_with_a_wrong_index(tmp_path: Path, capsys: pytest.CaptureFixture
         assert file.metadata() == {"format": "pt", "by": "somebody"}
 
 
+def test_names_that_several_files_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Components in folders of their own, and two files of one folder: each keeps its names."""
+    sources: dict[str, Values] = {}
+    for number, path in enumerate(("unet/model.safetensors", "vae/a.safetensors", "vae/b.safetensors")):
+        sources[path] = {"x.weight": through(normal(8, 8, seed=number), BF16, torch.float32), "vae/b/y": torch.ones(3)}
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        save_file(sources[path], tmp_path / "in" / path)
+    (tmp_path / "in" / "vae" / "config.json").write_text('{"torch_dtype": "torch.float32"}')
+    shrink(capsys, tmp_path / "in", tmp_path / "out")
+    for path, source in sources.items():
+        assert_same_values(source, load_file(tmp_path / "out" / path))
+        assert {tensor.dtype for tensor in load_file(tmp_path / "out" / path).values()} == {BF16}
+    assert json.loads((tmp_path / "out" / "vae" / "config.json").read_text()) == {"torch_dtype": "bfloat16"}
+
+
 def test_a_tied_head_is_stored_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     matrix = through(normal(32, 16), BF16, torch.float32)
     tied = {"model.embed_tokens.weight": matrix, "lm_head.weight": matrix.clone(), "model.layers.0.mlp.up_proj.weight": matrix + 1}

@@ -79,7 +79,8 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
             copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
             (copies if copy else originals).append(name)
     if copies:
-        saved = sum(tensors[name].nbytes for name in copies)
+        after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
+        saved = sum(after.get(name, tensors[name].nbytes) for name in copies)
         tied = [planned.name for planned in facts.plan if planned.to is None]
         what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
         detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {saved:,} bytes: {what}."

@@ -25,7 +25,7 @@ from analyzers.checkpoints import (
 )
 from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
 from analyzers.formatting import size
-from analyzers.numerics.narrowing import Narrow, narrowed, widened
+from analyzers.numerics.narrowing import Narrow, narrowed
 from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexes, lay_out, read_whole
@@ -130,7 +130,7 @@ class Folder:
                     out.write(read_range(file, at, min(limits.CHUNK_BYTES, nbytes - at)))
 
     def _compare(self, folder: Path, digests: dict[tuple[str, int], bytes]) -> Generator[Progress, None, None]:
-        """Read the new files as any checkpoint, widen what was narrowed, and compare digests with those of the source."""
+        """Read the new files as any checkpoint, and compare digests: of narrowed values with those that held every bit of the source."""
         with open_checkpoint(str(folder), Access(local=True)) as written:
             names = names_in_files(written)
             found = {(written.files[tensor.file].path, names[tensor.name]): tensor for tensor in written.tensors}
@@ -149,11 +149,10 @@ class Folder:
                     spans.append(Span(_as_spans(tensor, planned), span.start, span.count))
 
             def work(span: Span, chunks: Iterator[Chunk]) -> bool:
-                planned, own = sources[span.tensor.name, span.start]
+                _, own = sources[span.tensor.name, span.start]
                 digest = hashlib.sha256()
                 for chunk in chunks:
-                    codes = widened(chunk.codes, _narrow(planned), planned.tensor.dtype) if planned.narrows else chunk.codes
-                    digest.update(codes.data)
+                    digest.update(chunk.codes.data)
                 return digest.digest() == own
 
             total = sum(span.nbytes for span in spans)

@@ -9,7 +9,7 @@ from typing import Literal
 from analyzers.base import Progress
 from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
 from analyzers.errors import UnsupportedWeights
-from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, is_exact
+from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
 
 Target = Literal["auto", "bf16", "fp16"]
 
@@ -20,7 +20,7 @@ _DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF
 class Planned:
     """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of a tied weight.
 
-    digests: SHA-256 of each span of its values as stored now (`spans`), for tensors that get another dtype.
+    digests: SHA-256 of each span of its values (`spans`) in that dtype, for tensors that get another dtype.
     """
 
     tensor: Tensor
@@ -45,7 +45,7 @@ class Planned:
 
 
 def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
-    """Read every F32 and F64 tensor, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
+    """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
 
     A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
     more of the others. Raises UnsupportedWeights for GGUF, quantized checkpoints and views, and what reads raise.
@@ -54,21 +54,26 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     copies = tied_copies(checkpoint)
     wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
     fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
-    digests: dict[str, dict[int, bytes]] = {tensor.name: {} for tensor in wide}
+    digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
 
-    def work(span: Span, chunks: Iterator[Chunk]) -> tuple[set[Narrow], bytes]:
-        digest, left = hashlib.sha256(), set(_DTYPES[to])
-        for chunk in chunks:
-            digest.update(chunk.codes.data)
-            left = {each for each in left if is_exact(chunk.codes, span.tensor.dtype, each)}
-        return left, digest.digest()
+    def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
+        # Of a tensor that no format holds, as one span has shown, the others need not be read.
+        left = {each: hashlib.sha256() for each in tuple(fits[span.tensor.name])}
+        while left and (chunk := next(chunks, None)) is not None:
+            for each in list(left):
+                codes = narrowed_exactly(chunk.codes, span.tensor.dtype, each)
+                if codes is None:
+                    del left[each]
+                else:
+                    left[each].update(codes.data)
+        return {each: digest.digest() for each, digest in left.items()}
 
     total = sum(tensor.nbytes for tensor in wide)
     with closing(stream(checkpoint, whole_spans(wide), work)) as steps:  # type: ignore[type-var]
         for step in steps:
             if step.span is not None and step.result is not None:
-                fits[step.span.tensor.name] &= step.result[0]
-                digests[step.span.tensor.name][step.span.start] = step.result[1]
+                fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()
+                digests[step.span.tensor.name][step.span.start] = step.result
             yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need more than 16 bits")
     alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
     preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
@@ -79,7 +84,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
         if tensor.name in copies or dtype is None:
             return Planned(tensor, names[tensor.name], None if tensor.name in copies else tensor.dtype)
         own = digests[tensor.name]
-        return Planned(tensor, names[tensor.name], dtype, tuple(own[start] for start in sorted(own)))
+        return Planned(tensor, names[tensor.name], dtype, tuple(own[start][dtype] for start in sorted(own)))
 
     return [planned(tensor) for tensor in checkpoint.tensors]
 
@@ -102,7 +107,7 @@ def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
     folders: dict[str, list[Tensor]] = {}
     for tensor in checkpoint.tensors:
         folders.setdefault(paths[tensor.file].rpartition("/")[0], []).append(tensor)
-    names = {}
+    names: dict[str, str] = {}
     for folder, tensors in folders.items():
         before = f"{folder}/" if len(folders) > 1 and folder else ""
         stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}

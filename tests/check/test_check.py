@@ -136,6 +136,14 @@ def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.C
     assert (after["saving_bytes"], after["bytes"]) == (0, shrunk["bytes_after"])
 
 
+def test_a_copy_of_a_wide_tensor_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stored in bf16, and once: a quarter of the bytes are left."""
+    twice = wide({EMBEDDING: HEALTHY[EMBEDDING], HEAD: HEALTHY[EMBEDDING].clone()})
+    done = check(capsys, write(tmp_path / "in", twice, {**CONFIG, "dtype": "float32"}))
+    assert {each["rule"]: each["saving_bytes"] for each in done["findings"]} == {"upcast": 2 * 2 * 256 * 64, "stored-twice": 2 * 256 * 64}
+    assert done["saving_bytes"] == done["bytes"] * 3 // 4
+
+
 def test_against_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = str(write(tmp_path / "base", HEALTHY, CONFIG))
 

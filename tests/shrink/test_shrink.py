@@ -19,7 +19,9 @@ from transformers import AutoModelForCausalLM
 
 from analyzers import limits
 from analyzers.__main__ import main
+from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.language_models.samples import sample_folder
+from analyzers.shrink import make_plan
 from analyzers.shrink import folder as shrink_folder
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.hub import LocalHub
@@ -136,6 +138,16 @@ def test_memory_and_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     done = shrink(capsys, write(tmp_path / "in", {**source, "late": late}), tmp_path / "out")
     assert [row["to"] for row in done["tensors"]] == ["BF16", "F16", "F32"]
     assert_same_values({**source, "late": late}, tensors_of(tmp_path / "out"))
+
+
+def test_what_needs_all_of_its_bits_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chunk of five of each span, at most: more shows nothing."""
+    monkeypatch.setattr(limits, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(import_module("analyzers.checkpoints.stream"), "SPAN_BYTES", 20_000)
+    native = {f"{number}": normal(300, 101, seed=number) for number in range(3)}
+    with open_checkpoint(str(write(tmp_path / "in", native)), Access(local=True)) as checkpoint:
+        *_, last = make_plan(checkpoint)
+        assert 0 < last.done <= checkpoint.nbytes / 4
 
 
 def test_only_the_named_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

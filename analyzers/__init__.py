@@ -100,6 +100,17 @@ ANALYZERS = {
             components="components.parents",
         ),
         Analyzer(
+            name="check",
+            question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
+            package="analyzers.check",
+            request="CheckRequest",
+            report="CheckReport",
+            title="Check an upload",
+            short="Check",
+            address="check",
+            components="components.check",
+        ),
+        Analyzer(
             name="conflict",
             question="whether samples pull the same neuron in opposite directions, and whether one dominates",
             package="analyzers.gradient_conflict",

@@ -17,9 +17,8 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
-# Commands that use analyzers, or act on what they find: name -> what it does. Each has a module ``command``, as an analyzer does.
+# Commands that use an analyzer, or act on what one finds: name -> what it does. Each has a module ``command``, as an analyzer does.
 TOOLS = {
-    "check": "is this upload what it claims to be, and what does it waste",
     "shrink": "store a checkpoint in fewer bytes without changing a value",
     "scan": "dtype of thousands of models, as Parquet",
 }

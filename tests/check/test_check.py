@@ -133,7 +133,7 @@ def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.C
     shrunk = json.loads(capsys.readouterr().out)
     assert before["saving_bytes"] == shrunk["bytes_before"] - shrunk["bytes_after"] > 0
     after = check(capsys, tmp_path / "out")
-    assert (after["saving_bytes"], after["bytes"]) == (0, shrunk["bytes_after"])
+    assert (after["saving_bytes"], after["checkpoint"]["bytes"]) == (0, shrunk["bytes_after"])
 
 
 def test_a_copy_of_a_wide_tensor_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_copy_of_a_wide_tensor_counts_once(tmp_path: Path, capsys: pytest.Capt
     twice = wide({EMBEDDING: HEALTHY[EMBEDDING], HEAD: HEALTHY[EMBEDDING].clone()})
     done = check(capsys, write(tmp_path / "in", twice, {**CONFIG, "dtype": "float32"}))
     assert {each["rule"]: each["saving_bytes"] for each in done["findings"]} == {"upcast": 2 * 2 * 256 * 64, "stored-twice": 2 * 256 * 64}
-    assert done["saving_bytes"] == done["bytes"] * 3 // 4
+    assert done["saving_bytes"] == done["checkpoint"]["bytes"] * 3 // 4
 
 
 def test_against_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +172,7 @@ def test_a_base_of_another_architecture(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["check", "sample:tiny-bf16", "--base", str(other)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "Traceback" not in err
+    assert main(["check", str(other), "--base", str(other)]) == 2 and "the base is the model itself" in capsys.readouterr().err.lower()
 
 
 def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,6 +217,7 @@ def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for raw in ("<img", "@", "[a]", "https://", "`@"):
         assert raw not in row.replace("\\<img", "").replace("\\[a", "")
     assert main(["check", "sample:tiny-fp32", "--markdown"]) == 0 and "Nothing found" in capsys.readouterr().out
+    assert main(["check", "sample:tiny-fp32", "--markdown", "--json"]) == 2 and "either" in capsys.readouterr().err
 
 
 def test_every_rule_has_a_test_of_finding() -> None:

@@ -21,8 +21,8 @@ from analyzers import limits
 from analyzers.__main__ import main
 from analyzers.checkpoints import Access, open_checkpoint
 from analyzers.language_models.samples import sample_folder
-from analyzers.shrink import make_plan
 from analyzers.shrink import folder as shrink_folder
+from analyzers.shrink import make_plan
 from tests.dtype_detection.checkpoints import normal, through, write
 from tests.hub import LocalHub
 

@@ -1,7 +1,7 @@
 """The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and each of `TOOLS`.
 
-Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 2 bad input, unusable checkpoint or
-a limit, with one line on standard error per model; 130 interrupted.
+Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 1 `check` found an error; 2 bad
+input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
 """
 
 import os

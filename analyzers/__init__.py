@@ -93,6 +93,17 @@ ANALYZERS = {
             short="Parents",
         ),
         Analyzer(
+            name="check",
+            question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
+            package="analyzers.check",
+            request="CheckRequest",
+            report="CheckReport",
+            title="Check an upload",
+            short="Check",
+            address="check",
+            components="components.check",
+        ),
+        Analyzer(
             name="conflict",
             question="whether samples pull the same neuron in opposite directions, and whether one dominates",
             package="analyzers.gradient_conflict",

@@ -96,7 +96,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
 
     A view too large to hold reaches ``work`` in memory order, with the shape it has in that order; in every other case, and in
     every step, the tensor is that of the checkpoint.
-    ``work`` runs on several threads concurrently and must consume its chunks; chunks hold whole rows if a row is
+    ``work`` runs on several threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is
     shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the
     amount read. Closing the generator stops the threads after their current chunk and closes the repository; so does an
     error in a read or in ``work``, which is re-raised. Raises InvalidCheckpoint at the end if a local file has changed meanwhile.

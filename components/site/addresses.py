@@ -37,7 +37,7 @@ def asked(request: Any) -> str:
     analyzer = analyzer_of(request)
     data = named(getattr(request, "data", ""))
     several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
-    base, checkpoint = (named(getattr(request, field, "")) for field in ("base", "model"))
+    base, checkpoint = (named(name) if (name := getattr(request, field, "")) is not None else None for field in ("base", "model"))
     report: Any = SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
     return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
 

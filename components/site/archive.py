@@ -161,7 +161,7 @@ def read(analyzer: str, stored: bytes) -> Report:
 
 def checkpoints(report: Any) -> list[Any]:
     """The facts about every checkpoint of a report, its subject first, a base last."""
-    return [report.checkpoint, *getattr(report, "candidates", ())] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
+    return _subject_first(report, "checkpoint")
 
 
 def _key(request: Any, named: Sequence[str]) -> str:
@@ -182,8 +182,14 @@ def _key(request: Any, named: Sequence[str]) -> str:
 def _names(request: Any) -> list[str]:
     """The names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
     data = getattr(request, "data", _OUR_TEXT[0])
-    models = [request.model, *getattr(request, "candidates", ())] if hasattr(request, "model") else [*request.tuned, request.base]
-    return models + ([] if data in _OUR_TEXT else [data])
+    return _subject_first(request, "model") + ([] if data in _OUR_TEXT else [data])
+
+
+def _subject_first(source: Any, subject: str) -> list[Any]:
+    """The subject, the candidates, the tuned and the base: those of the fields that a request or a report has, and that are not empty."""
+    several = (*getattr(source, "candidates", ()), *getattr(source, "tuned", ()))
+    found = (getattr(source, subject, None), *several, getattr(source, "base", None))
+    return [each for each in found if each is not None]
 
 
 def _known(request: Any, ask: bool) -> dict[str, str]:

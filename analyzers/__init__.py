@@ -96,12 +96,8 @@ ANALYZERS = {
             name="check",
             question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
             package="analyzers.check",
-            request="CheckRequest",
-            report="CheckReport",
             title="Check an upload",
             short="Check",
-            address="check",
-            components="components.check",
         ),
         Analyzer(
             name="conflict",

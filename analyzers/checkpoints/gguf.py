@@ -71,7 +71,7 @@ class _Reader:
         found = self._entries(entries)
         alignment = found.get(_ALIGNMENT_KEY, _ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-            raise _Damaged(f"its alignment is {str(alignment)[:20]}, no power of two up to {_LARGEST_ALIGNMENT:,}")
+            raise _Damaged(f"its alignment is {str(alignment)[:20]}, not a power of two up to {_LARGEST_ALIGNMENT:,}")
         described = self._tensors(tensors, alignment)
         metadata = {key: str(found[key]) for key in (_ARCHITECTURE, _FILE_TYPE) if key in found}
         return Header(described, metadata, self._at, _notes(metadata))
@@ -82,7 +82,7 @@ class _Reader:
         if start.startswith(b"version https://git-lfs"):
             raise InvalidCheckpoint(f"{path} is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'.")
         if size < 24 or start[:4] != _MAGIC:
-            raise InvalidCheckpoint(f"{path} is no GGUF file, or one that was cut off: upload or download it again.")
+            raise InvalidCheckpoint(f"{path} is not a GGUF file, or is cut off: upload or download it again.")
         version, tensors, entries = struct.unpack("<IQQ", start[4:])
         if version not in _VERSIONS:
             what = "is big endian" if version and version & 0xFFFF == 0 else f"has version {version} of GGUF"
@@ -92,7 +92,7 @@ class _Reader:
         if entries > limits.GGUF_ENTRIES:
             raise LimitExceeded(f"{path} claims {entries:,} entries, more than {limits.GGUF_ENTRIES:,} (MANTISSA_GGUF_ENTRIES).")
         if tensors * _SMALLEST_TENSOR + entries * _SMALLEST_ENTRY > size:
-            raise _Damaged(f"it claims {tensors:,} tensors and {entries:,} entries, which {size:,} bytes do not hold")
+            raise _Damaged(f"it claims {tensors:,} tensors and {entries:,} entries, which do not fit into {size:,} bytes")
         return tensors, entries
 
     def _entries(self, count: int) -> Mapping[str, str | int]:
@@ -102,7 +102,7 @@ class _Reader:
         for _ in range(count):
             key = self._text()
             if key in keys:
-                raise _Damaged(f"its entry {quoted(key)} stands there twice")
+                raise _Damaged(f"its entry {quoted(key)} occurs twice")
             keys.add(key)
             kind = self._number("<I")
             if key == _ARCHITECTURE and kind == _STRING:
@@ -163,7 +163,7 @@ class _Reader:
         tensors = []
         for name, dtype, shape, offset, nbytes in described:
             if offset != end:
-                raise _Damaged(f"{quoted(name)} lies at byte {offset:,} of the data, and not at {end:,} behind the tensor before it")
+                raise _Damaged(f"{quoted(name)} is at byte {offset:,} of the data, not at {end:,}, where the tensor before it ends")
             tensors.append(HeaderTensor(name, dtype, shape, data + offset, data + offset + nbytes))
             end = -(-(offset + nbytes) // alignment) * alignment
         last = max((tensor.stop for tensor in tensors), default=0)
@@ -184,11 +184,11 @@ class _Reader:
         if elements >= 1 << 63 or any(length >= 1 << 63 for length in shape):
             raise _Damaged(f"{quoted(name)} has a shape of more than 2^63 elements")
         if block > 1 and (not shape or shape[-1] % block):
-            raise _Damaged(f"{quoted(name)} has rows that are no whole number of {dtype}'s blocks of {block}")
+            raise _Damaged(f"{quoted(name)} has rows whose length is not a multiple of {block}, the block length of {dtype}")
         return name, dtype, shape, offset, elements // block * size
 
     def _text(self) -> str:
-        """Read the next string and return it: a name."""
+        """Read the next string, which is a name."""
         length, longest = self._number("<Q"), limits.TENSOR_NAME_LENGTH
         if length > longest:
             raise LimitExceeded(

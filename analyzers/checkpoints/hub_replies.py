@@ -56,7 +56,7 @@ class Hub:
         return self._authorized if self.owns(url) else self._anonymous
 
     def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """The target of a redirect; None if the reply is none.
+        """The target of a redirect; None if the reply is not a redirect.
 
         Raises HubMisbehaved for an address that is not plain HTTP or HTTPS, or in a private network that the Hub itself is not in.
         """

@@ -81,11 +81,11 @@ def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
         end = tail_start + at - _END64.size
         at -= _END64.size
         if at < 0 or place != end or disk or disks != 1:
-            raise Damaged("the two ends of its zip directory do not fit together")
+            raise Damaged("the two ends of its zip directory do not match")
         record = _END64.unpack_from(tail, at)
         wide = record[6], record[8], record[9]
         if record[0] != b"PK\6\6" or record[1] != _END64.size - 12 or record[4] or record[5] or record[6] != record[7]:
-            raise Damaged("the 64-bit end of its zip directory is none")
+            raise Damaged("the 64-bit end of its zip directory is invalid")
         for said, limit, full in zip((count, length, start), (_FULL16, _FULL32, _FULL32), wide, strict=True):
             if said not in (full, limit) or (said == limit and full < limit):
                 raise Damaged("the two ends of its zip directory contradict each other")
@@ -108,7 +108,7 @@ def _entries(raw: bytes, count: int) -> list[Entry]:
         at += _CENTRAL.size
         stop = at + name_length + extra_length + comment_length
         if signature != b"PK\1\2" or stop > len(raw) or name_length > _NAME_LENGTH:
-            raise Damaged("its zip directory is none")
+            raise Damaged("its zip directory is invalid")
         name = _name(raw[at : at + name_length])
         wide = _wide(raw[at + name_length : at + name_length + extra_length])
         at = stop
@@ -123,7 +123,7 @@ def _entries(raw: bytes, count: int) -> list[Entry]:
         if flags & _ENCRYPTED or disk not in (0, _FULL16):
             raise Damaged(f"the zip entry {quoted(name)} is encrypted or on another disk")
         if name in names:
-            raise Damaged(f"the zip entry {quoted(name)} is there twice")
+            raise Damaged(f"the zip entry {quoted(name)} occurs twice")
         names.add(name)
         found.append(Entry(name, header, 0, size, flags))
     if at != len(raw):
@@ -135,9 +135,9 @@ def _name(raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise Damaged("a zip entry's name is no text") from None
+        raise Damaged("the name of a zip entry is not text") from None
     if not name.isprintable() or any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
-        raise Damaged(f"the zip entry {quoted(name)} has a name that leads elsewhere")
+        raise Damaged(f"the zip entry {quoted(name)} has an unsafe name")
     return name
 
 

@@ -135,23 +135,8 @@ class _Reader:
             raise LimitExceeded(
                 f"The lists of {quoted(self._file.path, 200)} hold more than {limits.GGUF_STRINGS:,} strings (MANTISSA_GGUF_STRINGS)."
             )
-        if kind == _STRING:
-            self._pass_over_strings(length)
-            return
         for _ in range(length):
             self._pass_over(kind, depth)
-
-    def _pass_over_strings(self, count: int) -> None:
-        """`_pass_over` for vocabularies: 0.1 s each instead of 1 s."""
-        length_at = struct.Struct("<Q").unpack_from
-        for _ in range(count):
-            start = self._at - self._window_at
-            if start + 8 > len(self._window):
-                self._fill(8)
-                start = 0
-            self._at += 8 + length_at(self._window, start)[0]
-            if self._at > self._end:
-                self._check(0)
 
     def _tensors(self, count: int, alignment: int) -> tuple[HeaderTensor, ...]:
         described = [self._tensor() for _ in range(count)]

@@ -9,7 +9,6 @@ next entry, so their offset follows from that. Local headers are checked against
 
 import struct
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from analyzers import limits
@@ -57,16 +56,19 @@ def read_directory(pieces: Pieces) -> dict[str, Entry]:
     return _place(found, start)
 
 
-def check_places(pieces: Pieces, entries: Iterable[Entry], threads: int) -> None:
+def check_places(pieces: Pieces, entries: Iterable[Entry]) -> None:
     """Compare the local headers of ``entries`` with the directory. Raises Damaged."""
-    chosen = list(entries)
-    if threads < 2 or len(chosen) < 2:
-        for entry in chosen:
-            _check_place(pieces, entry)
-        return
-    with ThreadPoolExecutor(min(threads, len(chosen)), thread_name_prefix="zip") as pool:
-        for _ in pool.map(lambda entry: _check_place(pieces, entry), chosen):
-            pass
+    for entry in entries:
+        raw_name = entry.name.encode()
+        raw = pieces.read(entry.header, _LOCAL.size + len(raw_name))
+        signature, _, flags, method, _, _, _, packed, size, name_length, extra_length = _LOCAL.unpack_from(raw)
+        if signature != LOCAL or method or flags != entry.flags or name_length != len(raw_name) or raw[_LOCAL.size :] != raw_name:
+            raise Damaged(f"the zip entry {quoted(entry.name)} is not what the directory says")
+        if entry.header + len(raw) + extra_length != entry.start:
+            raise Damaged(f"the zip entry {quoted(entry.name)} has data elsewhere than the directory says")
+        for said in (packed, size):
+            if said not in (entry.size, _FULL32) and not (said == 0 and flags & _DESCRIBED):
+                raise Damaged(f"the zip entry {quoted(entry.name)} has another length than the directory says")
 
 
 def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
@@ -169,16 +171,3 @@ def _place(found: list[Entry], end: int) -> dict[str, Entry]:
             raise Damaged(f"the zip entry {quoted(entry.name)} overlaps the next, or reaches beyond the file")
         placed[entry.name] = entry._replace(start=start)
     return placed
-
-
-def _check_place(pieces: Pieces, entry: Entry) -> None:
-    raw_name = entry.name.encode()
-    raw = pieces.read(entry.header, _LOCAL.size + len(raw_name))
-    signature, _, flags, method, _, _, _, packed, size, name_length, extra_length = _LOCAL.unpack_from(raw)
-    if signature != LOCAL or method or flags != entry.flags or name_length != len(raw_name) or raw[_LOCAL.size :] != raw_name:
-        raise Damaged(f"the zip entry {quoted(entry.name)} is not what the directory says")
-    if entry.header + len(raw) + extra_length != entry.start:
-        raise Damaged(f"the zip entry {quoted(entry.name)} has data elsewhere than the directory says")
-    for said in (packed, size):
-        if said not in (entry.size, _FULL32) and not (said == 0 and flags & _DESCRIBED):
-            raise Damaged(f"the zip entry {quoted(entry.name)} has another length than the directory says")

@@ -17,7 +17,6 @@ _FIRST_READ = 64 << 10
 _FEW = 64  # opcodes of a pickle that holds one number
 _COUNT = 8  # bytes of the length before each storage's data
 _VERSIONS = range(1, 11)
-_CHECKED_AT_ONCE = 8
 
 
 class Contents(NamedTuple):
@@ -46,7 +45,7 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
         raise _too_long(pickled.size)
     small = [entries[folder + name] for name in ("version", "byteorder") if folder + name in entries]
     _keep_beginning(pieces, entries, folder, pickled)
-    check_places(pieces, [pickled, *small], 1)
+    check_places(pieces, [pickled, *small])
     told = {entry.name.removeprefix(folder): pieces.read(entry.start, min(entry.size, 16)).strip() for entry in small}
     if told.get("byteorder", b"little") != b"little":
         raise Refused("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
@@ -61,7 +60,7 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
             raise Damaged(f"the storage {quoted(storage.key)} is missing")
         if data[storage.key].size != storage.whole * storage.dtype.itemsize:
             raise Damaged(f"the storage {quoted(storage.key)} does not have the length that its tensors state")
-    check_places(pieces, spread([data[key] for key in machine.storages], checked), _CHECKED_AT_ONCE if checked else 1)
+    check_places(pieces, spread([data[key] for key in machine.storages], checked))
     return Contents(root, {key: data[key].start for key in machine.storages}, pickled.size)
 
 

@@ -32,7 +32,9 @@ class Outcome(NamedTuple):
 def in_shell(step: dict[str, Any], folder: Path, given: dict[str, str], **more: str) -> "subprocess.CompletedProcess[str]":
     """A step as GitHub runs it: its expressions replaced, its script in bash."""
     inputs = {name: each.get("default", "") for name, each in ACTION["inputs"].items()} | given
-    own = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], text) for name, text in step.get("env", {}).items()}
+    own = {
+        name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: inputs[match[1]], text) for name, text in step.get("env", {}).items()
+    }
     files = {"GITHUB_STEP_SUMMARY": folder / "summary", "GITHUB_OUTPUT": folder / "output", "RUNNER_TEMP": folder}
     environ = {**os.environ, **more, **own, **{name: str(path) for name, path in files.items()}, "GITHUB_ACTION_PATH": str(ROOT)}
     (folder / "script.sh").write_text(step["run"])

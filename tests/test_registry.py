@@ -23,7 +23,9 @@ _SHARED = (
 def _named(source: str) -> set[str]:
     """The analyzers that a module names: as text, or by importing their packages."""
     words = {name for name in ANALYZERS if name not in ("exit", "precision")}  # which are words of other meanings, too
-    packages = {package: each.name for each in ANALYZERS.values() for package in (each.package, each.components)}
+    packages = {
+        package: each.name for each in ANALYZERS.values() for package in (each.package, each.components or f"components.{each.name}")
+    }
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in words:

@@ -36,12 +36,19 @@ def _contribute(reports: Any, dataset: str) -> str:
     return contribute(reports, dataset)
 
 
+def _pull_request_on(model: str) -> Any:
+    from components.library.pull_request import PullRequest
+
+    return PullRequest(model)
+
+
 def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
     """The parser of all commands, with options for the ``chosen`` one only: the others are not imported."""
     from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more and wrapped(more, 0))
-    parser.set_defaults(write_html=_write_html, contribute_to=_contribute)  # a command line reaches up, as app.py does; analyzers do not
+    # a command line reaches up, as app.py does; analyzers do not
+    parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), *TOOLS.items()):
         options = commands.add_parser(name, help=wrapped(question, 14))

@@ -44,6 +44,7 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 EXCEPTIONS = {
     ("analyzers.__main__", "components.results.export"),
     ("analyzers.__main__", "components.site.archive"),
+    ("analyzers.__main__", "components.library.pull_request"),
     ("analyzers.base", "analyzers"),
 }
 

@@ -21,6 +21,8 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")
     parser.add_argument("--to", choices=get_args(Target), default="auto", help="consider only this format (default: bf16 and fp16)")
+    request = "then open a pull request on the model's repository, with your own token"
+    parser.add_argument("--pull-request", action="store_true", help=request)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -28,8 +30,11 @@ def run(options: argparse.Namespace) -> int:
     """Shrink as the command line says; returns 0. Raises MantissaError."""
     from analyzers.shrink.run import shrink
 
+    request = options.pull_request_on(options.model) if options.pull_request else None
     for item in with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model):
         if isinstance(item, ShrinkReport):
+            if request is not None:
+                item = item.model_copy(update={"pull_request": request.open(item)})
             print_answer(item.to_json() if options.json else _text(item), options.json, "The checkpoint is written, but its report")
     return 0
 
@@ -48,4 +53,6 @@ def _text(report: ShrinkReport) -> str:
         lines.append(f"  {plural(number, 'tensor')} of {dtype}, {became}")
     if report.config_dtype:
         lines.append(f"  config.json: dtype {report.config_dtype}")
+    if report.pull_request:
+        lines.append(f"  pull request: {report.pull_request}")
     return clean("\n".join([*lines, *report.notes]))

@@ -35,7 +35,8 @@ class Folder:
     """What will be in the folder. Everything is known before anything is written.
 
     small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes;
-    config_dtype: what config.json says afterwards.
+    config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ from the
+    checkpoint's; replaced: its weight files that others take the place of.
     """
 
     def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
@@ -48,6 +49,8 @@ class Folder:
         others = [path for path in sizes if path not in weights and path not in self._small]
         self.skipped = [path for path in others if is_weights(path) or is_index(path)]
         self._copied = {path: sizes[path] for path in others if path not in self.skipped}
+        self.written = sorted({*(file.path for file in self._files), *self._small})
+        self.replaced = sorted(weights - set(self.written))
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,11 @@ class ShrunkTensor(Data):
 
 
 class ShrinkReport(Data):
-    """bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. notes: what was not taken over."""
+    """What was done.
+
+    bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's;
+    replaced: files of the checkpoint that are not in the folder any more. pull_request: its address. notes: what was not taken over.
+    """
 
     model: str
     commit: str
@@ -23,6 +27,9 @@ class ShrinkReport(Data):
     bytes_after: int
     config_dtype: str | None
     tensors: tuple[ShrunkTensor, ...]
+    written: tuple[str, ...]
+    replaced: tuple[str, ...]
+    pull_request: str | None = None
     notes: tuple[str, ...]
 
     def to_json(self) -> str:

@@ -42,6 +42,8 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
             bytes_after=after,
             config_dtype=folder.config_dtype,
             tensors=tuple(ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.to) for each in plan),
+            written=tuple(folder.written),
+            replaced=tuple(folder.replaced),
             notes=(*checkpoint.notes, *skipped),
         )
 

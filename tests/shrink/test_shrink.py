@@ -1,5 +1,6 @@
 """Shrink: what is written, against the safetensors library and transformers, and everything that must not be written."""
 
+import io
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from analyzers.language_models.samples import sample_folder
 from analyzers.shrink import folder as shrink_folder
 from analyzers.shrink import make_plan
 from tests.dtype_detection.checkpoints import normal, through, write
-from tests.hub import LocalHub
+from tests.hub import Fault, LocalHub
 
 BF16, FP16 = torch.bfloat16, torch.float16
 Values = dict[str, torch.Tensor]
@@ -227,6 +228,35 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert_same_values(tensors_of(folder), tensors_of(tmp_path / "out"))
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own upload
+def test_a_pull_request(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the user's word only: the files that differ are added, those they replace go, and main is left alone."""
+    source: Any = {"a.weight": through(normal(16, 8), BF16, torch.float32)}
+    pickle = io.BytesIO()
+    torch.save(source, pickle)
+    files = {"config.json": b'{"dtype": "float32"}', "README.md": b"about", "pytorch_model.bin": pickle.getvalue(), "tf_model.h5": b"other"}
+    sha = hub.add("org/wide", files)
+    assert "needs a login" in refused(capsys, "org/wide", tmp_path / "out", "--pull-request")
+    hub.user("hf_visitor", "visitor")
+    monkeypatch.setenv("HF_TOKEN", "hf_visitor")
+    assert "needs a model of the Hub" in refused(capsys, wide(tmp_path / "in"), tmp_path / "out", "--pull-request")
+    assert shrink(capsys, "org/wide", tmp_path / "out")["pull_request"] is None and len(hub.commits("org/wide")) == 1
+    done = shrink(capsys, "org/wide", tmp_path / "again", "--pull-request")
+    assert done["pull_request"] == f"{hub.url}/org/wide/discussions/1"
+    proposed = hub.files("org/wide", revision="refs/pr/1")
+    assert proposed.keys() - {".gitattributes"} == {"config.json", "README.md", "model.safetensors", "tf_model.h5"}
+    for path in done["written"]:
+        assert bytes(proposed[path]) == (tmp_path / "again" / path).read_bytes()
+    assert hub.files("org/wide") == files, "main is left alone"
+    assert "without a revision" in refused(capsys, f"org/wide@{sha}", tmp_path / "old", "--pull-request")
+    hub.fault(Fault("commit/main", status=412))
+    assert main(["shrink", "org/wide", "--out", str(tmp_path / "raced"), "--pull-request"]) == 2
+    assert "has changed since it was read" in capsys.readouterr().err and (tmp_path / "raced").is_dir()
+    hub.fault(Fault("commit/main", status=503))
+    assert main(["shrink", "org/wide", "--out", str(tmp_path / "failed"), "--pull-request"]) == 2
+    assert "hf upload org/wide" in capsys.readouterr().err and (tmp_path / "failed").is_dir()
+
+
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
@@ -304,8 +334,6 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
 
 def test_killed_in_the_middle(tmp_path: Path, hub: LocalHub) -> None:
     """Whatever is left has another, hidden name; an interrupt leaves nothing at all."""
-    from tests.hub import Fault
-
     folder = sample_folder("tiny-bf16-as-fp32")
     hub.add("org/wide", {path.name: path.read_bytes() for path in folder.iterdir()})
     hub.fault(Fault("tokenizer.json", times=None, delay=60))

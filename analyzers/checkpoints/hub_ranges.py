@@ -11,7 +11,7 @@ import httpx2
 from ..errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
 from ..terminal import plural
 from .hub_replies import REDIRECTS, Hub, refused
-from .hub_transfers import Exchange, Patience, Setback, Transfers
+from .hub_transfers import Patience, Setback, Transfers
 
 _PROGRESS_BYTES = 1 << 16  # a try that read this much restarts the count of failures; a trickle does not
 
@@ -79,9 +79,7 @@ class HubLocation:
     def _resolve(self, transfers: Transfers) -> _Address:
         url = httpx2.URL(f"{self.hub.url}/{self.repository}/resolve/{self.commit}/{quote(self.path)}")
         for _ in range(REDIRECTS):
-            with transfers.send("HEAD", url, self.hub.headers(url)) as exchange:
-                response = exchange.response
-                assert response is not None
+            with transfers.send("HEAD", url, self.hub.headers(url)) as response:
                 target = self.hub.target(url, response)
                 if target is not None and self.hub.owns(target):
                     url = target
@@ -154,14 +152,12 @@ class HubFile:
     def _pieces(self, address: _Address, start: int, end: int) -> Generator[bytes, None, None]:
         """Request bytes ``start`` to ``end`` - 1 and yield them as they arrive. Raises Setback or MantissaError."""
         headers = {**address.headers, "range": f"bytes={start}-{end - 1}"}
-        with self._transfers.send("GET", address.url, headers) as exchange:
-            self._check(exchange, address, start, end)
-            yield from self._transfers.body(exchange)
+        with self._transfers.send("GET", address.url, headers) as response:
+            self._check(response, address, start, end)
+            yield from self._transfers.body(response)
 
-    def _check(self, exchange: Exchange, address: _Address, start: int, end: int) -> None:
+    def _check(self, response: httpx2.Response, address: _Address, start: int, end: int) -> None:
         """Refuse, before reading its body, any reply that is not exactly the requested range of the same file."""
-        response = exchange.response
-        assert response is not None
         headers, status, path = response.headers, response.status_code, self.path
         if status in (301, 302, 303, 307, 308, 401, 403, 404, 410):
             error = HubMisbehaved(f"The Hub's storage refuses to hand out {path}; try again later.")

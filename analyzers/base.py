@@ -191,7 +191,7 @@ class Report(Data):
         raise NotImplementedError
 
     def next_step(self) -> NextStep | None:
-        """What to do about the result; None where there is nothing to do."""
+        """What to do about the result; None if there is nothing to do."""
         return None
 
     def more_findings(self) -> list[str]:

@@ -46,7 +46,7 @@ PROOF_BINADES = 2
 PROOF_RUNS = 8
 _RUN_CHANCE = (8 / 128) ** 24
 
-# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and so prove it. On an integer grid of that width the largest value is 12 steps,
+# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and prove it. On an integer grid of that width the largest value is 12 steps,
 # not 11 or 13, at most a third of the time, and having no value at 5, 7, 9, 10 and 11 steps is rarer still.
 PROOF_BLOCKS = 16
 _BLOCK_CHANCE = 0.25

@@ -216,7 +216,7 @@ class Report(Data):
             found = [plot for label, plot in known.items() if label.lower() == name.lower()]
             found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
             if len(found) != 1:
-                raise InvalidRequest(f"There is no figure called {json.dumps(name[:60])} in this report: {', '.join(known)}.")
+                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}: choose one of {', '.join(known)}.")
             return found[0].draw(self)
 
     def to_html(self) -> str:

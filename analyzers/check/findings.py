@@ -1,5 +1,6 @@
 """The rules about a checkpoint alone: each is a function that yields what it finds."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -58,9 +59,10 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
         formats = " and ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
+        shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
             f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
-            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): mantissa shrink {facts.checkpoint.ref} --out FOLDER"
+            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): {shrink}"
         )
         yield finding("upcast", "warning", f"Stored wider than its {formats} values", detail, [p.tensor.name for p in narrow], saved)
 

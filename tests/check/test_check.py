@@ -140,8 +140,14 @@ def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.C
 def test_what_is_found_is_mended_and_the_model_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bf16 model saved in fp32 by transformers, in shards: what that wastes, to the byte; then there is nothing left to find."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**sizes))
+    sizes: dict[str, Any] = {
+        "vocab_size": 256,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    model: Any = LlamaForCausalLM(LlamaConfig(**sizes))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:

@@ -52,14 +52,32 @@ def pickled(folder: Path) -> Path:
     return folder
 
 
-def wrong_index(folder: Path) -> Path:
+def sharded(folder: Path, **metadata: int) -> tuple[list[str], dict[str, str]]:
+    """Two shards with a right index; returns their names, and its map."""
     folder.mkdir()
     files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     values = healthy()
     for file, names in zip(files, ((UP, NORM), (EMBEDDING, HEAD)), strict=True):
         save_file({name: values[name] for name in names}, folder / file)
-    weight_map = {UP: files[0], NORM: files[0], EMBEDDING: files[0], HEAD: files[1]}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    weight_map = {UP: files[0], NORM: files[0], EMBEDDING: files[1], HEAD: files[1]}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
+    return files, weight_map
+
+
+def wrong_index(folder: Path) -> Path:
+    files, weight_map = sharded(folder)
+    index = {"metadata": {}, "weight_map": weight_map | {EMBEDDING: files[0]}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def wrong_count(folder: Path) -> Path:
+    sharded(folder, total_size=5)
+    return folder
+
+
+def right_index(folder: Path) -> Path:
+    sharded(folder, total_size=sum(value.nbytes for value in healthy().values()))
     return folder
 
 
@@ -76,6 +94,7 @@ CASES: list[Case] = [
     ("non-finite", "error", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG), 0, [UP]),
     ("non-finite", "error", lambda f: write(f, HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}, CONFIG), 0, [NORM]),
     ("index", "error", wrong_index, 0, []),
+    ("index", "warning", wrong_count, 0, []),
     ("upcast", "warning", lambda f: write(f, wide(HEALTHY), {**CONFIG, "dtype": "float32"}), 2 * (128 + 1 + 256 + 256) * 64, [*HEALTHY]),
     ("stored-twice", "warning", lambda f: write(f, HEALTHY | {HEAD: HEALTHY[EMBEDDING].clone()}, CONFIG), 2 * 256 * 64, [HEAD]),
     ("config-dtype", "warning", lambda f: write(f, HEALTHY, {**CONFIG, "dtype": "float16"}), 0, []),
@@ -107,7 +126,7 @@ def test_a_rule_finds(
 def test_no_rule_finds_anything_in_a_healthy_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor where a bias is zero, as biases start, nor in native fp32 with a norm of ones that bf16 would hold: beyond `untouched`."""
     model = write(tmp_path / "in", HEALTHY | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64, dtype=BF16)}, CONFIG)
-    assert check(capsys, model)["findings"] == []
+    assert check(capsys, model)["findings"] == check(capsys, right_index(tmp_path / "sharded"))["findings"] == []
     native = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), NORM: torch.ones(64)}
     done = check(capsys, write(tmp_path / "native", native, {**CONFIG, "dtype": "float32"}))
     assert [each["rule"] for each in done["findings"]] == ["untouched"]

@@ -96,7 +96,7 @@ ANALYZERS = {
             name="check",
             question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
             package="analyzers.check",
-            title="Check an upload",
+            title="Check",
             short="Check",
         ),
         Analyzer(

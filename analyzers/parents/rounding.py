@@ -42,7 +42,8 @@ def ulps(values: Floats, dtype: str) -> Floats:
     """The distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
     mantissa, smallest = _FORMATS[dtype]
     exponents = np.frexp(values)[1] - 1
-    return np.ldexp(1.0, np.maximum(np.where(values == 0, smallest, exponents), smallest) - mantissa)
+    found: Floats = np.ldexp(1.0, np.maximum(np.where(values == 0, smallest, exponents), smallest) - mantissa)
+    return found
 
 
 def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:

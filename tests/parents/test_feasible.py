@@ -15,8 +15,8 @@ BASE = model(10)
 
 @pytest.mark.parametrize(("dtype", "name"), [(BF16, "BF16"), (F16, "F16")])
 def test_cells_end_halfway_to_the_neighbours(dtype: torch.dtype, name: str) -> None:
-    numbers = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype).double()
-    numbers = np.unique(numbers[numbers.isfinite()].numpy() + 0.0)
+    patterns = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype).double()
+    numbers = np.unique(patterns[patterns.isfinite()].numpy() + 0.0)
     low, high = cells(numbers, name)
     halfway = (numbers[:-1] + numbers[1:]) / 2
     assert np.array_equal(low[1:], halfway) and np.array_equal(high[:-1], halfway)
@@ -47,7 +47,7 @@ def test_bounds_contain_every_weight_that_gives_the_same_values(apart: float | N
 
 
 def test_absent_and_equal_parents_have_no_bounds() -> None:
-    x = np.float64(np.float32(np.random.default_rng(0).standard_normal(500)))
+    x = np.random.default_rng(0).standard_normal(500).astype(np.float32).astype(np.float64)
     low, high = bounds(x, np.stack([x, np.zeros_like(x)]), np.array([1.0, 0.0]), "F32")
     assert (low[1], high[1]) == (0, 0) and 0 < high[0] - low[0] < 1e-5
     low, high = bounds(x, np.stack([x, x]), np.array([0.5, 0.5]), "F32")

@@ -93,6 +93,11 @@ class WeightsRequest(Request):
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
+def finite(x: float) -> float | None:
+    """``x``, or None for what JSON cannot hold."""
+    return x if math.isfinite(x) else None
+
+
 def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or the command line") -> None:
     """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: what to use."""
     if largest is not None and nbytes > largest:
@@ -186,7 +191,7 @@ class Report(Data):
         raise NotImplementedError
 
     def next_step(self) -> NextStep | None:
-        """What to do about the result; None where there is nothing to do."""
+        """What to do about the result; None if there is nothing to do."""
         return None
 
     def more_findings(self) -> list[str]:
@@ -216,7 +221,7 @@ class Report(Data):
             found = [plot for label, plot in known.items() if label.lower() == name.lower()]
             found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
             if len(found) != 1:
-                raise InvalidRequest(f"There is no figure called {json.dumps(name[:60])} in this report: {', '.join(known)}.")
+                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}: choose one of {', '.join(known)}.")
             return found[0].draw(self)
 
     def to_html(self) -> str:

@@ -97,12 +97,13 @@ class CheckReport(Report):
         return {"model": self.checkpoint.ref}
 
     def headline(self) -> str:
-        """How many findings, of which levels, and the bytes that could be saved."""
+        """How many findings of each level, and the bytes that could be saved."""
         if not self.findings:
             return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}."
-        levels = [plural(self.count(level), level, "info" * (level == "info")) for level in LEVELS[::-1] if self.count(level)]
+        words = {"error": "error", "warning": "warning", "info": "remark"}
+        found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
         saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
-        return f"{plural(len(self.findings), 'finding')}: {', '.join(levels)}.{saved}"
+        return f"{found}.{saved}"
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row) and ``findings``, with the number of tensors in place of their names."""

@@ -23,19 +23,19 @@ def build_fields(examples: Sequence[str]) -> Fields:
     with gr.Row(elem_classes="m-ask"):
         model = build_picker("Model: org/name or org/name@revision, or a sample", "m-model")
         go, stop = build_buttons("Check")
-    with gr.Row(elem_classes="m-ask"):
-        base = build_picker("The checkpoint it was trained from, if there is one", "m-base")
     build_busy()
-    wire_search([model, base])
     chips = build_examples(examples)
+    with gr.Column(elem_classes="m-options m-fields"), gr.Row():
+        base = build_picker("The checkpoint it was trained from, if there is one", "m-base")
+    wire_search([model, base])
     return Fields([model, base], go, stop, chips, [model, base], subject=2)
 
 
 PAGE = AnalysisPage(
     name="check",
-    question="Is this upload what it claims to be, and what does it waste?",
-    about="Mantissa reads every byte of it and reports what a reader of your model would trip over: weights that are not finite, fp32 "
-    "files with bf16 values, weights stored twice, norms that were never trained, and, next to its base, what is missing or unchanged.",
+    question="Check an upload: is it what it claims to be, and what does it waste?",
+    about="Mantissa reads every byte and reports what others would stumble over: weights that are not finite, fp32 files with bf16 "
+    "values, weights stored twice, norms that were never trained and, compared with its base, what is missing or unchanged.",
     examples=EXAMPLES,
     form=Form,
     of_query=form,

@@ -10,10 +10,11 @@ from components.text.markup import notes
 from components.text.names import model_name
 from components.text.plain_text import shown
 
-_NOTHING = "No rule found anything."
+_LEVELS: dict[Level, str] = {"error": "Errors", "warning": "Warnings", "info": "For information"}
 _NONE: dict[Level, str] = {
     "error": "Nothing that makes it unusable, or another model than it claims to be.",
     "warning": "Nothing that wastes bytes or may surprise whoever loads it.",
+    "info": "Nothing else that is worth knowing.",
 }
 
 
@@ -30,7 +31,7 @@ def headline(report: CheckReport, links: bool = True) -> str:
         model_head(model_name(report), side, facts),
         answered(report, report.headline(), links),
         about_sample(side.ref, shows=True),
-        tiles(_saving(report), _level(report, "error", "Errors"), _level(report, "warning", "Warnings")),
+        tiles(_saving(report), *(_level(report, level, name) for level, name in _LEVELS.items())),
         notes(report.notes),
     )
 
@@ -57,9 +58,7 @@ RESULT: Layout[CheckReport] = Layout(
     (
         Tab(
             "Findings",
-            [Said("The gravest first, each with what to do about it."), Piece(tables.findings)],
-            when=lambda report: bool(report.findings),
+            [Piece(tables.findings), Said("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)],
         ),
-        Tab("Rules", [Said("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)]),
     ),
 )

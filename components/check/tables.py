@@ -1,26 +1,17 @@
-"""The tables of check: findings, and what every rule looked for."""
+"""What check shows below its headline: findings, and what every rule looked for."""
 
-from analyzers.check.report import CheckReport
-from analyzers.check.text import names
+from analyzers.check.report import CheckReport, Level
 from components.check.text import RULES, outcome
-from components.text.markup import table
-from components.text.plain_text import powers, shown
+from components.text.markup import table, tag
+from components.text.render import macros
+
+_FINDINGS = macros("check/templates/findings.html")
+_KINDS: dict[Level, str] = {"error": "warning", "warning": "inference", "info": "fact"}
 
 
 def findings(report: CheckReport) -> str:
-    """A row per finding, the gravest first."""
-    rows = [
-        (
-            each.level,
-            each.title,
-            shown(powers(each.detail), 1_000),
-            f"{each.saving_bytes:,}" if each.saving_bytes else "–",
-            shown(names(each), 1_000),
-        )
-        for each in report.findings
-    ]
-    titles = ("Level", "Finding", "What it is, and what to do", "Bytes to save", "Tensors")
-    return table(titles, rows, frozenset({3}), stacked=True) if rows else ""
+    """A block per finding, the gravest first, each with what to do about it."""
+    return str(_FINDINGS.findings([(each, tag(_KINDS[each.level], each.level)) for each in report.findings]))
 
 
 def rules(report: CheckReport) -> str:

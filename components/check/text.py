@@ -25,6 +25,6 @@ WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "ex
 def outcome(report: CheckReport, rule: Rule) -> str:
     """What a rule found, in a word or two."""
     if rule in WITH_BASE and report.base is None:
-        return "needs a base"
+        return "no base"
     levels = [each.level for each in report.findings if each.rule == rule]
-    return levels[0] if levels else "nothing found"
+    return levels[0] if levels else "nothing"

@@ -47,9 +47,14 @@ def passport(model: str) -> str:
     return f"?model={quote(model, safe='')}"
 
 
+def page(analyzer: str, model: str) -> str:
+    """The page of an analyzer with the current answer about a model."""
+    return f"{ANALYZERS[analyzer].address}?model={quote(model, safe='')}"
+
+
 def next_page(step: NextStep) -> str:
     """The page of the next question about the same model, which it computes."""
-    return f"{ANALYZERS[step.analyzer].address or './'}?model={quote(step.model, safe='')}"
+    return f"{'' if ANALYZERS[step.analyzer].address else './'}{page(step.analyzer, step.model)}"
 
 
 def stored(identifier: str) -> str:

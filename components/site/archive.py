@@ -151,6 +151,19 @@ def is_kept(report: Report) -> bool:
     return ours is not None and ours.result_row(report.id) is not None
 
 
+def newest(analyzer: str, model: str) -> Report | None:
+    """The newest stored report of an analyzer on a model; None if there is none, or only one of another version of this program."""
+    from components.library.query import Query
+
+    ours = library()
+    rows = ours.results(Query.of(analyzer=analyzer, model=model, per_page=1)).rows if ours is not None else ()
+    stored = ours.result(rows[0].result.id) if ours is not None and rows else None
+    try:
+        return read(analyzer, stored) if stored is not None else None
+    except ValueError:
+        return None
+
+
 def read(analyzer: str, stored: bytes) -> Report:
     """Parse ``stored``, the JSON of a report of that analyzer. Raises ValueError (also pydantic's)."""
     if analyzer not in ANALYZERS:

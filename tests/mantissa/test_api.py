@@ -179,7 +179,9 @@ def test_a_report_draws_itself() -> None:
     assert page.startswith("<!doctype html>") and "Plotly.newPlot" in page and "sample:tiny-bf16" in page
     assert report._repr_html_().startswith('<iframe sandbox="allow-scripts"')
     for name in ("colour", "a"):
-        with pytest.raises(InvalidRequest, match=r"^There is no figure called .*: Size of the weights, Weights that a step can move, "):
+        with pytest.raises(
+            InvalidRequest, match=r"^This report has no figure .*: choose one of Size of the weights, Weights that a step can move, "
+        ):
             report.plot(name)
 
 

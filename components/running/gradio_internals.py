@@ -15,7 +15,7 @@ from copy import copy
 from typing import Any
 
 import gradio as gr
-from gradio.blocks import Block, BlockFunction, BlocksConfig
+from gradio.blocks import Block, BlocksConfig
 from gradio.state_holder import SessionState
 
 from components.running.log import log_unexpected
@@ -66,7 +66,7 @@ class Pages(gr.Blocks):
             log_unexpected(error)
             raise gr.Error(NOT_PROCESSED, print_exception=False) from None
 
-    async def postprocess_data(self, block_fn: BlockFunction, predictions: Any, state: SessionState | None) -> list[Any]:
+    async def postprocess_data(self, block_fn: Any, predictions: Any, state: SessionState | None) -> list[Any]:
         """What the browser gets: of updates by component, the others are skipped."""
         if not (isinstance(predictions, dict) and predictions and predictions.keys() <= set(block_fn.outputs)):
             return await super().postprocess_data(block_fn, predictions, state)

@@ -9,6 +9,7 @@ import gradio as gr
 from components.forms.fields import QUIET
 from components.forms.form import Form, Query
 from components.results.share import Share
+from components.running import interrupted
 from components.running.background import in_background
 from components.running.progress import Meter
 from components.running.queue_limits import JobQueue
@@ -95,7 +96,12 @@ def wire_runs(
     # an event that cancels others gets no inputs: the next one shows what was reached
     controls = runs.controls
     halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
-    return halted.then(runs.stopped, runs.state(), everything, queue=False, **QUIET)
+
+    def stopped(request: gr.Request, *state: Any) -> Updates:
+        interrupted.stop(str(request.session_hash or ""))
+        return runs.stopped(*state)
+
+    return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
 def wire_address(

@@ -28,8 +28,8 @@ class AnalysisPage(Generic[_Form]):
     form: the class of the form; of_query: the form that a query describes. fields: builds them, given the labels of the examples.
     read: the form of the values of the fields; fill: what prefilling sets them to. meter: shows the progress. key: of a query that names
     what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
-    too long. below: HTML below the form until something is asked for, above the questions of the other pages. runs: the class that runs the form. check: validates it
-    before it is filled in.
+    too long. below: HTML below the form until something is asked for, above the questions of the other pages. runs: the class that runs the
+    form. check: validates it before it is filled in.
     """
 
     name: str

@@ -73,9 +73,7 @@ def with_library(found: "Fitting | None", labels: int) -> str:
         return render("dtype/templates/library_fit.html", said=closed, scores="", command="")
     said = [f"The library has {numbers.plural(labels, 'current label')}."]
     if found.running:
-        said.append(
-            "The classifier is being fitted on those of models with known magnitudes: that takes about ten seconds; reload this page then."
-        )
+        said.append("The classifier is being fitted on those of models with known magnitudes: reload this page in about ten seconds.")
     elif found.problem:
         said.append(found.problem)
     elif found.outdated:

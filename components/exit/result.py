@@ -23,7 +23,14 @@ def headline(report: ExitReport, links: bool = True) -> str:
         "Exit feedback",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(_closest(report), _random(report), _along(report), _trained(report) if report.training else _cheapest(report)),
+        tiles(
+            report,
+            links,
+            ("signals", _closest(report)),
+            ("random-codes", _random(report)),
+            ("exit", _along(report)),
+            ("exit-training", _trained(report) if report.training else _cheapest(report)),
+        ),
         about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
     )
 

@@ -25,6 +25,7 @@ def test_no_page_has_a_serious_violation(open_page: OpenPage, offline: str, addr
 def test_neither_has_a_result(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
     expect(page.locator("#m-result .m-answer")).to_be_visible()
+    expect(page.locator(".m-filling")).to_have_count(0)
     assert serious(page) == []
 
 

@@ -19,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 SMALLEST_BLOCK = 4 << 10  # bytes; below this the overhead of a request outweighs its data
 LARGEST_BLOCK = 1 << 20  # bytes; above this a second block elsewhere is more informative than a longer one
 RUN = 128  # elements; blocks inside a row start at multiples of it, as scale blocks do
-STRATUM_BLOCKS = 8  # the minimum number of blocks for a stratum of its own
+STRATUM_BLOCKS = 8  # the fewest blocks of a separate stratum
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +117,14 @@ def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int
 
 
 def _frame(tensors: Sequence[Tensor]) -> _Frame:
-    # A checkpoint has few kinds of tensors. Each kind is described once, which matters with 90,000 experts.
-    kinds: dict[tuple[str, tuple[int, ...], str], int] = {}
-    names = ((tensor.dtype, tensor.shape, tensor.role) for tensor in tensors)
-    kind = np.fromiter((kinds.setdefault(name, len(kinds)) for name in names), np.int64, len(tensors))
-    examples = [tensors[first] for first in np.unique(kind, return_index=True)[1].tolist()]
-    elements = np.array([tensor.elements for tensor in examples], np.int64)
-    bits = np.array([tensor.bits for tensor in examples], np.int64)
+    elements = np.array([tensor.elements for tensor in tensors], np.int64)
+    bits = np.array([tensor.bits for tensor in tensors], np.int64)
     nbytes = -(-elements * bits // 8)
     # The last axis of an empty tensor may exceed the range of int64.
-    row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in examples], np.int64)
-    flat = np.array([len(tensor.shape) < 2 for tensor in examples], np.bool_)
-    role = np.unique([tensor.role for tensor in examples], return_inverse=True)[1].astype(np.int64)
-    return _Frame(
-        elements=elements[kind],
-        row=row[kind],
-        bits=bits[kind],
-        nbytes=nbytes[kind],
-        vector=(flat & (nbytes <= LARGEST_BLOCK))[kind],
-        role=role[kind],
-    )
+    row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in tensors], np.int64)
+    flat = np.array([len(tensor.shape) < 2 for tensor in tensors], np.bool_)
+    role = np.unique([tensor.role for tensor in tensors], return_inverse=True)[1].astype(np.int64)
+    return _Frame(elements, row, bits, nbytes, vector=flat & (nbytes <= LARGEST_BLOCK), role=role)
 
 
 def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.bool_]:

@@ -142,7 +142,7 @@ class Inspection:
                     found.add(step.span, *step.result)
                 partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
-        yield found.finish()
+        yield partial
 
     def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
         """After all is counted into ``partial``: read the matrices again and round them to the requested formats."""

@@ -56,7 +56,7 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
-    if "base" in report:
+    if report.get("base"):
         yield report["base"]
 
 

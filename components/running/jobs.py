@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from analyzers import ANALYZERS, analyzer_of, limits
-from analyzers.base import Progress, Report, Request, WeightsRequest
+from analyzers.base import Progress, Report, Request
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, interrupted, zero_gpu
 from components.running.log import log_unexpected
@@ -86,9 +86,9 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request) -> Generator[Any, None, None]:
-    if not isinstance(request, WeightsRequest):
+    if analyzer_of(request).runs_model:
         return zero_gpu.run(request)
-    return analysis_process.run(request, limits.WEB_EXACT_BYTES if request.mode == "exact" else None)
+    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES)
 
 
 def sentence(error: Exception) -> str:

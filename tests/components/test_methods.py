@@ -43,7 +43,7 @@ def test_every_link_within_the_pages_has_its_section(name: str) -> None:
     page = methods_page(name, "plotly.js", "http://here/")
     sections = {each or "": set(re.findall(r' id="([^"]+)"', content(each))) for each in [GENERAL, *ANALYZERS]}
     links = re.findall(r'href="(?:(?:\.\./|\./)?(?:methods/)?([a-z]*))#([^"]+)"', page)
-    assert len(links) > 3
+    assert len(links) >= 2
     assert [link for link in links if link[1] not in sections[link[0] or name]] == []
     assert 'aria-current="page">Methods' in page and ("plotly.js" in page) == (name == "dtype")
 

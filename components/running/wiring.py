@@ -140,9 +140,8 @@ def _pairs(query: str) -> Query:
 
 
 def wire_links(shares: Sequence[Share]) -> None:
-    """Make links and embed codes absolute, with the address of this page."""
+    """Make links summaries and embed codes absolute, with the address of this page."""
     for share in shares:
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
-        if share.embed is not None:
-            for code in share.embed.codes():
-                code.change(None, code, code, js=WHOLE_CODE, **QUIET)
+        for code in (share.summary, *(share.embed.codes() if share.embed is not None else [])):
+            code.change(None, code, code, js=WHOLE_CODE, **QUIET)

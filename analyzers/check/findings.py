@@ -1,5 +1,6 @@
 """The rules about a checkpoint alone: each is a function that yields what it finds."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,8 @@ from analyzers.shrink import Planned
 _CONFIG_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 # Different matrices with equal statistics that a further one is compared with.
 _ORIGINALS = 4
-# Notes of an open checkpoint that say where its index is wrong.
-_INDEX_NOTES = ("The index and the files disagree", "The index leaves out", "The index counts")
+# Notes of an open checkpoint say where its index is wrong; most loaders ignore the count of bytes.
+_INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,20 @@ def non_finite(facts: Facts) -> Iterator[Finding]:
     """Values that are NaN or infinite."""
     rows = [row for row in facts.rows if row.nan or row.inf]
     if rows:
-        numbers = f"{sum(row.nan for row in rows):,} NaN and {sum(row.inf for row in rows):,} infinite values"
+        kinds = {"NaN": sum(row.nan for row in rows), "infinite": sum(row.inf for row in rows)}
+        numbers = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         detail = f"{numbers} in {plural(len(rows), 'tensor')}. Go back to the last checkpoint without them: no run recovers from these."
         yield finding("non-finite", "error", "Weights that are not finite", detail, [row.name for row in rows])
 
 
 def index(facts: Facts) -> Iterator[Finding]:
     """An index that contradicts the files."""
-    said = [note for note in facts.checkpoint.notes if note.startswith(_INDEX_NOTES)]
-    if said:
+    said = [note for note in facts.checkpoint.notes if note.startswith(_INDEX)]
+    if all(note.startswith(_INDEX_BYTES) for note in said):
+        for note in said:
+            detail = f"{note} What plans memory by it goes wrong: save the model again."
+            yield finding("index", "warning", "The index counts other bytes than the files have", detail)
+    else:
         detail = f"{' '.join(said)} Loaders that trust the index fail, or miss weights: save the model again."
         yield finding("index", "error", "The index and the files disagree", detail)
 
@@ -58,9 +64,10 @@ def upcast(facts: Facts) -> Iterator[Finding]:
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
         formats = " and ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
+        shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
         detail = (
             f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
-            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): mantissa shrink {facts.checkpoint.ref} --out FOLDER"
+            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): {shrink}"
         )
         yield finding("upcast", "warning", f"Stored wider than its {formats} values", detail, [p.tensor.name for p in narrow], saved)
 

@@ -13,7 +13,7 @@ PARAMETERS = {
     "model": MODEL,
     "base": "The checkpoint that it was trained from (default: none, and the model is checked alone).",
 }
-COST = Cost("a smaller model, the check without a base,")
+COST = Cost("the check without a base")
 _ONE = "Type or paste one {}: org/name or org/name@revision, or a sample."
 
 

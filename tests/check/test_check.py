@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from analyzers.__main__ import main
 from analyzers.check.report import Rule
@@ -51,14 +52,32 @@ def pickled(folder: Path) -> Path:
     return folder
 
 
-def wrong_index(folder: Path) -> Path:
+def sharded(folder: Path, **metadata: int) -> tuple[list[str], dict[str, str]]:
+    """Two shards with a right index; returns their names, and its map."""
     folder.mkdir()
     files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     values = healthy()
     for file, names in zip(files, ((UP, NORM), (EMBEDDING, HEAD)), strict=True):
         save_file({name: values[name] for name in names}, folder / file)
-    weight_map = {UP: files[0], NORM: files[0], EMBEDDING: files[0], HEAD: files[1]}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    weight_map = {UP: files[0], NORM: files[0], EMBEDDING: files[1], HEAD: files[1]}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
+    return files, weight_map
+
+
+def wrong_index(folder: Path) -> Path:
+    files, weight_map = sharded(folder)
+    index = {"metadata": {}, "weight_map": weight_map | {EMBEDDING: files[0]}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def wrong_count(folder: Path) -> Path:
+    sharded(folder, total_size=5)
+    return folder
+
+
+def right_index(folder: Path) -> Path:
+    sharded(folder, total_size=sum(value.nbytes for value in healthy().values()))
     return folder
 
 
@@ -75,6 +94,7 @@ CASES: list[Case] = [
     ("non-finite", "error", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG), 0, [UP]),
     ("non-finite", "error", lambda f: write(f, HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}, CONFIG), 0, [NORM]),
     ("index", "error", wrong_index, 0, []),
+    ("index", "warning", wrong_count, 0, []),
     ("upcast", "warning", lambda f: write(f, wide(HEALTHY), {**CONFIG, "dtype": "float32"}), 2 * (128 + 1 + 256 + 256) * 64, [*HEALTHY]),
     ("stored-twice", "warning", lambda f: write(f, HEALTHY | {HEAD: HEALTHY[EMBEDDING].clone()}, CONFIG), 2 * 256 * 64, [HEAD]),
     ("config-dtype", "warning", lambda f: write(f, HEALTHY, {**CONFIG, "dtype": "float16"}), 0, []),
@@ -106,7 +126,7 @@ def test_a_rule_finds(
 def test_no_rule_finds_anything_in_a_healthy_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor where a bias is zero, as biases start, nor in native fp32 with a norm of ones that bf16 would hold: beyond `untouched`."""
     model = write(tmp_path / "in", HEALTHY | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64, dtype=BF16)}, CONFIG)
-    assert check(capsys, model)["findings"] == []
+    assert check(capsys, model)["findings"] == check(capsys, right_index(tmp_path / "sharded"))["findings"] == []
     native = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), NORM: torch.ones(64)}
     done = check(capsys, write(tmp_path / "native", native, {**CONFIG, "dtype": "float32"}))
     assert [each["rule"] for each in done["findings"]] == ["untouched"]
@@ -134,6 +154,37 @@ def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.C
     assert before["saving_bytes"] == shrunk["bytes_before"] - shrunk["bytes_after"] > 0
     after = check(capsys, tmp_path / "out")
     assert (after["saving_bytes"], after["checkpoint"]["bytes"]) == (0, shrunk["bytes_after"])
+
+
+def test_what_is_found_is_mended_and_the_model_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bf16 model saved in fp32 by transformers, in shards: what that wastes, to the byte; then there is nothing left to find."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": 256,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    model: Any = LlamaForCausalLM(LlamaConfig(**sizes))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter += torch.randn_like(parameter) / 10  # as training would have
+    model.to(BF16).float().save_pretrained(tmp_path / "in", max_shard_size="60kB")
+    capsys.readouterr()  # the progress bars of transformers
+    stored = sum(2 * parameter.numel() for parameter in model.parameters())
+    (found,) = check(capsys, tmp_path / "in")["findings"]
+    assert (found["rule"], found["saving_bytes"]) == ("upcast", stored)
+    assert main(["shrink", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    before: Any = LlamaForCausalLM.from_pretrained(tmp_path / "in", dtype=BF16)
+    after: Any = LlamaForCausalLM.from_pretrained(tmp_path / "out")
+    tokens = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        assert after.dtype == BF16 and torch.equal(before(tokens).logits, after(tokens).logits)
+    capsys.readouterr()
+    done = check(capsys, tmp_path / "out")
+    assert (done["findings"], done["checkpoint"]["bytes"], done["notes"]) == ([], stored, [])
 
 
 def test_a_copy_of_a_wide_tensor_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

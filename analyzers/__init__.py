@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """One analyzer. Its modules are named as text and loaded when they are needed: no command waits for torch or Gradio in vain.
+    """One analyzer. Its modules are named as text and loaded when they are needed: no command imports torch or Gradio without using it.
 
     name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
     package: exports ``analyze``, ``NameRequest`` and ``NameReport``; its module ``command`` has the options of the command line.
@@ -52,7 +52,7 @@ class Analyzer:
         return getattr(self.load(), f"{self.name.capitalize()}Report")
 
     def analysis_version(self) -> int:
-        """Raised when the same request would give other results. It stands beside the class of the requests: this must not import torch."""
+        """Raised when the same request would give other results. It is in the module of the request class, which does not import torch."""
         version: int = vars(sys.modules[self.request_model().__module__])["ANALYSIS_VERSION"]
         return version
 

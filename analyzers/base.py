@@ -93,6 +93,11 @@ class WeightsRequest(Request):
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
+def finite(x: float) -> float | None:
+    """``x``, or None for what JSON cannot hold."""
+    return x if math.isfinite(x) else None
+
+
 def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or the command line") -> None:
     """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: what to use."""
     if largest is not None and nbytes > largest:
@@ -186,7 +191,7 @@ class Report(Data):
         raise NotImplementedError
 
     def next_step(self) -> NextStep | None:
-        """What to do about the result; None where there is nothing to do."""
+        """What to do about the result; None if there is nothing to do."""
         return None
 
     def more_findings(self) -> list[str]:

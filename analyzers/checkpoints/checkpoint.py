@@ -342,7 +342,7 @@ def _compare_index(
     if wrong:
         notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
     if unlisted:
-        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: read from the files all the same.")
+        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: they were read from the files.")
     said, shards = chosen.total_size, [place for group in places for place in group]
     nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
     # For pickled shards some programs count tied tensors twice.

@@ -93,9 +93,7 @@ class Hub:
     def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> tuple[Any, str | None]:
         whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
         for _ in range(REDIRECTS):
-            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as exchange:
-                response = exchange.response
-                assert response is not None
+            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as response:
                 target = self.target(url, response)
                 if target is not None and self.owns(target):
                     url = target
@@ -103,7 +101,7 @@ class Hub:
                 if response.status_code != 200:
                     raise refused(response, refusal, has_token=self.has_token)
                 content = bytearray()
-                for piece in transfers.body(exchange):
+                for piece in transfers.body(response):
                     content += piece
                     if len(content) > limits.HUB_REPLY_BYTES:
                         raise HubMisbehaved(

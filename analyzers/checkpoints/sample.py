@@ -24,12 +24,11 @@ STRATUM_BLOCKS = 8  # the fewest blocks of a separate stratum
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on; ``whole``: the entire tensor."""
+    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on."""
 
     tensor: int
     start: int
     count: int
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +42,6 @@ class Sample:
     blocks: list[Block]
     strata: IntArray
     population: IntArray
-
-    @property
-    def block_strata(self) -> IntArray:
-        """(blocks,) the stratum of each block."""
-        return self.strata[np.fromiter((block.tensor for block in self.blocks), np.int64, len(self.blocks))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +198,7 @@ def _whole(frame: _Frame, members: IntArray) -> IntArray:
 
 def _sample(plan: IntArray, frame: _Frame, strata: IntArray) -> Sample:
     ordered = plan[np.lexsort((plan[:, 1], plan[:, 0]))]
-    whole = ordered[:, 2] == frame.elements[ordered[:, 0]]
-    blocks = [
-        Block(tensor, start, count, all_of_it) for (tensor, start, count), all_of_it in zip(ordered.tolist(), whole.tolist(), strict=True)
-    ]
+    blocks = [Block(tensor, start, count) for tensor, start, count in ordered.tolist()]
     _, numbered = np.unique(strata, return_inverse=True)
     population = np.zeros(int(numbered.max(initial=-1)) + 1, np.int64)
     np.add.at(population, numbered, frame.elements)

@@ -56,7 +56,7 @@ def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
 
 
 def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
-    """Heads that the configuration ties to the input embedding and that are stored all the same, byte for byte: head -> embedding."""
+    """Heads that the configuration ties to the input embedding and that are stored as well, byte for byte: head -> embedding."""
     tied = tied_heads(checkpoint, (), {})
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     found = {}

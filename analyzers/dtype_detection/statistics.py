@@ -1,6 +1,5 @@
 """One tensor's statistics from its counts; several tensors' statistics together."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
@@ -80,11 +80,6 @@ class Statistics:
     def representable(self) -> Representable:
         """Shares of the finite nonzero values."""
         return Representable(**{name: self.tallies[name] / self.nonzero if self.nonzero else None for name in FORMATS})
-
-
-def finite(x: float) -> float | None:
-    """``x``, or None for what JSON cannot hold."""
-    return x if math.isfinite(x) else None
 
 
 def statistics(values: BitHistogram, elements: int) -> Statistics:

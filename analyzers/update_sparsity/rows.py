@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from analyzers.base import finite
 from analyzers.checkpoints import ROLES
 from analyzers.numerics import PairTables
 from analyzers.numerics.sketches import Distribution
@@ -24,7 +25,7 @@ from analyzers.update_sparsity.report import (
     TensorRow,
     UlpBin,
 )  # fmt: skip
-from analyzers.update_sparsity.statistics import Number, Pair, finite, total, weigh_pairs
+from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
 
 # The shares of coordinates, largest updates first, whose energy is told.
 TOPS = (0.001, 0.01, 0.05)

@@ -63,14 +63,14 @@ class Dataset:
         return open_hub(self.name, None, Access(token=self._token), kind="datasets")
 
     def create(self) -> None:
-        """Make the repository, public, where there is none. Raises as `commit`."""
+        """Create the repository, public, unless it exists. Raises as `commit`."""
         with as_ours(self.name):
             self._api().create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
 
     def commit(self, message: str, files: Mapping[str, bytes], parent: str, delete: tuple[str, ...] = ()) -> str:
         """Add and delete files in one commit on ``parent``; returns the new commit.
 
-        Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed all the same: read
+        Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed nevertheless: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
         """
         return str(self._commit(message, files, delete, parent_commit=parent).oid)

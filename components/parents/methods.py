@@ -2,16 +2,13 @@
 
 from analyzers import limits
 from analyzers.parents.analyze import FITTED
-from analyzers.parents.collect import SMALLEST
+from analyzers.parents.fitted import EXACT, SMALLEST
 from analyzers.parents.proof import GRID
 from analyzers.parents.verdict import RELATED
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {"parents": "candidates", "parents-fit": "weights and proof", "parents-verdict": "verdicts", "parents-rates": "error rates"}
-
 
 def methods() -> str:
     """The text in HTML."""
-    values = {"fitted": FITTED, "smallest": SMALLEST, "grid": GRID, "related": RELATED}
+    values = {"fitted": FITTED, "smallest": SMALLEST, "exact": EXACT, "grid": GRID, "related": RELATED}
     return render("parents/templates/methods.html", limits=limits, **values)

@@ -295,7 +295,7 @@ def test_nothing_to_count() -> None:
 
 
 def test_sides_of_different_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 patterns and 4 are no pairs"):
+    with pytest.raises(ValueError, match="3 patterns and 4 do not make pairs"):
         PairCounter(*BF16, ETA).update(np.zeros(3, dtype=np.uint16), np.zeros(4, dtype=np.uint16))
 
 

@@ -153,11 +153,11 @@ class OpenModel(ExitStack):
         files = self._weights.opened()
         self.unused = len(self._weights.tensors) - len(self._stored)
         weights = StoredTensors({name: (files[stored.file], stored) for name, stored in self._stored.items()})
-        return read_layer_by_layer(model.eval(), weights, self.device)
+        return read_layer_by_layer(cast(PreTrainedModel, model.eval()), weights, self.device)
 
-    def _initialized(self) -> PreTrainedModel:
+    def _initialized(self) -> nn.Module:
         model = cast(Any, type(self.outline))._from_config(self.outline.config, dtype=_DTYPES[self.dtype], **self._implementations())
-        return cast(PreTrainedModel, model)
+        return cast(nn.Module, model)
 
     def load(self) -> nn.Module:
         """Load the model in evaluation mode, weights frozen, on its device or devices; call after `check` and `fetch`.

@@ -33,7 +33,7 @@ class StoredTensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         file, stored = self._places[name]
         value = torch.empty(stored.shape, dtype=_DTYPES[stored.dtype])
-        file.read_into(stored.offset, memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+        file.read_into(stored.offset, memoryview(cast(Any, value.reshape(-1).view(torch.uint8).numpy())))
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -73,7 +73,7 @@ def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], d
     for module in model.modules():
         for name, value in module.named_buffers(recurse=False):
             setattr(module, name, torch.empty_like(value, device="cpu"))
-    model.initialize_weights()  # of the buffers alone: there are no parameters yet
+    cast(Any, model).initialize_weights()  # of the buffers alone: there are no parameters yet
     layers = {name: module for name, module in model.named_modules() if module in set(decoder_layers(model))}
     within = {f"{layer}.{name}" for layer, module in layers.items() for name, _ in module.named_parameters()}
     kinds = {name: value.dtype for name, value in model.state_dict().items()}

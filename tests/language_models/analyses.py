@@ -25,7 +25,7 @@ def request(kind: str, model: str, **options: Any) -> Any:
     numbers = random.Random(5)
     lengths = [40, 40] if kind == "precision" else [40, 25, 33, 12]
     token_ids = tuple(tuple(numbers.randrange(4, 60) for _ in range(length)) for length in lengths)
-    return _REQUESTS[kind](model=model, token_ids=token_ids, **_OPTIONS.get(kind, {}), **options)
+    return _REQUESTS[kind](model=model, token_ids=token_ids, **_OPTIONS.get(kind, {}) | options)
 
 
 def report(kind: str, request: Any) -> Any:

@@ -17,5 +17,5 @@ if __name__ == "__main__":
     if limit:
         most = psutil.Process().memory_info().vms + int(limit[0])
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    found = report(kind, request(kind, folder))
+    found = report(kind, request(kind, folder, **({"variants": ("bf16",), "inside": False} if kind == "precision" else {})))
     print(json.dumps({"notes": found.notes, "values": lasting(found)}))

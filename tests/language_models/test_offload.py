@@ -110,7 +110,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("kind", "megabytes"), [("conflict", 300), ("exit", 300), ("precision", 400)])
-def test_600_mb_in_half_of_the_address_space(kind: str, megabytes: int, large: str) -> None:
+def test_600_mb_in_a_smaller_address_space(kind: str, megabytes: int, large: str) -> None:
     environment = os.environ | {"MANTISSA_GRAM_CHUNK_BYTES": str(8 << 20), "OMP_NUM_THREADS": "1"}
 
     def run(*limit: str) -> Any:

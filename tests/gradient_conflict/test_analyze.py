@@ -181,7 +181,7 @@ def test_activations_are_recomputed_where_there_is_no_room_to_keep_them(analysed
     monkeypatch.setattr("analyzers.language_models.load.available_bytes", lambda device: [recomputed - 1])
     for asked in (False, True):
         with pytest.raises(ModelTooLarge, match=f"needs {re.escape(size(recomputed))} of memory to run and this machine has"):
-            report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked))
+            report(ConflictRequest(model="sample:tiny-bf16", pairs=PAIRS, checkpointing=asked, offload="never"))
 
 
 def test_progress_has_the_rates_of_the_layers_so_far() -> None:

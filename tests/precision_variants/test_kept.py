@@ -58,8 +58,8 @@ def test_layers_are_kept_as_far_as_there_is_room(made: Run, graphs: list[Graph],
     list(made.forward())
     layers = len(made.anatomy.layers)
     size = graphs[-1].nbytes
-    again = Run(made.anatomy, TOKENS, made.options)
     monkeypatch.setattr(limits, "PRECISION_KEPT_BYTES", (room + 1) * size + size // 2 if room else 0)
+    again = Run(made.anatomy, TOKENS, made.options)
     graphs.clear()
     list(again.forward())
     assert [graph.layer for graph in graphs] == list(range(layers))

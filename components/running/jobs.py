@@ -1,4 +1,4 @@
-"""One analysis for a visitor: public checkpoints only, within the page's limits."""
+"""One analysis for a visitor, within the page's limits: of public checkpoints, and of those that the visitor's own token opens."""
 
 import re
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request, WeightsRequest
+from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, zero_gpu
 from components.running.log import log_unexpected
@@ -24,11 +25,11 @@ def kind_of(analyzer: str) -> JobQueue:
 
 
 def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
-    """Analyze ``request`` with no token and no local files, within the page's limits: yields progress, then the report.
+    """Analyze ``request`` with the caller's token, if any, and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
-    when it was made. A computed report is stored. The job waits for a slot in the queue of its kind; a stored report that needs no question
-    to the Hub does not. The revisions of repositories are resolved once, before both.
+    when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
+    a stored report that needs no question to the Hub does not. The revisions of repositories are resolved once, before both.
 
     Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
     running a model for more than ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with
@@ -49,12 +50,12 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
         return
     slot = yield from _queue(request).slot(who)
     started = time.monotonic() if started is None else started
-    work = _work(pinned.request)
+    work = _work(pinned.request, who.access)
     try:
         for item in work:
             if isinstance(item, Report):
                 item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
-                archive.keep(item)
+                archive.keep(item, who.access)
             else:
                 slot.check()
             if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
@@ -74,10 +75,10 @@ def _queue(request: Request) -> JobQueue:
     return SAMPLES if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
 
 
-def _work(request: Request) -> Generator[Any, None, None]:
+def _work(request: Request, access: Access) -> Generator[Any, None, None]:
     if not isinstance(request, WeightsRequest):
-        return zero_gpu.run(request)
-    return analysis_process.run(request, limits.WEB_EXACT_BYTES if request.mode == "exact" else None)
+        return zero_gpu.run(request, access)
+    return analysis_process.run(request, limits.WEB_EXACT_BYTES if request.mode == "exact" else None, access)
 
 
 def sentence(error: Exception) -> str:

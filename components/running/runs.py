@@ -1,12 +1,13 @@
 """The runs of a page: one analysis is started, followed, stopped, and its result shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
 
 from analyzers.base import Progress
-from analyzers.errors import MantissaError
+from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
 from analyzers.formatting import day
 from components.forms.fields import Controls
 from components.forms.form import Form
@@ -16,8 +17,10 @@ from components.results.share import Share
 from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
+from components.running.queue_limits import caller
 from components.site import addresses, archive
 from components.site.archive import STORED
+from components.site.identity import login_page
 from components.text.render import macros
 
 Updates = dict[Any, Any]
@@ -72,7 +75,14 @@ class Runs:
         try:
             yield from self.work(form, again)
         except Exception as error:
-            yield {self.status: failed(sentence(error)), **self.result.hide(), **self.controls.busy(False)}
+            yield {self.status: self._failed(error, form), **self.result.hide(), **self.controls.busy(False)}
+
+    def _failed(self, error: Exception, form: Any) -> str:
+        """The error, and the page to continue on where there is one: the login that returns to this form."""
+        steps: dict[str, str] = {}
+        if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
+            steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
+        return failed(sentence(error), steps)
 
     def work(self, form: Any, again: bool) -> Iterator[Updates]:
         """The progress and the result. Raises what the analysis raises."""
@@ -90,7 +100,8 @@ class Runs:
 
     def show(self, report: Any, made: str) -> Updates:
         """Updates that show ``report``. made: when it was stored, empty if it was computed now. Raises OSError."""
-        said = _PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id))
+        closed = [facts.ref for facts in archive.checkpoints(report) if not facts.public]
+        said = _PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed)
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
         return {self.status: str(said), **self.result.show(report), **free}
 
@@ -114,6 +125,6 @@ def status(message: str, address: str = "") -> str:
     return str(_PIECES.status(message, address))
 
 
-def failed(message: str) -> str:
-    """An error in place of the result, HTML."""
-    return str(_PIECES.failed(message))
+def failed(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:
+    """An error in place of the result, HTML. steps: text and address of links to what can be done about it; without address left out."""
+    return str(_PIECES.failed(message, steps))

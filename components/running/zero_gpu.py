@@ -20,12 +20,12 @@ _FLOPS_PER_PARAMETER = 6
 _STEP_SECONDS = 0.02
 
 
-def run(request: Request) -> Generator[Any, None, None]:
+def run(request: Request, access: Access) -> Generator[Any, None, None]:
     """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what `analysis_process.run` raises."""
     if _lend is None:
-        yield from analysis_process.run(request, limits.WEB_MODEL_WORK)
+        yield from analysis_process.run(request, limits.WEB_MODEL_WORK, access)
     else:
-        yield from _with_gpu(request, _lend)
+        yield from _with_gpu(request, access, _lend)
 
 
 def warm() -> None:

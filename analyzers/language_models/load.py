@@ -39,13 +39,14 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel(ExitStack):
     """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
-    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
+    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: bytes of memory of the GPU
+    that another process will run it on, against which everything is checked here; 0 if it runs here. runs_on: the device that it runs on.
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
     length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str
+        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str, lent: int = 0
     ) -> None:
         super().__init__()
         self.ref = checkpoint.ref
@@ -62,6 +63,8 @@ class OpenModel(ExitStack):
                 "none can be predicted."
             )
         self.device = device
+        self.lent = lent
+        self.runs_on: Device = "cuda" if lent else device
         self.dtype = dtype
         self.unused = 0
         self._repository = checkpoint.repository
@@ -108,7 +111,7 @@ class OpenModel(ExitStack):
 
     def groups(self, batch: Batch) -> list[list[int]]:
         """Groups of samples that run together, see `grouping.groups`."""
-        return groups(self.outline, batch.lengths, self.device)
+        return groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
         """Download the weights; does nothing for samples and local folders.
@@ -192,8 +195,8 @@ class OpenModel(ExitStack):
 
     def _places(self) -> dict[str, int | str]:
         """Device placement of the modules. Raises ModelTooLarge."""
-        free = available_bytes(self.device)
-        if self.device == "cuda":
+        free = [self.lent] if self.lent else available_bytes(self.device)
+        if self.runs_on == "cuda":
             return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
         if self._needs > free[0]:
             raise too_large(self._needs, free[0])
@@ -208,12 +211,13 @@ def open_model(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     attention: Literal["sdpa", "eager"] = "sdpa",
     weights: bool = True,
+    lent: int = 0,
 ) -> OpenModel:
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
     which lends GPUs, only on explicit request). attention: see `OpenModel`. weights: False for a model that is initialized rather than
-    loaded, which needs only config.json.
+    loaded, which needs only config.json. lent: see `OpenModel`.
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
@@ -224,7 +228,8 @@ def open_model(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
-        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention)
+        runs_on: Device = "cuda" if lent else chosen
+        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, runs_on, checkpoint), attention, lent)
         opened.enter_context(stack.pop_all())
         return opened
 

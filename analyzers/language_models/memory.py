@@ -146,7 +146,7 @@ def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str)
     tokens: of all passes together. less: what to reduce instead, for the error message.
     """
     parameters = opened.facts.parameters
-    most = None if largest is None else largest * (GPU_SPEED if opened.device == "cuda" else 1)
+    most = None if largest is None else largest * (GPU_SPEED if opened.runs_on == "cuda" else 1)
     if most is not None and parameters * tokens > most:
         raise LimitExceeded(
             f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "

@@ -162,7 +162,7 @@ def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | Non
         opened.check(batch, checkpointing=True, extra=running + stored)
     except ModelTooLarge:
         free = available_bytes("cpu")[0]
-        if opened.device == "cpu":
+        if opened.runs_on == "cpu":
             raise
         opened.check(batch, checkpointing=True, extra=running)
         if stored > free:

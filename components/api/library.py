@@ -38,8 +38,8 @@ CONSENSUS = (
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
     "Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: a link or a quote. Attributed to "
-    "the caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The answer says "
-    'whether the label is "saved here" or "published".'
+    "the caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The "
+    'answer says whether the label is "saved here" or "published".'
 )
 FLAG = f"Report that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
 PARAMETERS = {

@@ -148,8 +148,8 @@ class Library:
     def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
         """Add the label of ``who`` that ``model`` was trained in ``precision``; a label that exists already is returned.
 
-        model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched, or
-        a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
+        or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         link, said = _evidence(evidence, quote)
         label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))

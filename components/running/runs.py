@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress
+from analyzers.base import Progress, Report
 from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
 from analyzers.formatting import day
 from components.forms.fields import Controls
@@ -75,14 +75,7 @@ class Runs:
         try:
             yield from self.work(form, again)
         except Exception as error:
-            yield {self.status: self._failed(error, form), **self.result.hide(), **self.controls.busy(False)}
-
-    def _failed(self, error: Exception, form: Any) -> str:
-        """The error, and the page to continue on where there is one: the login that returns to this form."""
-        steps: dict[str, str] = {}
-        if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
-            steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
-        return failed(sentence(error), steps)
+            yield {self.status: explained(error, form), **self.result.hide(), **self.controls.busy(False)}
 
     def work(self, form: Any, again: bool) -> Iterator[Updates]:
         """The progress and the result. Raises what the analysis raises."""
@@ -100,10 +93,8 @@ class Runs:
 
     def show(self, report: Any, made: str) -> Updates:
         """Updates that show ``report``. made: when it was stored, empty if it was computed now. Raises OSError."""
-        closed = [facts.ref for facts in archive.checkpoints(report) if not facts.public]
-        said = _PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed)
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
-        return {self.status: str(said), **self.result.show(report), **free}
+        return {self.status: done(report, made), **self.result.show(report), **free}
 
     def show_stored(self, form: Form) -> Updates:
         """Updates that show the stored result of a request that names its commits, if there is one. Never waits, never raises."""
@@ -123,6 +114,20 @@ class Runs:
 def status(message: str, address: str = "") -> str:
     """A status in place of the result, HTML. address: of the page that shows the same, if there is one."""
     return str(_PIECES.status(message, address))
+
+
+def done(report: Report, made: str) -> str:
+    """The status next to a result, HTML. made: when it was stored, empty if it was computed now."""
+    closed = [facts.ref for facts in archive.checkpoints(report) if not facts.public]
+    return str(_PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed))
+
+
+def explained(error: Exception, form: Any) -> str:
+    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns to this form."""
+    steps: dict[str, str] = {}
+    if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
+        steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
+    return failed(sentence(error), steps)
 
 
 def failed(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -1,5 +1,6 @@
 """A visitor's own token: it opens what the visitor may read, for this job only, and its results leave no trace."""
 
+import asyncio
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +13,20 @@ import pytest
 from analyzers.base import Report, Request
 from analyzers.checkpoints import Access
 from analyzers.dtype_detection import DtypeRequest
-from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
+from analyzers.errors import AccessDenied, CheckpointNotFound, HiddenRepository, MantissaError
 from analyzers.gradient_conflict import ConflictRequest
 from analyzers.language_models.samples import sample_folder
 from analyzers.parents import ParentsRequest
 from analyzers.update_sparsity import SparsityRequest
 from components.dtype.form import Form
-from components.dtype.page import PAGE, PassportRuns
-from components.forms.fields import Controls
 from components.library import Library, Query
 from components.library_page.contributing import canonical
 from components.running import analysis_process, jobs
 from components.running.background import in_background
-from components.running.progress import Meter
 from components.running.queue_limits import Caller, caller, reading
+from components.running.runs import done, explained
 from components.site.identity import Client, access_of
+from tests.components.reports import report
 from tests.hub import LocalHub
 
 CANARY = "hf_" + "canaryCANARY" * 3
@@ -105,8 +105,8 @@ def test_what_the_visitor_may_read_is_analyzed_and_not_stored(
     request = REQUESTS[name]
     if name == "private data":  # a commit is not looked up before the run
         request = request.model_copy(update={"data": f"org/pairs@{commit}"})
-    report = _run(request)
-    assert CANARY not in report.model_dump_json() + caplog.text
+    made = _run(request)
+    assert CANARY not in made.model_dump_json() + caplog.text
     assert library.results(Query()).total == 0
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
     assert {each.token for each in closed.requests if each.authorized} == {CANARY}
@@ -137,41 +137,31 @@ def test_a_gated_model_can_be_labelled_and_a_private_one_cannot(closed: LocalHub
         canonical("org/private")
 
 
-def _page() -> PassportRuns:
-    with gr.Blocks():
-        button = gr.Button()
-        return PassportRuns(Controls(button, button, [], button), gr.HTML(), PAGE.result, Meter)
-
-
-def test_the_refusal_has_the_login_that_returns_to_the_form(closed: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, form = _page(), Form("org/gated", include="mlp")
-    *_, last = runs.run(form)
-    assert "org/gated is gated: accept" in last[runs.status] and "<a" not in last[runs.status]  # nobody can log in here
+def test_the_refusal_has_the_login_that_returns_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    form, error = Form("org/gated", include="mlp"), AccessDenied("org/gated is gated.")
+    assert "org/gated is gated." in explained(error, form) and "<a" not in explained(error, form)  # nobody can log in here
     monkeypatch.setenv("SYSTEM", "spaces")
     for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL"):
         monkeypatch.setenv(name, "x")
-    *_, last = runs.run(form)
-    address = "login/huggingface?_target_url=%2F%3Fmodel%3Dorg%252Fgated%26include%3Dmlp"
-    assert f'<a class="m-step" href="{address}">Log in with Hugging Face</a>' in last[runs.status]
-    *_, last = runs.run(Form("sample:none"))
-    assert "<a" not in last[runs.status]  # a login would not help
+    link = '<a class="m-step" href="login/huggingface?_target_url=%2F%3Fmodel%3Dorg%252Fgated%26mode%3Dquick%26include%3Dmlp">Log in with Hugging Face</a>'
+    assert link in explained(error, form)
+    assert "<a" not in explained(CheckpointNotFound("There is no built-in sample."), form)  # a login would not help
 
 
-def test_the_page_says_that_the_result_is_not_stored(closed: LocalHub, library: Library, visitor: Access) -> None:
-    runs = _page()
-    *_, last = runs.run(Form("org/gated"))
-    assert "Not stored: org/gated is gated or private." in last[runs.status] and CANARY not in str(last)
-    *_, last = runs.run(Form("org/name"))
-    assert "Not stored" not in last[runs.status]
+@pytest.mark.usefixtures("visitor")
+def test_who_sent_a_token_is_not_asked_to_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.running.runs.login_page", lambda address: "login")
+    assert "<a" not in explained(AccessDenied("org/gated is gated, and your login or token may not read it."), Form("org/gated"))
 
 
-async def _next(steps: Any) -> Any:
-    return await anext(steps)
+def test_the_page_says_that_the_result_is_not_stored() -> None:
+    public = report("org/name")
+    gated = public.model_copy(update={"checkpoint": public.checkpoint.model_copy(update={"ref": "org/gated", "public": False})})
+    assert "Not stored: org/gated is gated or private." in done(gated, "")
+    assert "Not stored" not in done(public, "")
 
 
 def test_a_token_ends_with_its_job() -> None:
-    import asyncio
-
     seen: list[Access] = []
 
     def look(request: Any, login: Any) -> Iterator[int]:

@@ -46,8 +46,8 @@ def analyze(
     """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in layers, and last the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, padding and both
-    FFNs included (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report. Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
-    and frees the model.
+    FFNs included (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report.
+    Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
     """
     start = perf_counter()
     access = access or Access()

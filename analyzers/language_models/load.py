@@ -114,11 +114,12 @@ class OpenModel(ExitStack):
         return groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
-        """Download the weights; does nothing for samples and local folders.
+        """Download the weights; does nothing for samples and local folders, nor for what is not public where another process runs it: only
+        public files are kept where that finds them.
 
         Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
-        if isinstance(self._repository, MemoryRepository):
+        if isinstance(self._repository, MemoryRepository) or (self.lent and not self.facts.public):
             return
         assert self._weights is not None
         self._weights.check_disk()

@@ -18,8 +18,8 @@ def analyze(
     """Run one model in fp32 and in every variant. Yields progress, in bytes while fetching and then in layers, and last the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens over all references
-    and variants (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report. Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
-    and frees the model.
+    and variants (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report.
+    Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
     """
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access

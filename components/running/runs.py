@@ -10,7 +10,7 @@ from analyzers.base import Progress, Report
 from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
 from analyzers.formatting import day
 from components.forms.fields import Controls
-from components.forms.form import Form
+from components.forms.form import Form, smaller
 from components.results.layout import Layout
 from components.results.result_tabs import build_result
 from components.results.share import Share
@@ -18,6 +18,7 @@ from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
 from components.running.queue_limits import caller
+from components.running.zero_gpu import GpuRefused
 from components.site import addresses, archive
 from components.site.archive import STORED
 from components.site.identity import login_page
@@ -123,10 +124,12 @@ def done(report: Report, made: str) -> str:
 
 
 def explained(error: Exception, form: Any) -> str:
-    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns to this form."""
+    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns here; a smaller run."""
     steps: dict[str, str] = {}
     if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
         steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
+    if isinstance(error, GpuRefused) and (less := smaller(form.request())) is not None:
+        steps["Try a smaller run"] = addresses.asked(less)
     return failed(sentence(error), steps)
 
 

@@ -16,15 +16,25 @@ from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
 from analyzers.language_models.samples import sample_folder
-from tests.browser.conftest import OpenPage, serve
+from tests.browser.conftest import ROOT, OpenPage, serve
 from tests.hub import LocalHub
 
 TOKEN = "hf_oauth_" + "canaryCANARY" * 3
 OWN_TOKEN = "hf_" + "otherOTHER" * 4
 
 
+# The stand-in for the package `spaces` refuses to be imported after torch.
+SPACE = {
+    "SYSTEM": "spaces",
+    "SPACE_ID": "org/space",
+    "GRADIO_SERVER_NAME": "127.0.0.1",
+    "SPACES_ZERO_GPU": "true",
+    "PYTHONPATH": str(ROOT / "tests" / "space"),
+}
+
+
 class Site(NamedTuple):
-    """An app as on a Space with ``hf_oauth``. folder: of all its files, its log too."""
+    """An app as on a ZeroGPU Space with ``hf_oauth``. folder: of all its files, its log too."""
 
     url: str
     hub: LocalHub
@@ -42,9 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         login = hub.application("app", "app-secret", "ann", TOKEN, ["org/gated", "org/private"])
         hub.user(OWN_TOKEN, "bob", ["org/gated"])
         # no SPACE_HOST: Gradio would return to https://
-        with serve(
-            folder, hub.url, SYSTEM="spaces", SPACE_ID="org/space", TMPDIR=str(folder), GRADIO_SERVER_NAME="127.0.0.1", **login
-        ) as url:
+        with serve(folder, hub.url, TMPDIR=str(folder), **SPACE, **login) as url:
             yield Site(url, hub, folder)
         _no_trace(Site(url, hub, folder))
 

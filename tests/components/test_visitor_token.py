@@ -143,8 +143,8 @@ def test_the_refusal_has_the_login_that_returns_to_the_form(monkeypatch: pytest.
     monkeypatch.setenv("SYSTEM", "spaces")
     for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL"):
         monkeypatch.setenv(name, "x")
-    link = '<a class="m-step" href="login/huggingface?_target_url=%2F%3Fmodel%3Dorg%252Fgated%26mode%3Dquick%26include%3Dmlp">Log in with Hugging Face</a>'
-    assert link in explained(error, form)
+    address = "login/huggingface?_target_url=%2F%3Fmodel%3Dorg%252Fgated%26mode%3Dquick%26include%3Dmlp"
+    assert f'<a class="m-step" href="{address}">Log in with Hugging Face</a>' in explained(error, form)
     assert "<a" not in explained(CheckpointNotFound("There is no built-in sample."), form)  # a login would not help
 
 

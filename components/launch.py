@@ -37,6 +37,9 @@ from components.site.routes import exports, routes
 _DELETE_CACHE = (3600, 6 * 3600)
 # The app accepts no uploads, and `Front` rejects them. This bounds anything that gets past it.
 _UPLOAD_BYTES = 1024
+# A Space is reached through proxies in private networks, which name the visitor in X-Forwarded-For: without this, all visitors would have
+# one address, and share what one address may ask for. What lies outside these networks is not believed.
+PROXIES = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 # After SIGTERM or Ctrl-C, in seconds: for jobs to end, for their last sentences to be read, and for publishing. A Space allows about 30.
 _END_SECONDS, _DELIVERY_SECONDS, _PUBLISH_SECONDS = 4, 1, 5
 
@@ -66,6 +69,8 @@ def main() -> None:
     if port and not port.isdigit():
         raise SystemExit(f"PORT must be a number, not {port[:40]!r}.")
     on_space = bool(os.environ.get("SPACE_ID"))
+    if on_space:
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", PROXIES)
     redact_user_input()
     # A Space is stopped by SIGTERM: end as after Ctrl-C, with an exception in the main thread. No code of ours runs in the handler.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

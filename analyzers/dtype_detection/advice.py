@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.formatting import NOTHING, magnitude, plural, share, size
+from analyzers.formatting import NOTHING, magnitude, plural, share
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, Untouched
@@ -100,16 +100,12 @@ def ignored(report: "DtypeReport") -> list[str]:
 
 
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
-    """At most three things to do, the most useful first, each backed by a finding of the report."""
+    """At most three things to do beyond the next step, the most useful first, each backed by a finding of the report."""
     ref = report.request.model if "@" in report.request.model else report.checkpoint.ref
     found = []
-    narrow = report.lineage.passed_through[-1] if report.lineage.passed_through else ""
     bits = _STORED_BITS.get(report.lineage.stored, 16)
-    if report.lineage.verdict.startswith("upcast") and narrow in ("bf16", "fp16") and bits > 16:
-        saved = sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits
-        found.append(Suggestion(f"Store it in {narrow}: {size(saved)} less, and no value changes.", f"mantissa shrink {ref} --out FOLDER"))
     if report.fp16_risk.level == "overflow":
-        advice = f"Do not run it in fp16: {plural(report.counts.fp16_overflow, 'weight becomes', 'weights become')} infinite."
+        advice = "See what the infinite weights do to the activations in fp16, layer by layer."
         found.append(Suggestion(advice, f"mantissa precision {ref} --variants bf16,fp16"))
     if any(row.role == "norm" for row in report.untouched):
         advice = "Look at the norms that may never have been trained."

@@ -87,8 +87,21 @@ def answers(request: Request, largest: int | None, access: Access) -> Iterator[A
     except MemoryError:
         yield LimitExceeded(_TOO_MUCH_MEMORY)
     except Exception as error:
+        if _memory_is_short():  # libraries report that in many ways: a thread that cannot be started, a file that cannot be opened
+            yield LimitExceeded(_TOO_MUCH_MEMORY)
+            return
         log_unexpected(error)
         yield RuntimeError(f"{type(error).__name__} in the process of an analysis")
+
+
+def _memory_is_short() -> bool:
+    """Whether this process has nearly all the memory that it may have."""
+    if sys.platform != "linux":
+        return False
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return most != resource.RLIM_INFINITY and psutil.Process().memory_info().data > 0.8 * most
 
 
 def import_models() -> None:

@@ -22,16 +22,20 @@ def _metadata(entries: int) -> bytes:
     return framed(b'{"__metadata__":{' + b",".join(b'"%d":""' % number for number in range(entries)) + b"}}")
 
 
-def _tensors(many: int) -> bytes:
-    line = b'"layers.%d.weight":{"dtype":"BF16","shape":[4,8],"data_offsets":[%d,%d]}'
-    return framed(b"{" + b",".join(line % (i, 64 * i, 64 * i + 64) for i in range(many)) + b"}", bytes(64 * many))
+def _tensors(many: int, layers: int) -> bytes:
+    line = b'"layers.%d.experts.%d.weight":{"dtype":"BF16","shape":[4,8],"data_offsets":[%d,%d]}'
+    return framed(b"{" + b",".join(line % (i % layers, i, 64 * i, 64 * i + 64) for i in range(many)) + b"}", bytes(64 * many))
 
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[LocalHub]:
-    """A Hub with hostile headers, and one with as many tensors as the largest known checkpoint."""
+    """A Hub with hostile headers, and one with as many tensors as the largest known checkpoint, in 60 layers."""
     with LocalHub() as local:
-        for name, data in {"metadata": _metadata(7_000_000), "tensors": _tensors(200_000), "largest": _tensors(92_000)}.items():
+        for name, data in {
+            "metadata": _metadata(7_000_000),
+            "tensors": _tensors(200_000, 200_000),
+            "largest": _tensors(92_000, 60),
+        }.items():
             local.add(f"org/{name}", {"model.safetensors": data, "config.json": b"{}"})
         yield local
 
@@ -40,7 +44,7 @@ def hub() -> Iterator[LocalHub]:
 # With the caps on metadata as they are, and without.
 @pytest.mark.parametrize("caps", [{}, {"MANTISSA_METADATA_ENTRIES": "100000000", "MANTISSA_METADATA_BYTES": "100000000"}])
 def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Path, caps: dict[str, str]) -> None:
-    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="60", **caps) as url:
+    with serve(tmp_path, hub.url, MANTISSA_JOB_SECONDS="120", **caps) as url:
         app = process_of(url)
         over = threading.Event()
         web: list[int] = []
@@ -74,8 +78,8 @@ def test_the_app_stays_under_2_gb_and_answers_others(hub: LocalHub, tmp_path: Pa
             over.set()
             watcher.join()
         assert all("event: error" in each for each in said[:2])
-        assert all("event: complete" in each or "MANTISSA_JOB" in each for each in said[2:])
-        assert "event: complete" in largest or "MANTISSA_JOB_SECONDS" in largest, largest[-500:]
+        assert all("event: complete" in each or "MANTISSA_JOB" in each for each in said[2:]), [each[-300:] for each in said[2:]]
+        assert "event: complete" in largest, largest[-500:]
         assert max(memory) < MEMORY, max(memory)
         assert max(web) - web[0] < 100_000_000, web
         assert len(badges) > 2 and set(badges) == {200}, "others are answered meanwhile"

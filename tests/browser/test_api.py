@@ -90,7 +90,7 @@ def test_the_endpoints_have_typed_names(client: Client) -> None:
     # the first two by their former names
     for name, first in (("/inspect", "model"), ("/inspect_many", "models"), ("/dtype", "model"), ("/dtype_many", "models")):
         parameters = {each["parameter_name"]: each["python_type"]["type"] for each in _described(client, name)}
-        assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed"]
+        assert list(parameters) == [first, "mode", "budget", "include", "exclude", "subfolder", "seed", "quantize"]
         assert parameters["seed"] == "int"
         assert "quick" in parameters["mode"]
         assert "exact" in parameters["mode"]
@@ -216,7 +216,7 @@ def test_an_endpoint_that_is_not_there(offline: str) -> None:
         ("call/inspect", b'{"data": {"a": 1e400}}'),
         ("call/inspect", {"data": CANARY}),
         ("call/inspect", {"data": {"model": CANARY}}),
-        ("call/inspect", {"data": ["sample:tiny-bf16"] * 7, "session_hash": [CANARY]}),
+        ("call/inspect", {"data": ["sample:tiny-bf16"] * 8, "session_hash": [CANARY]}),
         ("queue/join", {"data": [CANARY]}),
         ("queue/join", {"fn_index": CANARY, "data": []}),
         ("queue/join", {"fn_index": True, "data": []}),
@@ -281,7 +281,8 @@ def test_agents_find_every_endpoint_as_a_tool_that_says_what_it_does(offline: st
                 answers.append(content.text)
             return name, tools, answers
 
-    name, tools, (answer, report, short) = asyncio.run(ask())
+    with ThreadPoolExecutor(1) as thread:  # in this one Playwright's event loop may be running
+        name, tools, (answer, report, short) = thread.submit(asyncio.run, ask()).result()
     assert name == "Mantissa"
     assert DtypeReport.model_validate_json(report).checkpoint.ref == "sample:tiny-bf16"  # one is answered at once, the other queued
     reading = {"find_models", "find_labels", "find_results", "consensus", "stored_result", "add_label", "flag_label"}

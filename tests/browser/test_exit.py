@@ -25,7 +25,7 @@ def _query(**changes: object) -> str:
 
 def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Backprop-free gradients").click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Backprop-free gradients").click()
     defaults = {
         "m-k": 8,
         "m-seeds": "seeds",

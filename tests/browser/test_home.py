@@ -15,16 +15,16 @@ MODEL = "#m-model input"
 SAMPLE = "sample:tiny-bf16-as-fp32"
 
 
-def _tile(page: Page, question: str) -> Locator:
-    return page.locator("#m-result .m-tile", has=page.get_by_role("heading", name=question))
+def _tile(page: Page, question: str, within: str = "#m-result ") -> Locator:
+    return page.locator(f"{within}.m-tile", has=page.get_by_role("heading", name=question))
 
 
-def _proves_the_upcast(page: Page) -> None:
-    expect(page.locator("#m-result .m-head h2")).to_have_text(SAMPLE)
-    expect(_tile(page, "Stored as")).to_contain_text("F32")
-    expect(_tile(page, "Passed through")).to_contain_text("bf16 → fp32")
-    expect(_tile(page, "Passed through")).to_contain_text("proof")
-    expect(_tile(page, "Safe in fp16?")).to_contain_text("Weights fit")
+def _proves_the_upcast(page: Page, within: str = "#m-result ") -> None:
+    expect(page.locator(f"{within}.m-head h2")).to_have_text(SAMPLE)
+    expect(_tile(page, "Stored as", within)).to_contain_text("F32")
+    expect(_tile(page, "Passed through", within)).to_contain_text("bf16 → fp32")
+    expect(_tile(page, "Passed through", within)).to_contain_text("proof")
+    expect(_tile(page, "Safe in fp16?", within)).to_contain_text("Weights fit")
 
 
 def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     shared(page, f"{offline}/?model={quote(SAMPLE, safe='')}&mode=quick", f"python -m analyzers dtype {SAMPLE}")
     report = json.loads(json_of(page, "sample-tiny-bf16-as-fp32-dtype.json"))
     assert report["lineage"]["verdict"] == "upcast-from-bf16"
-    _proves_the_upcast(taken_along(page, tmp_path))
+    _proves_the_upcast(taken_along(page, tmp_path), within="")
 
 
 def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: OpenPage, offline: str) -> None:
@@ -72,7 +72,7 @@ def test_an_example_runs_in_one_click_and_the_address_speaks_of_it(open_page: Op
     page.fill(MODEL, "no!such")
     page.get_by_role("button", name="Inspect").click()
     expect(page.get_by_role("alert")).to_be_visible()
-    expect(page).to_have_url(f"{offline}/")
+    expect(page).to_have_url(f"{offline}/?model=no%21such&mode=quick")
 
 
 def test_enter_runs_what_is_typed(open_page: OpenPage, offline: str) -> None:
@@ -210,14 +210,14 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
 
 def test_methods(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline, width=390)
-    page.get_by_role("link", name="Methods").click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Methods").click()
     expect(page.get_by_role("heading", name="How does Mantissa know?")).to_be_visible()
     expect(page.get_by_text("MANTISSA_WEB_EXACT_BYTES")).to_have_count(1)
     within_the_screen(page)
     tables = page.locator(".m-scroll:visible", has=page.locator(".m-stacked"))
     expect(tables).to_have_count(3)
     assert tables.evaluate_all("all => all.every((each) => each.scrollWidth <= each.clientWidth + 1)")
-    page.get_by_role("link", name="Passport").click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Passport").click()
     expect(page.get_by_role("button", name="Inspect")).to_be_visible()
 
 

@@ -20,7 +20,7 @@ def _address(url: str, query: str = "") -> str:
 
 def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(offline)
-    page.get_by_role("link", name="Rounding error").click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Rounding error").click()
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, "sample:")
     expect(page.locator("#m-status")).to_contain_text("Done.")

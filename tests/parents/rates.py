@@ -1,7 +1,7 @@
 """How often the verdicts of parents are right, over generated pairs and merges: ``python -m tests.parents.rates [ROUNDS]`` prints a table.
 
-Each run reads a sample of at most 250,000 values of each checkpoint, where quick mode reads 32 million of a large one in bf16: chance has a
-hundred times as many chances here, so that the rates bound those of quick mode.
+Each run reads a sample of at most 250,000 values of each checkpoint, where quick mode reads 32 million of a large one in bf16: these are
+rates at a hundredth of quick mode's sample.
 """
 
 import sys

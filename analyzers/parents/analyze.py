@@ -87,7 +87,7 @@ def _open(request: ParentsRequest, access: Access, stack: ExitStack) -> Generato
                 sides += opened
         if len(sides) == 1:
             found = notes[0] if notes else f"The model card of {sides[0].ref} names no base_model."
-            raise InvalidRequest(f"There is no candidate: name checkpoints that the model may come from. {found}")
+            raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
     for side, name in zip(sides, names + names[-1:] * len(sides), strict=False):
         check_side(side, name, bool(request.include))
     _check_different(sides)

@@ -4,12 +4,14 @@ The standard library's fork server forks each process from one that has imported
 closing the run kills it, and frees whatever it held. A process that runs a model imports torch first: one is always ready.
 """
 
+import errno
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -27,6 +29,8 @@ from components.running.log import log_unexpected
 # Less processor time than the web process gets where both want it.
 _NICE = 10
 _LOOK_SECONDS = 0.3
+# To start a process: the end of a fork server may show only at the next one.
+_ATTEMPTS = 3
 _TOO_MUCH_MEMORY = (
     f"The analyses that run now need more than {limits.JOBS_MEMORY:,} bytes of memory together (MANTISSA_JOBS_MEMORY), and this one most "
     "of it: try again in a few minutes, or use the command line."
@@ -87,21 +91,11 @@ def answers(request: Request, largest: int | None, access: Access) -> Iterator[A
     except MemoryError:
         yield LimitExceeded(_TOO_MUCH_MEMORY)
     except Exception as error:
-        if _memory_is_short():  # libraries report that in many ways: a thread that cannot be started, a file that cannot be opened
+        if "can't start new thread" in str(error) or getattr(error, "errno", None) == errno.ENOMEM:  # no room for a stack, or for a mapping
             yield LimitExceeded(_TOO_MUCH_MEMORY)
             return
         log_unexpected(error)
         yield RuntimeError(f"{type(error).__name__} in the process of an analysis")
-
-
-def _memory_is_short() -> bool:
-    """Whether this process has nearly all the memory that it may have."""
-    if sys.platform != "linux":
-        return False
-    import resource
-
-    most = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    return most != resource.RLIM_INFINITY and psutil.Process().memory_info().data > 0.8 * most
 
 
 def import_models() -> None:
@@ -170,10 +164,11 @@ def _taken(runs_model: bool) -> _Process:
         if process.is_alive():
             return process
         process.close()
-    try:
-        return _Process(runs_model)
-    except (EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
-        raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.") from None
+    for _ in range(_ATTEMPTS):
+        with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
+            return _Process(runs_model)
+        time.sleep(_LOOK_SECONDS)
+    raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.")
 
 
 def _serve(connection: Connection, runs_model: bool, folder: str) -> None:

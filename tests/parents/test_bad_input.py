@@ -33,7 +33,7 @@ def refused(model: str, *candidates: str, **options: Any) -> str:
 
 def test_no_candidate(folder: Folder) -> None:
     said = refused(folder.write("x", FIRST))
-    assert said.startswith("There is no candidate: name checkpoints") and "names no base_model" in said
+    assert said.startswith("No candidates: name checkpoints") and "names no base_model" in said
 
 
 def test_the_card_names_candidates(folder: Folder) -> None:

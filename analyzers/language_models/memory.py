@@ -116,6 +116,8 @@ def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int])
     for number, bytes_free in enumerate(free):
         if needs <= bytes_free:
             return {"": number}
+    if len(free) == 1:
+        raise too_large(needs, free[0])
     from accelerate import infer_auto_device_map
 
     weights = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize

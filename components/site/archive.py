@@ -121,7 +121,7 @@ def keep(report: Report, access: Access = _ANYBODY) -> None:
     if ours is None:
         return
     try:
-        public = all(facts.public for facts in checkpoints(report)) and (access.token is None or _data_is_public(report.request))
+        public = all(facts.public for facts in checkpoints(report)) and (access.token is None or _has_public_data(report))
         ours.add_result(report, key_of(report), public=public)
     except MantissaError as error:
         _log.warning("a result could not be stored: %s", error)
@@ -129,9 +129,9 @@ def keep(report: Report, access: Access = _ANYBODY) -> None:
         _log.error("a result could not be stored: %s", type(error).__name__)
 
 
-def _data_is_public(request: Any) -> bool:
-    """Whether everybody can read the dataset in ``request``, if it names one; a report does not say so. Raises MantissaError."""
-    if (name := getattr(request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
+def _has_public_data(report: Any) -> bool:
+    """Whether everybody can read the dataset in the request of ``report``, if any: a report does not tell. Raises MantissaError."""
+    if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
         return True
     reference = parse_reference(name, local=False)
     with closing(open_hub(reference.name, reference.revision, Access(), "datasets")) as dataset:

@@ -171,7 +171,7 @@ def test_a_token_ends_with_its_job() -> None:
     async def two_visitors() -> None:
         steps = in_background(look)  # type: ignore[arg-type]
         first, second = steps(_request({}), LOGIN), steps(_request({}), None)
-        assert (await anext(first), await anext(second)) == (1, 1)  # type: ignore[arg-type]
+        assert (await anext(first), await anext(second)) == (1, 1)
 
     asyncio.run(two_visitors())
     assert seen == [Access(token=LOGIN.token), Access()]

@@ -33,6 +33,11 @@ def GPU(task: Any = None, *, duration: Any = None, size: str | None = None) -> A
     return _lending(task, duration) if _zero else task
 
 
+def gradio_auto_wrap(task: Any) -> Any:
+    """What Gradio calls for every event on a Space: without effect unless SPACES_GRADIO_AUTO_WRAP is set."""
+    return task
+
+
 def _lending(task: Callable[..., Any], duration: Any) -> Callable[..., Iterator[Any]]:
     assert inspect.isgeneratorfunction(task), "the app lends to generators only"
 

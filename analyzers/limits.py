@@ -156,9 +156,7 @@ LABELS_PER_HOUR = _limit(
     "LABELS_PER_HOUR", 300, "labels and flags", "The most that one contributor adds in an hour; all those without a login count as one."
 )
 LABELS_PER_ADDRESS = _limit("LABELS_PER_ADDRESS", 60, "labels and flags", "Of these, the most from one address without a login.")
-FLAGS = _limit(
-    "FLAGS", 3, "contributors", "Flags by this many logged-in contributors exclude a label from the consensus; it stays visible."
-)
+FLAGS = _limit("FLAGS", 3, "contributors", "Flags by this many logged-in contributors hide a label, unless a moderator decides otherwise.")
 LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results stored here; the oldest are deleted first, labels never.")
 LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "Disk space of the results stored here, compressed.")
 RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report that the library accepts; the largest have about 3 MB.")

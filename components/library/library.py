@@ -46,7 +46,8 @@ class Saved(Data, Generic[Item]):
 class Counts(Data):
     """Numbers of items.
 
-    current: labels not replaced; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that were refused.
+    current: labels neither replaced nor hidden; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that
+    were refused.
     """
 
     labels: int
@@ -167,7 +168,10 @@ class Library:
             raise request_error(error) from None
 
     def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
-        """Flag a label, once per contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
+        """Flag a label, once per contributor, or decide about it as a moderator, with one of `DECISIONS`.
+
+        Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        """
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
         flag = self._write(lambda connection: labels.add_flag(connection, who, label_id, reason, said))
         note = self._publish_at_once()

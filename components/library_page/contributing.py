@@ -11,7 +11,7 @@ from analyzers.checkpoints.hub import open_hub
 from analyzers.errors import InvalidRequest
 from components.forms.fields import build_busy
 from components.forms.picker import build_picker, wire_search
-from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
+from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.library_page.labels import PIECES
 from components.site.identity import has_login, identity, our_library
 from components.text.markup import caption, head
@@ -70,6 +70,15 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
         return str(PIECES.who(identity(profile, request)))
     except InvalidRequest as error:
         return caption(str(error))
+
+
+def flag_reasons(profile: Mapping[str, Any] | None, request: gr.Request | None) -> list[str]:
+    """The reasons for which this visitor may flag a label: a moderator may also decide about it."""
+    try:
+        moderates = identity(profile, request).moderates
+    except InvalidRequest:
+        moderates = False
+    return [*FLAG_REASONS, *(DECISIONS if moderates else ())]
 
 
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:

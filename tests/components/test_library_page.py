@@ -152,8 +152,8 @@ def test_disagreement_is_shown_with_the_evidence_of_each_side(library: Library) 
     assert sum(each.get("class") == "m-flag" for each in shown.found) == 3
     library.add_label("org/name", "bf16", "I looked again", BOB)
     shown = _Elements(model_labels(library, "ORG/name"))
-    assert "labels disagree" not in shown.text.split("replaced since")[0]
-    assert "1 label replaced since" in shown.text
+    assert "labels disagree" not in shown.text.split("replaced or hidden")[0]
+    assert "1 label replaced or hidden" in shown.text
 
 
 @pytest.mark.parametrize("text", [HOSTILE, FORMULA, RIGHT_TO_LEFT, "[x](javascript:alert(1))", "<script>alert(1)</script>", "'\"><b>"])

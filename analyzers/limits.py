@@ -157,6 +157,9 @@ LABELS_PER_HOUR = _limit(
 )
 LABELS_PER_ADDRESS = _limit("LABELS_PER_ADDRESS", 60, "labels and flags", "Of these, the most from one address without a login.")
 FLAGS = _limit("FLAGS", 3, "contributors", "Flags by this many logged-in contributors hide a label, unless a moderator decides otherwise.")
+AVAILABLE_SECONDS = _limit(
+    "AVAILABLE_SECONDS", 900, "seconds", "Whether a stored result's repository is still public is asked once in this time."
+)
 LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results stored here; the oldest are deleted first, labels never.")
 LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "Disk space of the results stored here, compressed.")
 RESULT_BYTES = _limit("RESULT_BYTES", 16_000_000, "bytes", "JSON of one report that the library accepts; the largest have about 3 MB.")

@@ -19,6 +19,7 @@ from .. import limits
 from ..errors import (
     AccessDenied,
     CheckpointNotFound,
+    HiddenRepository,
     HubError,
     HubMisbehaved,
     InvalidCheckpoint,
@@ -136,6 +137,21 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
     public = info.get("private") is False and info.get("gated") is False
     ref = ref if kind == "models" else f"{kind}/{ref}"
     return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)), _licence(info))
+
+
+def is_public(name: str) -> bool:
+    """Whether everybody can read a model: it exists, and is neither private, gated nor disabled. Asks once, without a token.
+
+    Raises HubUnreachable if the Hub does not say so within 3 seconds, whatever the failure.
+    """
+    hub = Hub(None)
+    try:
+        info = hub.json(Transfers(), f"{hub.url}/api/models/{name}", _refusal(name, None), seconds=_SEARCH_SECONDS, tries=False)
+    except HiddenRepository:
+        return False
+    except (HubError, CheckpointNotFound, AccessDenied) as error:
+        raise as_unreachable(error) from None
+    return isinstance(info, dict) and info.get("private") is False and info.get("gated") is False and not info.get("disabled")
 
 
 def search_models(text: str, limit: int = 8) -> list[str]:

@@ -127,7 +127,9 @@ def consensus(model: str) -> dict[str, Any]:
 def stored_result(id: str) -> dict[str, Any]:
     """See `STORED`."""
     with one_sentence():
-        found = our_library().result(_texts(id=id)[0][:64])
+        ours, name = our_library(), _texts(id=id)[0][:64]
+        row = ours.result_row(name)
+        found = ours.result(name) if row is not None and ours.is_available(row) else None
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = json.loads(found)

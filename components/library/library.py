@@ -14,6 +14,7 @@ from analyzers.base import Data, Report, request_error
 from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import labels, models, results
+from components.library.availability import Availability
 from components.library.checks import hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import Database
@@ -84,6 +85,7 @@ class Library:
         self._database = database
         self._publisher = publisher
         self._refit = Refit(database, folder)
+        self._availability = publisher.availability if publisher else Availability(database)
         self._ephemeral = ephemeral
 
     @classmethod
@@ -196,6 +198,7 @@ class Library:
             return None
 
         def add(connection: sqlite3.Connection) -> ResultRow:
+            results.allow(connection, [result.id])
             if not results.take_results(connection, [(result, text)], ""):
                 results.add_key(connection, result.id, key)
             row = next(iter(results.find(connection, "id", result.id)), None)
@@ -215,6 +218,10 @@ class Library:
         """The row of a result in lists."""
         with self._database.read() as connection:
             return next(iter(results.find(connection, "id", result_id)), None)
+
+    def is_available(self, row: ResultRow) -> bool:
+        """Whether the repositories of a result are still public; if not, it is withdrawn. May ask the Hub, for 3 seconds each."""
+        return self._availability.look(row.result.models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
         """The results that were added with this key, the newest first; `results.SAME_KEY` at most.

@@ -94,6 +94,8 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
     if ours is None or not pinned.key:
         return None
     for row in ours.find(pinned.key):
+        if not ours.is_available(row):
+            continue
         stored = ours.result(row.result.id)
         try:
             report = read(row.result.analyzer, stored) if stored is not None else None

@@ -12,28 +12,32 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """One analyzer. Its modules are named as text and loaded when they are needed: no command waits for torch or Gradio in vain.
+    """One analyzer. Its modules are named as text and loaded when they are needed: no command imports torch or Gradio without using it.
 
-    name: the command, the API endpoint and the key in the library. question: what it answers, for ``--help``.
-    package: exports ``analyze`` and the models ``request`` and ``report``; its module ``command`` has the options of the command line.
-    title, short: of its page, on a wide and on a narrow screen. address: of its page, relative to the app's.
-    components: the package with the modules ``form`` (as typed, as a link, as a command, for programs, the ``COST`` of a run), ``page``,
-    ``result`` (the layout of the page and of documents) and ``methods``. runs_model: it runs the model; else it reads weights.
-    many: a call may name several models, by the endpoint ``NAME_many``. aliases: former names of the endpoint.
+    name: the command, the API endpoint, the key in the library and the address of its page. question: what it answers, for ``--help``.
+    package: exports ``analyze``, ``NameRequest`` and ``NameReport``; its module ``command`` has the options of the command line.
+    title, short: of its page, on a wide and on a narrow screen. home: its page is the app's first.
+    components: the package, by default ``components.name``, with the modules ``form`` (as typed, as a link, as a command, for programs, the
+    ``COST`` of a run), ``page``, ``result`` (the layout of the page and of documents) and ``methods``.
+    runs_model: it runs the model; else it reads weights. many: a call may name several models, by the endpoint ``NAME_many``.
+    aliases: former names of the endpoint.
     """
 
     name: str
     question: str
     package: str
-    request: str
-    report: str
     title: str
     short: str
-    address: str
-    components: str
+    home: bool = False
+    components: str = ""
     runs_model: bool = False
     many: bool = False
     aliases: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Of its page, relative to the app's."""
+        return "" if self.home else self.name
 
     def load(self) -> Any:
         """The package: ``load().analyze``."""
@@ -41,14 +45,14 @@ class Analyzer:
 
     def request_model(self) -> Any:
         """The class of its requests."""
-        return getattr(self.load(), self.request)
+        return getattr(self.load(), f"{self.name.capitalize()}Request")
 
     def report_model(self) -> Any:
         """The class of its reports."""
-        return getattr(self.load(), self.report)
+        return getattr(self.load(), f"{self.name.capitalize()}Report")
 
     def analysis_version(self) -> int:
-        """Raised when the same request would give other results. It stands beside the class of the requests: this must not import torch."""
+        """Raised when the same request would give other results. It is in the module of the request class, which does not import torch."""
         version: int = vars(sys.modules[self.request_model().__module__])["ANALYSIS_VERSION"]
         return version
 
@@ -58,7 +62,7 @@ class Analyzer:
 
     def component(self, name: str) -> Any:
         """A module of ``components``: "form", "page", "result" or "methods"."""
-        return import_module(f"{self.components}.{name}")
+        return import_module(f"{self.components or f'components.{self.name}'}.{name}")
 
 
 ANALYZERS = {
@@ -68,12 +72,9 @@ ANALYZERS = {
             name="dtype",
             question="what formats the weights are stored in, have passed through, and fit into",
             package="analyzers.dtype_detection",
-            request="DtypeRequest",
-            report="DtypeReport",
             title="Passport",
             short="Passport",
-            address="",
-            components="components.dtype",
+            home=True,
             many=True,
             aliases=("inspect",),
         ),
@@ -81,58 +82,45 @@ ANALYZERS = {
             name="sparsity",
             question="what a fine-tune changed at bf16 resolution, where, and by how much",
             package="analyzers.update_sparsity",
-            request="SparsityRequest",
-            report="SparsityReport",
             title="Fine-tune diff",
             short="Diff",
-            address="sparsity",
-            components="components.sparsity",
         ),
         Analyzer(
             name="parents",
             question="which models these weights come from: a copy, a fine-tune, a merge (of what, in which proportions), or none",
             package="analyzers.parents",
-            request="ParentsRequest",
-            report="ParentsReport",
             title="Parents",
             short="Parents",
-            address="parents",
-            components="components.parents",
+        ),
+        Analyzer(
+            name="check",
+            question="whether an upload is what it claims to be, what is wrong with it, and how many bytes it wastes",
+            package="analyzers.check",
+            title="Check",
+            short="Check",
         ),
         Analyzer(
             name="conflict",
             question="whether samples pull the same neuron in opposite directions, and whether one dominates",
             package="analyzers.gradient_conflict",
-            request="ConflictRequest",
-            report="ConflictReport",
             title="Gradient conflict",
             short="Conflict",
-            address="conflict",
-            components="components.conflict",
             runs_model=True,
         ),
         Analyzer(
             name="precision",
             question="how rounding error grows through a model, for each way of running it",
             package="analyzers.precision_variants",
-            request="PrecisionRequest",
-            report="PrecisionReport",
             title="Rounding error",
             short="Rounding",
-            address="precision",
-            components="components.precision",
             runs_model=True,
         ),
         Analyzer(
             name="exit",
             question="how close a gradient without backpropagation at the LM head comes to the exact one",
             package="analyzers.exit_feedback",
-            request="ExitRequest",
-            report="ExitReport",
             title="Backprop-free gradients",
             short="No backprop",
-            address="exit",
-            components="components.exit",
             runs_model=True,
         ),
     )
@@ -141,7 +129,4 @@ ANALYZERS = {
 
 def analyzer_of(request: Any) -> Analyzer:
     """The analyzer of a request."""
-    kind = type(request)
-    return next(
-        each for each in ANALYZERS.values() if each.request == kind.__name__ and f"{kind.__module__}.".startswith(f"{each.package}.")
-    )
+    return next(each for each in ANALYZERS.values() if f"{type(request).__module__}.".startswith(f"{each.package}."))

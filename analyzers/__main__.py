@@ -1,7 +1,7 @@
-"""The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and ``scan``.
+"""The command line: ``python -m analyzers COMMAND ...``, one command for each analyzer and each of `TOOLS`.
 
-Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 2 bad input, unusable checkpoint or
-a limit, with one line on standard error per model; 130 interrupted.
+Only the answer goes to standard output; progress and errors go to standard error. Exit status: 0 done; 1 `check` found an error; 2 bad
+input, unusable checkpoint or a limit, with one line on standard error per model; 130 interrupted.
 """
 
 import os
@@ -17,7 +17,11 @@ from analyzers.terminal import printable
 if TYPE_CHECKING:
     from analyzers.command_line import Parser
 
-_SCAN = "scan", "dtype of thousands of models, as Parquet"
+# Commands that use an analyzer, or act on what one finds: name -> what it does. Each has a module ``command``, as an analyzer does.
+TOOLS = {
+    "shrink": "store a checkpoint in fewer bytes without changing a value",
+    "scan": "dtype of thousands of models, as Parquet",
+}
 
 
 def _write_html(reports: Any, path: Any) -> None:
@@ -32,14 +36,21 @@ def _contribute(reports: Any, dataset: str) -> str:
     return contribute(reports, dataset)
 
 
+def _pull_request_on(model: str) -> Any:
+    from components.library.pull_request import PullRequest
+
+    return PullRequest(model)
+
+
 def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
     """The parser of all commands, with options for the ``chosen`` one only: the others are not imported."""
     from analyzers.command_line import Parser, wrapped  # not at the top: main catches an interrupt during these imports
 
     parser = Parser(prog=program, description="What the numbers in a language model's weights say.", epilog=more and wrapped(more, 0))
-    parser.set_defaults(write_html=_write_html, contribute_to=_contribute)  # a command line reaches up, as app.py does; analyzers do not
+    # a command line reaches up, as app.py does; analyzers do not
+    parser.set_defaults(write_html=_write_html, contribute_to=_contribute, pull_request_on=_pull_request_on)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), _SCAN):
+    for name, question in (*((each.name, each.question) for each in ANALYZERS.values()), *TOOLS.items()):
         options = commands.add_parser(name, help=wrapped(question, 14))
         if name == chosen:
             _module(name).add_options(options)
@@ -47,7 +58,7 @@ def _parser(chosen: str | None, program: str, more: str | None) -> "Parser":
 
 
 def _module(command: str) -> Any:
-    return ANALYZERS[command].command() if command in ANALYZERS else import_module("analyzers.scan.command")
+    return ANALYZERS[command].command() if command in ANALYZERS else import_module(f"analyzers.{command}.command")
 
 
 def _is_text(word: str) -> bool:

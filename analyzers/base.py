@@ -93,10 +93,15 @@ class WeightsRequest(Request):
         return options | {"mode": self.mode} | ({"device": device} if device != "cpu" else {})
 
 
-def check_size(nbytes: int, largest: int | None) -> None:
-    """Raise LimitExceeded for a run that would read more than ``largest`` bytes."""
+def finite(x: float) -> float | None:
+    """``x``, or None for what JSON cannot hold."""
+    return x if math.isfinite(x) else None
+
+
+def check_size(nbytes: int, largest: int | None, instead: str = "quick mode, or the command line") -> None:
+    """Raise LimitExceeded for a run that would read more than ``largest`` bytes. instead: what to use."""
     if largest is not None and nbytes > largest:
-        raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use quick mode, or the command line.")
+        raise LimitExceeded(f"This would read {size(nbytes)}; the limit here is {size(largest)}. Use {instead}.")
 
 
 class CheckpointFacts(Data):
@@ -186,17 +191,17 @@ class Report(Data):
         raise NotImplementedError
 
     def next_step(self) -> NextStep | None:
-        """What to do about the result; None where there is nothing to do."""
+        """What to do about the result; None if there is nothing to do."""
         return None
 
-    def findings(self) -> list[str]:
+    def more_findings(self) -> list[str]:
         """What else was found, a sentence each."""
         sentences = getattr(self, "statement", "").replace(". ", ".\n").splitlines()
         return [sentence for sentence in sentences if sentence not in self.headline()]
 
     def answer_lines(self) -> list[str]:
-        """`headline`, `next_step` and `findings` for a terminal."""
-        step, found = self.next_step(), self.findings()
+        """`headline`, `next_step` and `more_findings` for a terminal."""
+        step, found = self.next_step(), self.more_findings()
         return [self.headline(), *([f"What now: {step.advice}"] if step else []), *(["", *found] if found else [])]
 
     @property
@@ -216,7 +221,7 @@ class Report(Data):
             found = [plot for label, plot in known.items() if label.lower() == name.lower()]
             found = found or [plot for label, plot in known.items() if name.lower() in label.lower()]
             if len(found) != 1:
-                raise InvalidRequest(f"There is no figure called {json.dumps(name[:60])} in this report: {', '.join(known)}.")
+                raise InvalidRequest(f"This report has no figure {json.dumps(name[:60])}: choose one of {', '.join(known)}.")
             return found[0].draw(self)
 
     def to_html(self) -> str:

@@ -4,7 +4,7 @@ report = mantissa.dtype("org/model")
 report.summary, report.tables()["tensors"], report.plot("spectrum")
 """
 
-from mantissa.api import conflict, dtype, exit, parents, precision, read_report, sparsity
+from mantissa.api import check, conflict, dtype, exit, parents, precision, read_report, shrink, sparsity
 
 __version__ = "0.1.0"
-__all__ = ["conflict", "dtype", "exit", "parents", "precision", "read_report", "sparsity"]
+__all__ = ["check", "conflict", "dtype", "exit", "parents", "precision", "read_report", "shrink", "sparsity"]

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from analyzers.base import Progress, Report
+    from analyzers.check import CheckReport
     from analyzers.dtype_detection import DtypeReport
     from analyzers.exit_feedback import ExitReport
     from analyzers.gradient_conflict import ConflictReport
     from analyzers.parents import ParentsReport
     from analyzers.precision_variants import PrecisionReport
+    from analyzers.shrink import ShrinkReport, Target
     from analyzers.update_sparsity import SparsityReport
 
     Reference = str | os.PathLike[str]
@@ -84,6 +86,66 @@ def parents(
     `analyzers.parents.ParentsRequest`, those of `dtype`. The rest, and errors, as in `dtype`.
     """
     return _ask("parents", {"model": model, "candidates": candidates}, options, stream, progress, token)
+
+
+@overload
+def check(
+    model: "Weights", base: "Weights | None" = ..., *, stream: Literal[True], progress: bool = ..., token: str | bool = ...
+) -> "Iterator[Progress | CheckReport]": ...
+@overload
+def check(
+    model: "Weights", base: "Weights | None" = ..., *, stream: Literal[False] = ..., progress: bool = ..., token: str | bool = ...
+) -> "CheckReport": ...
+def check(
+    model: "Weights", base: "Weights | None" = None, *, stream: bool = False, progress: bool = False, token: str | bool = True
+) -> Any:
+    """Whether an upload is what it claims to be, and what it wastes: findings, each with its level and what to do about it.
+
+    model: as in `dtype`; base: the checkpoint that it was trained from, to compare with. All of both is read. The rest, and errors, as in
+    `dtype`.
+    """
+    return _ask("check", {"model": model} | ({} if base is None else {"base": base}), {}, stream, progress, token)
+
+
+@overload
+def shrink(
+    model: "Reference",
+    out: "str | os.PathLike[str]",
+    *,
+    to: "Target" = ...,
+    stream: Literal[True],
+    progress: bool = ...,
+    token: str | bool = ...,
+) -> "Iterator[Progress | ShrinkReport]": ...
+@overload
+def shrink(
+    model: "Reference",
+    out: "str | os.PathLike[str]",
+    *,
+    to: "Target" = ...,
+    stream: Literal[False] = ...,
+    progress: bool = ...,
+    token: str | bool = ...,
+) -> "ShrinkReport": ...
+def shrink(
+    model: "Reference",
+    out: "str | os.PathLike[str]",
+    *,
+    to: "Target" = "auto",
+    stream: bool = False,
+    progress: bool = False,
+    token: str | bool = True,
+) -> Any:
+    """Store a checkpoint in the new folder ``out`` in fewer bytes without changing a value, proven by reading it back.
+
+    model: ``org/name`` (with ``@revision``), ``sample:NAME`` or a path. to: consider only this format. The rest, and errors, as in `dtype`.
+    """
+    with extras_explained():
+        from analyzers.checkpoints import Access
+        from analyzers.shrink import shrink
+
+        access = Access(token=token or None, local=True)
+        return _answer(shrink(_named(model, {}, None), os.fspath(out), to, access), "shrink", stream, progress)
 
 
 @overload
@@ -199,16 +261,19 @@ def _ask(
 ) -> Any:
     """The report, or the generator. models: by the field of the request."""
     with extras_explained():
-        items = _items(analyzer, models, options, token, tokenizer)
-        if progress:
-            from mantissa.progress import with_bar
+        return _answer(_items(analyzer, models, options, token, tokenizer), analyzer, stream, progress)
 
-            items = with_bar(items, analyzer)
-        if stream:
-            return _explained(items)
-        with closing(items):  # type: ignore[type-var]
-            *_, report = items
-        return report
+
+def _answer(items: Iterator[Any], name: str, stream: bool, progress: bool) -> Any:
+    if progress:
+        from mantissa.progress import with_bar
+
+        items = with_bar(items, name)
+    if stream:
+        return _explained(items)
+    with closing(items):  # type: ignore[type-var]
+        *_, report = items
+    return report
 
 
 def _explained(items: Iterator[Any]) -> Iterator[Any]:

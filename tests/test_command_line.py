@@ -27,8 +27,8 @@ import torch
 from safetensors.torch import save
 
 from analyzers import ANALYZERS, limits
+from analyzers.__main__ import TOOLS, main
 from analyzers.__main__ import _parser as parser
-from analyzers.__main__ import main
 from analyzers.dtype_detection import DtypeReport
 from analyzers.terminal import fitted
 from tests.attacks.repositories import REPOSITORIES
@@ -257,7 +257,7 @@ def test_local_paths_and_control_characters(tmp_path: Path, capsys: pytest.Captu
         assert (status, err) == (0, "") and "\x1b" not in out
 
 
-@pytest.mark.parametrize("name", [*ANALYZERS, "scan"])
+@pytest.mark.parametrize("name", [*ANALYZERS, *TOOLS])
 def test_help_has_two_examples_and_whole_names(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = {}
     for columns in ("60", "10000"):

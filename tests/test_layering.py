@@ -32,8 +32,11 @@ ANALYZER_PARTS = {
     "checkpoints": {"base", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
     "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
-# What runs an analyzer over many checkpoints. It is none itself, and nothing but the command line imports it.
-RUNNERS = {"scan": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "dtype_detection", "command_line", "terminal"}}
+# Tools use an analyzer, or act on what one finds. They are none themselves, and no analyzer imports them but check, which turns the reports
+# of others into findings, and counts what shrink would save.
+_FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
+RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}
+RUNNERS["check"] = _FOR_TOOLS | {"dtype_detection", "update_sparsity", "parents", "shrink", "extras", "tables"}
 # Modules that tie the analyzers together: the list of them, and the command line.
 ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 # The command line is an entry point like app.py: for --html and --contribute it reaches up, and only inside functions.
@@ -41,6 +44,7 @@ ANALYZER_ENTRIES = {"analyzers", "analyzers.__main__"}
 EXCEPTIONS = {
     ("analyzers.__main__", "components.results.export"),
     ("analyzers.__main__", "components.site.archive"),
+    ("analyzers.__main__", "components.library.pull_request"),
     ("analyzers.base", "analyzers"),
 }
 

@@ -23,7 +23,9 @@ _SHARED = (
 def _named(source: str) -> set[str]:
     """The analyzers that a module names: as text, or by importing their packages."""
     words = {name for name in ANALYZERS if name not in ("exit", "precision")}  # which are words of other meanings, too
-    packages = {package: each.name for each in ANALYZERS.values() for package in (each.package, each.components)}
+    packages = {
+        package: each.name for each in ANALYZERS.values() for package in (each.package, each.components or f"components.{each.name}")
+    }
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in words:
@@ -38,11 +40,13 @@ def _named(source: str) -> set[str]:
 def test_nothing_but_the_registry_names_an_analyzer() -> None:
     files = [path for name in _SHARED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
-    # They are about passports: the facts that lists are filtered by, the classifier on the methods page, the badge of a model.
+    # The facts of passports that lists are filtered by, the classifier on the methods page, and the badges: of passports and of checks.
     assert naming == {
         "components/api/library.py": {"dtype"},
         "components/pages/methods.py": {"dtype"},
-        "components/site/embed.py": {"dtype"},
+        "components/site/embed.py": {"dtype", "check"},
+        "components/site/badges.py": {"check"},
+        "components/site/routes.py": {"check"},
     }
     assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
 

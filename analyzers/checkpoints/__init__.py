@@ -5,6 +5,7 @@ from analyzers.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from analyzers.checkpoints.decode import scale_reads
 from analyzers.checkpoints.filters import select
 from analyzers.checkpoints.header import Header, HeaderTensor, read_header
+from analyzers.checkpoints.layout import is_index, is_weights
 from analyzers.checkpoints.local import LocalRepository
 from analyzers.checkpoints.memory import MemoryRepository, MemoryTensor
 from analyzers.checkpoints.names import ROLES
@@ -26,12 +27,13 @@ from analyzers.checkpoints.stream import (
     whole_spans,
 )
 from analyzers.checkpoints.tensor import DTYPE_BITS, FLOAT_DTYPES, Tensor
-from analyzers.checkpoints.ties import repeated_heads
+from analyzers.checkpoints.ties import is_copy, repeated_heads, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Block", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
     "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedPlan", "PairedSample", "PairedSpan",
     "PairedStep", "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched", "align", "check_side",
-    "open_checkpoint", "open_sides", "parse_reference", "plan_paired_sample", "plan_sample", "quoted", "read_header", "read_range",
-    "repeated_heads", "row_length", "scale_reads", "select", "stream", "stream_aligned", "whole_paired_spans", "whole_spans",
+    "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "parse_reference", "plan_paired_sample", "plan_sample", "quoted",
+    "read_header", "read_range", "repeated_heads", "row_length", "scale_reads", "select", "stream", "stream_aligned", "tied_copies",
+    "whole_paired_spans", "whole_spans",
 ]  # fmt: skip

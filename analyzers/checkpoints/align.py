@@ -4,8 +4,8 @@ Tensors match by name, then by bare name, without the prefixes and wrappers that
 with different numbers of rows are compared on their common rows. Anything not, or not simply, compared is listed (`Unmatched`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.decode import stored_bytes
@@ -55,7 +55,7 @@ class Resized(Pair):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unmatched:
     """What is not, or not simply, compared between the base and one tuned checkpoint; in the base's order, then the tuned one's.
 
@@ -64,13 +64,13 @@ class Unmatched:
     neither has any; tied: heads that repeat the input embedding on every side that stores them.
     """
 
-    missing: tuple[Tensor, ...] = ()
-    extra: tuple[Tensor, ...] = ()
-    misshapen: tuple[Misshapen, ...] = ()
-    renamed: tuple[Pair, ...] = ()
-    resized: tuple[Resized, ...] = ()
-    integers: tuple[Tensor, ...] = ()
-    tied: tuple[Tensor, ...] = ()
+    missing: list[Tensor] = field(default_factory=list)
+    extra: list[Tensor] = field(default_factory=list)
+    misshapen: list[Misshapen] = field(default_factory=list)
+    renamed: list[Pair] = field(default_factory=list)
+    resized: list[Resized] = field(default_factory=list)
+    integers: list[Tensor] = field(default_factory=list)
+    tied: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,12 @@ def align(
     columns: list[list[Tensor | None]] = []
     unmatched: list[Unmatched] = []
     for checkpoint, repeated in zip(tuned, known[1:], strict=True):
-        matching = _Matching(parameters, _parameters(checkpoint), tied, tied_heads(checkpoint, (base,), repeated))
-        columns.append(matching.take(chosen))
-        unmatched.append(matching.unmatched(lambda extra: passing(extra, include, exclude)))
+        partners, extra = _partners(parameters, _parameters(checkpoint))
+        repeating, found = tied_heads(checkpoint, (base,), repeated), Unmatched()
+        columns.append([_counterpart(each, partners, tied, repeating, found) if each.name in chosen else None for each in parameters])
+        for tensor in passing(extra, include, exclude):
+            (found.tied if tensor.name in repeating else found.extra).append(tensor)
+        unmatched.append(found)
     return Alignment(tuple(_groups(parameters, columns)), tuple(unmatched))
 
 
@@ -153,64 +156,43 @@ def _first_rows(tensor: Tensor, rows: int) -> Tensor:
     return replace(cut, nbytes=cut.elements * cut.bits // 8)
 
 
-class _Matching:
-    """The parameters of the base and of one tuned checkpoint, with the names of the tied ones on each side."""
+def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Name in the base -> the tensor of the tuned checkpoint, which may have another name and shape; and those without a partner."""
+    names = {tensor.name for tensor in base}
+    partners = {tensor.name: tensor for tensor in tuned if tensor.name in names}
+    extra = [tensor for tensor in tuned if tensor.name not in names]
+    if extra and len(partners) < len(base):
+        pairs = renamed([tensor for tensor in base if tensor.name not in partners], extra, _fit)
+        partners |= {ours.name: theirs for ours, theirs in pairs}
+        taken = {theirs.name for _, theirs in pairs}
+        extra = [tensor for tensor in extra if tensor.name not in taken]
+    return partners, extra
 
-    def __init__(self, base: Sequence[Tensor], tuned: Sequence[Tensor], base_tied: frozenset[str], tuned_tied: frozenset[str]) -> None:
-        names = {tensor.name for tensor in base}
-        self._base = base
-        self._partners = {tensor.name: tensor for tensor in tuned if tensor.name in names}
-        self._extra = [tensor for tensor in tuned if tensor.name not in names]
-        if self._extra and len(self._partners) < len(base):
-            found = renamed([tensor for tensor in base if tensor.name not in self._partners], self._extra, _fit)
-            self._partners |= {ours.name: theirs for ours, theirs in found}
-            taken = {theirs.name for _, theirs in found}
-            self._extra = [tensor for tensor in self._extra if tensor.name not in taken]
-        self._base_tied, self._tuned_tied = base_tied, tuned_tied
-        self._missing: list[Tensor] = []
-        self._misshapen: list[Misshapen] = []
-        self._renamed: list[Pair] = []
-        self._resized: list[Resized] = []
-        self._integers: list[Tensor] = []
-        self._tied: list[Tensor] = []
 
-    def take(self, chosen: Set[str]) -> list[Tensor | None]:
-        """The counterpart of each of the base's parameters, cut to its rows; None if nothing is comparable or it was not chosen."""
-        return [self._counterpart(tensor) if tensor.name in chosen else None for tensor in self._base]
+def _counterpart(base: Tensor, partners: Mapping[str, Tensor], tied: Set[str], repeating: Set[str], found: Unmatched) -> Tensor | None:
+    """The tensor to compare with ``base``, cut to its rows, or None; ``found`` receives what there is to report.
 
-    def unmatched(self, passing: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Unmatched:
-        """The differences to report: for the compared parameters, and for the extra tuned parameters that are ``passing``."""
-        extra = passing(self._extra)
-        return Unmatched(
-            missing=tuple(self._missing),
-            extra=tuple(tensor for tensor in extra if tensor.name not in self._tuned_tied),
-            misshapen=tuple(self._misshapen),
-            renamed=tuple(self._renamed),
-            resized=tuple(self._resized),
-            integers=tuple(self._integers),
-            tied=(*self._tied, *(tensor for tensor in extra if tensor.name in self._tuned_tied)),
-        )
-
-    def _counterpart(self, base: Tensor) -> Tensor | None:
-        tuned = self._partners.get(base.name)
-        if base.name in self._base_tied and (tuned is None or tuned.name in self._tuned_tied):
-            self._tied.append(base)
-            return None
-        if tuned is None:
-            self._missing.append(base)
-            return None
-        if not (base.has_values and tuned.has_values):
-            self._integers.append(tuned if base.has_values else base)
-            return None
-        if not _fit(base, tuned):
-            self._misshapen.append(Misshapen(base, tuned, sorted(base.shape) == sorted(tuned.shape)))
-            return None
-        if base.name != tuned.name:
-            self._renamed.append(Pair(base, tuned))
-        if base.shape != tuned.shape:
-            self._resized.append(Resized(base, tuned, min(base.shape[0], tuned.shape[0])))
-            return _first_rows(tuned, base.shape[0])
-        return tuned
+    tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.
+    """
+    tuned = partners.get(base.name)
+    if base.name in tied and (tuned is None or tuned.name in repeating):
+        found.tied.append(base)
+        return None
+    if tuned is None:
+        found.missing.append(base)
+        return None
+    if not (base.has_values and tuned.has_values):
+        found.integers.append(tuned if base.has_values else base)
+        return None
+    if not _fit(base, tuned):
+        found.misshapen.append(Misshapen(base, tuned, sorted(base.shape) == sorted(tuned.shape)))
+        return None
+    if base.name != tuned.name:
+        found.renamed.append(Pair(base, tuned))
+    if base.shape != tuned.shape:
+        found.resized.append(Resized(base, tuned, min(base.shape[0], tuned.shape[0])))
+        return _first_rows(tuned, base.shape[0])
+    return tuned
 
 
 def _fit(base: Tensor, tuned: Tensor) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from analyzers.base import CheckpointFacts
 
 _NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
-_DIGITS = re.compile("([0-9]+)")
+_DIGITS = re.compile("[0-9]+")
 
 # Storages of pickled files whose positions are verified when the checkpoint is read over a network.
 _PLACES_CHECKED = 16
@@ -239,21 +239,13 @@ def _read_header(repository: Repository, file: RangeFile, files: int) -> Header:
 
 
 def _by_name(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Sort by name with layers.2 before layers.10: numbers in sort keys are prefixed with their digit count."""
-    known = _Numbered()
-    return sorted(tensors, key=lambda tensor: ".".join([known[part] for part in tensor.name.split(".")]) + "\0" + tensor.name)
+    """Sort by name with layers.2 before layers.10: in sort keys, numbers begin with how many digits they have."""
 
+    def numbered(match: re.Match[str]) -> str:
+        digits = match[0].lstrip("0")
+        return chr(ord("0") + len(digits)) + digits
 
-class _Numbered(dict[str, str]):
-    """Cache from a name component to its sort key; names share few components."""
-
-    def __missing__(self, part: str) -> str:
-        texts = _DIGITS.split(part)
-        for i in range(1, len(texts), 2):
-            digits = texts[i].lstrip("0")
-            texts[i] = chr(ord("0") + len(digits)) + digits
-        key = self[part] = "".join(texts)
-        return key
+    return sorted(tensors, key=lambda tensor: _DIGITS.sub(numbered, tensor.name) + "\0" + tensor.name)
 
 
 def _once(tensors: Iterable[Tensor], notes: list[str]) -> list[Tensor]:
@@ -284,11 +276,10 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
     """Yield every tensor, with the file added to names that collide. Raises InvalidCheckpoint if a name must not collide."""
     # Layers repeat the same names: without digits only a few dozen are distinct.
     roles: dict[str, str] = {}
-    first = 0
+    numbers = {path: number for number, path in enumerate(weights.paths)}
     for chosen in weights.sets:
         folder = f"{chosen.folder}/" if len(weights.sets) > 1 else ""
-        places = [list(range(first + start, first + start + len(group))) for start, group in _starts(chosen)]
-        first += sum(map(len, places))
+        places = [[numbers[path] for path in group] for group in chosen.groups]
         apart = _collide(places, headers, weights.paths)
         if apart:
             notes.append("Several files hold tensors of the same name: names begin with the file they are from.")
@@ -307,13 +298,6 @@ def _tensors(weights: WeightFiles, headers: tuple[Header, ...], notes: list[str]
                 nbytes = stop - start if strides is None else prod(shape) * DTYPE_BITS[dtype] // 8
                 found = roles[pattern], layer(name)
                 yield Tensor(prefix + name, dtype, shape, place, start, nbytes, *found, buffer, strides=strides)
-
-
-def _starts(chosen: WeightSet) -> Iterator[tuple[int, tuple[str, ...]]]:
-    start = 0
-    for group in chosen.groups:
-        yield start, group
-        start += len(group)
 
 
 def _collide(places: list[list[int]], headers: tuple[Header, ...], paths: tuple[str, ...]) -> bool:
@@ -358,7 +342,7 @@ def _compare_index(
     if wrong:
         notes.append(f"The index and the files disagree on {_named(wrong[0], len(wrong))}: the files were read.")
     if unlisted:
-        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: read from the files all the same.")
+        notes.append(f"The index leaves out {_named(min(unlisted), len(unlisted))}: they were read from the files.")
     said, shards = chosen.total_size, [place for group in places for place in group]
     nbytes = sum(tensor.stop - tensor.start for place in shards for tensor in headers[place].tensors)
     # For pickled shards some programs count tied tensors twice.

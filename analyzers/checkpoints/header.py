@@ -88,7 +88,7 @@ def header_stop(raw: bytes | bytearray, file_size: int, path: str = "the file") 
     length = int.from_bytes(raw[:_LENGTH], "little")
     if len(raw) < _LENGTH or length > file_size - _LENGTH:
         raise InvalidCheckpoint(
-            f"{quoted(path, 200)} is no complete safetensors file: it announces a header of {plural(length, 'byte')} and has "
+            f"{quoted(path, 200)} is not a complete safetensors file: it announces a header of {plural(length, 'byte')} and has "
             f"{file_size:,} in all."
         )
     if length > limits.HEADER_BYTES:
@@ -179,7 +179,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | tuple[Any, Any, 
         seen = set()
         for name, _ in pairs:
             if name in seen:
-                raise _Malformed(f"{quoted(name)} stands there twice")
+                raise _Malformed(f"{quoted(name)} occurs twice")
             seen.add(name)
     return result
 
@@ -191,7 +191,7 @@ def _whole(text: str) -> int:
 
 
 def _not_whole(text: str) -> NoReturn:
-    raise _Malformed(f"{quoted(text, 30)} stands where only whole numbers from 0 on may")
+    raise _Malformed(f"{quoted(text, 30)} is not a whole number of at least 0")
 
 
 def _metadata(value: Any) -> dict[str, str]:
@@ -219,7 +219,7 @@ def _tensor(name: str, value: Any, data: int) -> HeaderTensor:
     if bits is None:
         raise _Malformed(f"{quoted(name)} has an unknown dtype, {quoted(dtype, 30) if isinstance(dtype, str) else 'not a name'}")
     if not isinstance(shape, list | tuple) or not isinstance(offsets, list | tuple) or len(offsets) != 2:
-        raise _Malformed(f"{quoted(name)} has a shape or data_offsets that is no list of the right length")
+        raise _Malformed(f"{quoted(name)} has a shape or data_offsets that is not a list of the right length")
     if len(shape) > limits.TENSOR_DIMENSIONS:
         raise LimitExceeded(
             f"{quoted(name)} has {len(shape):,} dimensions, more than {limits.TENSOR_DIMENSIONS} (MANTISSA_TENSOR_DIMENSIONS)."

@@ -126,7 +126,7 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
         raise CheckpointNotFound(f"{name} has no revision {revision[:100]!r}; give a branch, a tag or a commit.")
     hub = Hub(access.token)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
-    info = hub.json(Transfers(), f"{hub.url}/api/{kind}/{name}{at}?blobs=true", _refusal(name, revision))
+    info, _ = hub.get(Transfers(), f"{hub.url}/api/{kind}/{name}{at}?blobs=true", _refusal(name, revision))
     ref, commit = _field(info, "id", str), _field(info, "sha", str)
     if not (_ID.fullmatch(ref) and _COMMIT.fullmatch(commit)):
         raise HubMisbehaved(f"The Hub describes {name} with an invalid id or commit; try again later.")
@@ -146,7 +146,7 @@ def is_public(name: str) -> bool:
     """
     hub = Hub(None)
     try:
-        info = hub.json(Transfers(), f"{hub.url}/api/models/{name}", _refusal(name, None), seconds=_SEARCH_SECONDS, tries=False)
+        info, _ = hub.get(Transfers(), f"{hub.url}/api/models/{name}", _refusal(name, None), seconds=_SEARCH_SECONDS, tries=False)
     except HiddenRepository:
         return False
     except (HubError, CheckpointNotFound, AccessDenied) as error:
@@ -163,7 +163,7 @@ def search_models(text: str, limit: int = 8) -> list[str]:
     query = urlencode({"search": text[:_SEARCH_LENGTH], "limit": limit}, errors="replace")
     try:
         refusal = _refusal("The list of models", None)
-        found = hub.json(Transfers(), f"{hub.url}/api/models?{query}", refusal, seconds=_SEARCH_SECONDS, tries=False)
+        found, _ = hub.get(Transfers(), f"{hub.url}/api/models?{query}", refusal, seconds=_SEARCH_SECONDS, tries=False)
     except (HubError, CheckpointNotFound, AccessDenied) as error:
         raise as_unreachable(error) from None
     ids = [entry.get("id") for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
@@ -184,7 +184,7 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     url: str | None = f"{hub.url}/api/models?{query}"
     found: dict[str, None] = {}
     while url is not None and len(found) < limit:
-        entries, url = hub.page(Transfers(), url, _refusal(f"The list of models of {text}", None))
+        entries, url = hub.get(Transfers(), url, _refusal(f"The list of models of {text}", None))
         if not isinstance(entries, list):
             raise HubMisbehaved("The Hub's list of models has an unknown form; try again later.")
         ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]

@@ -1,7 +1,8 @@
 """Files on the Hub, read by HTTP range from many threads: located once, every reply checked, cuts resumed."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ import httpx2
 from ..errors import CheckpointError, HubMisbehaved, InvalidCheckpoint
 from ..terminal import plural
 from .hub_replies import REDIRECTS, Hub, refused
-from .hub_transfers import Exchange, Patience, Setback, Transfers
+from .hub_transfers import Patience, Setback, Transfers
 
 _PROGRESS_BYTES = 1 << 16  # a try that read this much restarts the count of failures; a trickle does not
 
@@ -78,9 +79,7 @@ class HubLocation:
     def _resolve(self, transfers: Transfers) -> _Address:
         url = httpx2.URL(f"{self.hub.url}/{self.repository}/resolve/{self.commit}/{quote(self.path)}")
         for _ in range(REDIRECTS):
-            with transfers.send("HEAD", url, self.hub.headers(url)) as exchange:
-                response = exchange.response
-                assert response is not None
+            with transfers.send("HEAD", url, self.hub.headers(url)) as response:
                 target = self.hub.target(url, response)
                 if target is not None and self.hub.owns(target):
                     url = target
@@ -129,68 +128,51 @@ class HubFile:
         """
         if offset < 0 or offset + len(buffer) > self.size:
             raise InvalidCheckpoint(f"{self.path} ends after {plural(self.size, 'byte')}, but more of it is needed; the file is truncated.")
-        read = _Read(self._location, self._transfers, offset, buffer, self.size)
-        patience = Patience(self._transfers)
+        patience, done = Patience(self._transfers), 0
         stale: _Address | None = None
-        while read.done < len(buffer):
-            before = read.done
-            address = None
+        while done < len(buffer):
+            before, address = done, None
             try:
                 address = self._location.address(self._transfers, stale)
-                read.attempt(address)
+                with closing(self._pieces(address, offset + done, offset + len(buffer))) as pieces:
+                    for piece in pieces:
+                        after = done + len(piece)
+                        if after > len(buffer):
+                            raise HubMisbehaved(f"The Hub sends more of {self.path} than requested; try again later.")
+                        buffer[done:after] = piece
+                        done = after
+                if done < len(buffer):
+                    raise Setback(HubMisbehaved(f"The Hub sends less of {self.path} than it promised; try again later."))
             except Setback as setback:
-                if read.done - before >= _PROGRESS_BYTES:
+                if done - before >= _PROGRESS_BYTES:
                     patience.progress()
                 stale = address if isinstance(setback, _Expired) else stale
                 patience.after(setback)
 
-
-@dataclass(slots=True)
-class _Read:
-    """One call of `HubFile.read_into`: the buffer, and how much of it is filled."""
-
-    location: HubLocation
-    transfers: Transfers
-    offset: int
-    buffer: memoryview
-    size: int
-    done: int = 0
-
-    def attempt(self, address: _Address) -> None:
-        """Request the rest and write it to the buffer as it arrives. Raises Setback or MantissaError."""
-        start, end = self.offset + self.done, self.offset + len(self.buffer)
+    def _pieces(self, address: _Address, start: int, end: int) -> Generator[bytes, None, None]:
+        """Request bytes ``start`` to ``end`` - 1 and yield them as they arrive. Raises Setback or MantissaError."""
         headers = {**address.headers, "range": f"bytes={start}-{end - 1}"}
-        path = self.location.path
-        with self.transfers.send("GET", address.url, headers) as exchange:
-            self._check(exchange, address, start, end)
-            for piece in self.transfers.body(exchange):
-                after = self.done + len(piece)
-                if after > len(self.buffer):
-                    raise HubMisbehaved(f"The Hub sends more of {path} than requested; try again later.")
-                self.buffer[self.done : after] = piece
-                self.done = after
-        if self.done < len(self.buffer):
-            raise Setback(HubMisbehaved(f"The Hub sends less of {path} than it promised; try again later."))
+        with self._transfers.send("GET", address.url, headers) as response:
+            self._check(response, address, start, end)
+            yield from self._transfers.body(response)
 
-    def _check(self, exchange: Exchange, address: _Address, start: int, end: int) -> None:
+    def _check(self, response: httpx2.Response, address: _Address, start: int, end: int) -> None:
         """Refuse, before reading its body, any reply that is not exactly the requested range of the same file."""
-        response = exchange.response
-        assert response is not None
-        headers, status, path = response.headers, response.status_code, self.location.path
+        headers, status, path = response.headers, response.status_code, self.path
         if status in (301, 302, 303, 307, 308, 401, 403, 404, 410):
             error = HubMisbehaved(f"The Hub's storage refuses to hand out {path}; try again later.")
-            found = refused(response, self.location.refusal, has_token=self.location.hub.has_token)
+            found = refused(response, self._location.refusal, has_token=self._location.hub.has_token)
             raise _Expired(found if address.on_hub and isinstance(found, CheckpointError) else error, wait=0.0)
         # A server may ignore a range: fine if the range is the whole file.
         whole = status == 200 and start == 0 and end == self.size and headers.get("content-length") == str(end)
         if status == 200 and not whole:
             raise HubMisbehaved(f"The Hub sends all of {path} although a part was asked for; nothing was read. Try again later.")
         if status not in (200, 206):
-            raise refused(response, self.location.refusal, has_token=self.location.hub.has_token)
+            raise refused(response, self._location.refusal, has_token=self._location.hub.has_token)
         if status == 206 and headers.get("content-range", "").strip() != f"bytes {start}-{end - 1}/{self.size}":
             raise HubMisbehaved(f"The Hub sends another part of {path} than requested, or of another length; try again later.")
         if headers.get("content-length", str(end - start)) != str(end - start):
             raise HubMisbehaved(f"The Hub announces another length of {path} than requested; try again later.")
         if headers.get("content-encoding", "identity") != "identity":
             raise HubMisbehaved(f"The Hub sends {path} in an encoding that was not requested; try again later.")
-        self.location.unchanged(address.place, headers.get("etag"))
+        self._location.unchanged(address.place, headers.get("etag"))

@@ -56,7 +56,7 @@ class Hub:
         return self._authorized if self.owns(url) else self._anonymous
 
     def target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
-        """The target of a redirect; None if the reply is none.
+        """The target of a redirect; None if the reply is not a redirect.
 
         Raises HubMisbehaved for an address that is not plain HTTP or HTTPS, or in a private network that the Hub itself is not in.
         """
@@ -73,17 +73,14 @@ class Hub:
             raise HubMisbehaved("The Hub redirects into a private network; nothing was read from there.")
         return found
 
-    def json(self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True) -> Any:
-        """GET a JSON reply of at most HUB_REPLY_BYTES, in at most ``seconds`` (default HUB_WAIT_SECONDS) per try.
-
-        refusal: see `refused`. Raises MantissaError.
-        """
-        return self.page(transfers, url, refusal, seconds=seconds, tries=tries)[0]
-
-    def page(
+    def get(
         self, transfers: Transfers, url: str, refusal: Mapping[str, str], *, seconds: float | None = None, tries: bool = True
     ) -> tuple[Any, str | None]:
-        """One page of a list, with the address of the next page, None after the last."""
+        """GET a JSON reply of at most HUB_REPLY_BYTES, in at most ``seconds`` (default HUB_WAIT_SECONDS) per try.
+
+        Returns it with the address of the next page, if it is a page of a list and not the last. refusal: see `refused`. Raises
+        MantissaError.
+        """
         patience = Patience(transfers)
         while True:
             try:
@@ -96,9 +93,7 @@ class Hub:
     def _json(self, transfers: Transfers, url: httpx2.URL, refusal: Mapping[str, str], seconds: float | None) -> tuple[Any, str | None]:
         whole = limits.HUB_WAIT_SECONDS if seconds is None else seconds
         for _ in range(REDIRECTS):
-            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as exchange:
-                response = exchange.response
-                assert response is not None
+            with transfers.send("GET", url, self.headers(url), seconds=seconds, whole=whole) as response:
                 target = self.target(url, response)
                 if target is not None and self.owns(target):
                     url = target
@@ -106,7 +101,7 @@ class Hub:
                 if response.status_code != 200:
                     raise refused(response, refusal, has_token=self.has_token)
                 content = bytearray()
-                for piece in transfers.body(exchange):
+                for piece in transfers.body(response):
                     content += piece
                     if len(content) > limits.HUB_REPLY_BYTES:
                         raise HubMisbehaved(

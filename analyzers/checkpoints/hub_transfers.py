@@ -44,12 +44,13 @@ def _tls() -> ssl.SSLContext:
 
 
 class _Client:
-    """An HTTP client for one exchange at a time."""
+    """An HTTP client for one exchange at a time. overdue: the exchange exceeded its deadline."""
 
     def __init__(self) -> None:
         self._http = httpx2.Client(verify=_tls(), timeout=None, follow_redirects=False)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._hung_up = False
+        self.overdue = False
 
     def send(self, request: httpx2.Request) -> httpx2.Response:
         request.extensions = {**request.extensions, "trace": self._trace}
@@ -61,6 +62,11 @@ class _Client:
         for opened in list(self._sockets):
             with suppress(OSError):  # closed already
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)  # not SSLSocket's, which would drop to plain reads
+
+    def expire(self) -> None:
+        """Hang up because the deadline has passed."""
+        self.overdue = True
+        self.hang_up()
 
     def release(self) -> None:
         """Return the client to the pool."""
@@ -86,34 +92,20 @@ def _client() -> _Client:
     return _Client()
 
 
-@dataclass(eq=False, slots=True)
-class Exchange:
-    """One request and its reply, whose body is unread. overdue: it exceeded its deadline."""
-
-    client: _Client
-    response: httpx2.Response | None = None
-    overdue: bool = False
-
-    def end(self) -> None:
-        """Hang up because the deadline has passed."""
-        self.overdue = True
-        self.client.hang_up()
-
-
 @dataclass(eq=False)
 class Transfers:
     """The exchanges of one owner, ended together by `close`. Safe to use from several threads."""
 
     _closed: threading.Event = field(default_factory=threading.Event)
-    _exchanges: set[Exchange] = field(default_factory=set)
+    _clients: set[_Client] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
         """End waits and exchanges at once; everything after raises HubError. Idempotent."""
         self._closed.set()
         with self._lock:
-            for exchange in self._exchanges:
-                exchange.client.hang_up()
+            for client in self._clients:
+                client.hang_up()
 
     def check(self) -> None:
         """Raise HubError if closed."""
@@ -128,7 +120,7 @@ class Transfers:
     @contextmanager
     def send(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], *, seconds: float | None = None, whole: float | None = None
-    ) -> Iterator[Exchange]:
+    ) -> Iterator[httpx2.Response]:
         """Send a request without following redirects and hand out its reply, body unread. Closed on leaving.
 
         seconds: longest silence, and longest wait for the complete headers; by default HUB_TIMEOUT_SECONDS.
@@ -139,37 +131,36 @@ class Transfers:
         seconds = limits.HUB_TIMEOUT_SECONDS if seconds is None else seconds
         if is_offline_mode():
             raise Setback(HubUnreachable("Offline mode is on, so the Hub is not asked: unset HF_HUB_OFFLINE to read from it."), slow=True)
-        exchange = Exchange(_client())
-        timers = [_timer(seconds if whole is None else min(seconds, whole), exchange)]
+        client, response = _client(), None
+        timers = [_timer(seconds if whole is None else min(seconds, whole), client)]
         if whole is not None:
-            timers.append(_timer(whole, exchange))
+            timers.append(_timer(whole, client))
         with self._lock:
-            self._exchanges.add(exchange)
+            self._clients.add(client)
         try:
-            self.check()  # close() may have come before the exchange was listed
+            self.check()  # close() may have come before the client was listed
             timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
-            exchange.response = exchange.client.send(httpx2.Request(method, url, headers=dict(headers), extensions={"timeout": timeout}))
+            response = client.send(httpx2.Request(method, url, headers=dict(headers), extensions={"timeout": timeout}))
             timers[0].cancel()
             self.check()
-            yield exchange
+            yield response
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, UnicodeError, OSError) as error:
             self.check()
-            raise _setback(error, exchange) from None
+            raise _setback(error, client.overdue, replied=response is not None) from None
         finally:
             for timer in timers:
                 timer.cancel()
             with self._lock:
-                self._exchanges.discard(exchange)
-            if exchange.response is not None:
-                exchange.response.close()
-            exchange.client.release()
+                self._clients.discard(client)
+            if response is not None:
+                response.close()
+            client.release()
 
-    def body(self, exchange: Exchange) -> Iterator[bytes]:
-        """The reply's body, piece by piece. Raises Setback when it is slower than HUB_MIN_BYTES_PER_SECOND."""
-        assert exchange.response is not None
+    def body(self, response: httpx2.Response) -> Iterator[bytes]:
+        """The body of a reply, piece by piece. Raises Setback when it is slower than HUB_MIN_BYTES_PER_SECOND."""
         window = limits.HUB_TIMEOUT_SECONDS
         end, count = time.monotonic() + window, 0
-        for piece in exchange.response.iter_raw():
+        for piece in response.iter_raw():
             yield piece
             count += len(piece)
             now = time.monotonic()
@@ -205,8 +196,8 @@ class Patience:
         self._transfers.wait(wait)
 
 
-def _timer(seconds: float, exchange: Exchange) -> threading.Timer:
-    timer = threading.Timer(seconds, exchange.end)
+def _timer(seconds: float, client: _Client) -> threading.Timer:
+    timer = threading.Timer(seconds, client.expire)
     timer.daemon = True
     timer.start()
     return timer
@@ -216,12 +207,12 @@ def _too_slow() -> Setback:
     return Setback(HubUnreachable("The Hub answers too slowly; try again later."), slow=True)
 
 
-def _setback(error: Exception, exchange: Exchange) -> Setback:
-    if exchange.overdue or isinstance(error, httpx2.TimeoutException):
+def _setback(error: Exception, overdue: bool, replied: bool) -> Setback:
+    if overdue or isinstance(error, httpx2.TimeoutException):
         return _too_slow()
     if isinstance(error, httpx2.InvalidURL | UnicodeError):
         return Setback(HubMisbehaved("The Hub points to an address that cannot be used."))
-    cut = exchange.response is not None or "disconnected" in str(error)
+    cut = replied or "disconnected" in str(error)
     if isinstance(error, httpx2.ProtocolError) and not cut:
         return Setback(HubMisbehaved("The Hub, or a proxy in front of it, does not answer in HTTP; try again later."))
     if cut:

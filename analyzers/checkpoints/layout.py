@@ -171,7 +171,7 @@ def _widest(paths: list[str], files: Mapping[str, int], notes: list[str]) -> Wei
     parts = models if match else [first]
     groups = [group for group in _complete_groups([path for path in parts if _same_split(path, match)]) if first in group]
     if len(paths) > len(groups[0]):
-        notes.append(f"Not read: {plural(len(paths) - len(groups[0]), 'more GGUF file')}, beside {quoted(groups[0][0], 200)}, the widest.")
+        notes.append(f"Not read: {plural(len(paths) - len(groups[0]), 'more GGUF file')}; {quoted(groups[0][0], 200)} is the widest.")
     return WeightSet(_folder(first), (groups[0],))
 
 
@@ -254,7 +254,7 @@ def _read_index(
     try:
         index: Any = json.loads(read_small(path))
     except (ValueError, RecursionError):
-        raise InvalidCheckpoint(f"{quoted(path, 200)} is no JSON: the index of the weight files is damaged.") from None
+        raise InvalidCheckpoint(f"{quoted(path, 200)} is not JSON: the index of the weight files is damaged.") from None
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise InvalidCheckpoint(f"{quoted(path, 200)} has no weight_map from tensor names to files.")
@@ -263,7 +263,7 @@ def _read_index(
     for shard in set(weight_map.values()):
         parts = shard.split("/")
         if not shard.endswith(endings) or "\\" in shard or not shard.isprintable() or any(part in ("", ".", "..") for part in parts):
-            raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted(shard)}, which is no weight file of this checkpoint.")
+            raise InvalidCheckpoint(f"{quoted(path, 200)} names {quoted(shard)}, which is not a weight file of this checkpoint.")
     missing = sorted({shard for shard in weight_map.values() if prefix + shard not in files})
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
@@ -283,7 +283,7 @@ def _note_rest(names: list[str], used: set[str], endings: tuple[str, ...], folde
     if rest:
         more = f" and {len(rest) - 1:,} more" if len(rest) > 1 else ""
         where = f" in {quoted(folder)}" if folder else ""
-        notes.append(f"Not read{where}: {quoted(rest[0])}{more}, beside the files that make up the model.")
+        notes.append(f"Not read{where}: {quoted(rest[0])}{more}, next to the files that make up the model.")
 
 
 def _instead(paths: list[str]) -> str:
@@ -295,7 +295,7 @@ def _instead(paths: list[str]) -> str:
     if any(path.rpartition("/")[2] == "config.json" for path in paths):
         return "The checkpoint holds a configuration and no weights"
     if any(path.endswith(_PICKLED) for path in paths):
-        return "The checkpoint holds what training leaves beside the weights, and no weights"
+        return "The checkpoint holds training state and no weights"
     return "The checkpoint holds no weights"
 
 

@@ -100,8 +100,8 @@ class LocalRepository:
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped.
-    ``single_file``: whether the path is a file; ``unreadable``: paths that are no regular files, such as dangling links, or whose
-    names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
+    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are no regular files, such as
+    dangling links, or whose names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 
     range_requests = 4 * limits.RANGE_REQUESTS  # local reads are cheap, but each still costs half a millisecond
@@ -116,7 +116,7 @@ class LocalRepository:
         try:
             mode = self._location.stat().st_mode
             self.single_file = stat.S_ISREG(mode)
-            self._folder = self._location.parent if self.single_file else self._location
+            self.folder = self._location.parent if self.single_file else self._location
             if self.single_file:
                 self.files = {self._location.name: self._location.stat().st_size}
             elif stat.S_ISDIR(mode):
@@ -140,7 +140,7 @@ class LocalRepository:
             size = self.files[path]
             name = path.encode()
             digest.update(len(name).to_bytes(8, "little") + name + size.to_bytes(8, "little"))
-            file = LocalFile(self._folder / path, path, size)
+            file = LocalFile(self.folder / path, path, size)
             if not whole:
                 digest.update(file.modified.to_bytes(16, "little", signed=True))
             digest.update(read_range(file, 0, size if whole else _header_bytes(file)))
@@ -152,7 +152,7 @@ class LocalRepository:
         """Open one of ``files``. Raises CheckpointNotFound, AccessDenied, InvalidCheckpoint, LimitExceeded."""
         if path not in self.files:
             raise CheckpointNotFound(f"{quoted(self._shown, 200)} holds no file {quoted(path, 200)}.")
-        return LocalFile(self._folder / path, path, self.files[path])
+        return LocalFile(self.folder / path, path, self.files[path])
 
     def close(self) -> None:
         """Do nothing: a local repository holds no resources."""
@@ -163,7 +163,7 @@ class LocalRepository:
         seen = 0
         while folders:
             folder = folders.pop()
-            with os.scandir(self._folder / folder) as entries:
+            with os.scandir(self.folder / folder) as entries:
                 for entry in entries:
                     seen += 1
                     if seen > limits.REPOSITORY_FILES:

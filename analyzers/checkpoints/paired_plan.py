@@ -116,7 +116,7 @@ def _within_reach(groups: Sequence[Group], blocks: Sequence[Block], budget: int,
     for number in rng.permutation(len(costly)).tolist():
         whole = costly[number]
         skipped = int(rng.integers(-(-whole.count // RUN))) * RUN
-        block = replace(whole, start=whole.start + skipped, count=min(RUN, whole.count - skipped), whole=False)
+        block = replace(whole, start=whole.start + skipped, count=min(RUN, whole.count - skipped))
         nbytes = _read_bytes(groups[block.tensor], block)
         if nbytes <= budget:
             kept.append(block)

@@ -19,17 +19,16 @@ IntArray = npt.NDArray[np.int64]
 SMALLEST_BLOCK = 4 << 10  # bytes; below this the overhead of a request outweighs its data
 LARGEST_BLOCK = 1 << 20  # bytes; above this a second block elsewhere is more informative than a longer one
 RUN = 128  # elements; blocks inside a row start at multiples of it, as scale blocks do
-STRATUM_BLOCKS = 8  # the minimum number of blocks for a stratum of its own
+STRATUM_BLOCKS = 8  # the fewest blocks of a separate stratum
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on; ``whole``: the entire tensor."""
+    """``count`` consecutive elements of tensor number ``tensor`` from element ``start`` on."""
 
     tensor: int
     start: int
     count: int
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +42,6 @@ class Sample:
     blocks: list[Block]
     strata: IntArray
     population: IntArray
-
-    @property
-    def block_strata(self) -> IntArray:
-        """(blocks,) the stratum of each block."""
-        return self.strata[np.fromiter((block.tensor for block in self.blocks), np.int64, len(self.blocks))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +111,14 @@ def plan_sample(tensors: Sequence[Tensor], budget: int, requests: int, seed: int
 
 
 def _frame(tensors: Sequence[Tensor]) -> _Frame:
-    # A checkpoint has few kinds of tensors. Each kind is described once, which matters with 90,000 experts.
-    kinds: dict[tuple[str, tuple[int, ...], str], int] = {}
-    names = ((tensor.dtype, tensor.shape, tensor.role) for tensor in tensors)
-    kind = np.fromiter((kinds.setdefault(name, len(kinds)) for name in names), np.int64, len(tensors))
-    examples = [tensors[first] for first in np.unique(kind, return_index=True)[1].tolist()]
-    elements = np.array([tensor.elements for tensor in examples], np.int64)
-    bits = np.array([tensor.bits for tensor in examples], np.int64)
+    elements = np.array([tensor.elements for tensor in tensors], np.int64)
+    bits = np.array([tensor.bits for tensor in tensors], np.int64)
     nbytes = -(-elements * bits // 8)
     # The last axis of an empty tensor may exceed the range of int64.
-    row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in examples], np.int64)
-    flat = np.array([len(tensor.shape) < 2 for tensor in examples], np.bool_)
-    role = np.unique([tensor.role for tensor in examples], return_inverse=True)[1].astype(np.int64)
-    return _Frame(
-        elements=elements[kind],
-        row=row[kind],
-        bits=bits[kind],
-        nbytes=nbytes[kind],
-        vector=(flat & (nbytes <= LARGEST_BLOCK))[kind],
-        role=role[kind],
-    )
+    row = np.array([min(tensor.shape[-1], tensor.elements) if tensor.shape else 1 for tensor in tensors], np.int64)
+    flat = np.array([len(tensor.shape) < 2 for tensor in tensors], np.bool_)
+    role = np.unique([tensor.role for tensor in tensors], return_inverse=True)[1].astype(np.int64)
+    return _Frame(elements, row, bits, nbytes, vector=flat & (nbytes <= LARGEST_BLOCK), role=role)
 
 
 def _vectors_in(frame: _Frame, budget: int, requests: int) -> npt.NDArray[np.bool_]:
@@ -216,10 +198,7 @@ def _whole(frame: _Frame, members: IntArray) -> IntArray:
 
 def _sample(plan: IntArray, frame: _Frame, strata: IntArray) -> Sample:
     ordered = plan[np.lexsort((plan[:, 1], plan[:, 0]))]
-    whole = ordered[:, 2] == frame.elements[ordered[:, 0]]
-    blocks = [
-        Block(tensor, start, count, all_of_it) for (tensor, start, count), all_of_it in zip(ordered.tolist(), whole.tolist(), strict=True)
-    ]
+    blocks = [Block(tensor, start, count) for tensor, start, count in ordered.tolist()]
     _, numbered = np.unique(strata, return_inverse=True)
     population = np.zeros(int(numbered.max(initial=-1)) + 1, np.int64)
     np.add.at(population, numbered, frame.elements)

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event
 from typing import TYPE_CHECKING
 
 from analyzers.checkpoints.adapters import is_adapter
@@ -46,12 +46,17 @@ def open_sides(
     for text, name in zip(texts, names, strict=True):  # a typing error need not wait for the Hub
         with naming(name):
             parse_reference(text, access.local)
-    held, opened = _Opened(), list[Checkpoint]()
+    held, opened, closed = list[Checkpoint | Repository](), list[Checkpoint](), Event()
     pool = ThreadPoolExecutor(OPENED_AT_ONCE, "open")
 
+    def hold(one: Checkpoint | Repository) -> None:
+        held.append(one)
+        if closed.is_set():  # after it was listed, so that it is closed here or below
+            one.close()
+
     def open_one(text: str) -> Checkpoint:
-        checkpoint = open_checkpoint(text, access, subfolder, held.hold)
-        held.hold(checkpoint)
+        checkpoint = open_checkpoint(text, access, subfolder, hold)
+        hold(checkpoint)
         return checkpoint
 
     opening = [pool.submit(open_one, text) for text in texts]
@@ -63,7 +68,9 @@ def open_sides(
                 opened.append(one.result())
         return opened
     except BaseException:
-        held.close()
+        closed.set()
+        for each in list(held):
+            each.close()
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -90,26 +97,3 @@ def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
             "compared weight by weight: compare the original models, or choose the tensors that are still floats with an include filter "
             "(for example: embed|norm)."
         )
-
-
-class _Opened:
-    """Checkpoints, and repositories of those still being opened, that are closed together."""
-
-    def __init__(self) -> None:
-        self._held: list[Checkpoint | Repository] = []
-        self._lock = Lock()
-        self._closed = False
-
-    def hold(self, opened: Checkpoint | Repository) -> None:
-        """Take charge of one more; it is closed at once if the others are."""
-        with self._lock:
-            self._held.append(opened)
-            if self._closed:
-                opened.close()
-
-    def close(self) -> None:
-        """Close all, including repositories whose headers are still being read, and whatever is added later."""
-        with self._lock:
-            self._closed = True
-            for opened in self._held:
-                opened.close()

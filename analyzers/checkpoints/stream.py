@@ -7,10 +7,8 @@ checkpoints, the shorter the chunks. Several checkpoints may differ in files, dt
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -96,7 +94,7 @@ def stream(checkpoint: Checkpoint, spans: Sequence[Span], work: Callable[[Span, 
 
     A view too large to hold reaches ``work`` in memory order, with the shape it has in that order; in every other case, and in
     every step, the tensor is that of the checkpoint.
-    ``work`` runs on several threads concurrently and must consume its chunks; chunks hold whole rows if a row is
+    ``work`` runs on several threads concurrently, and reads no further than it consumes its chunks; chunks hold whole rows if a row is
     shorter than a chunk. Between results, and at least every `workers.HEARTBEAT` seconds, a step without a span reports the
     amount read. Closing the generator stops the threads after their current chunk and closes the repository; so does an
     error in a read or in ``work``, which is re-raised. Raises InvalidCheckpoint at the end if a local file has changed meanwhile.
@@ -207,15 +205,14 @@ class _Stream(Generic[S]):
         self._checkpoints, self._names = checkpoints, names
         self._sides: Callable[[S], Sides] = sides
         self._stop, self._tally = threading.Event(), Tally()
-        self._readers: ThreadPoolExecutor | None = None
 
     def run(self, spans: Sequence[S], work: Callable[[S, Iterator[PairedChunk]], T]) -> Iterator[Step[S, T]]:
         """See `stream`."""
         sizes = [span.count * widest_bits(self._sides(span)) // 8 + 1 for span in spans]
         number, most = len(self._checkpoints), min(_chunk_bytes(len(self._checkpoints)), -(-max(sizes, default=1) // _ALIGNED) * _ALIGNED)
-        remote = sum(not isinstance(each.repository, LocalRepository) for each in self._checkpoints)
-        wanted = -(-max(each.parallel_reads for each in self._checkpoints) // max(remote, 1))
-        if not remote and sum(sizes) < _SHARED_BYTES * len(spans):
+        wanted = max(each.parallel_reads for each in self._checkpoints)
+        local = all(isinstance(each.repository, LocalRepository) for each in self._checkpoints)
+        if local and sum(sizes) < _SHARED_BYTES * len(spans):
             wanted = 1
         threads = max(1, min(wanted, len(spans), limits.STREAM_BYTES // (number * most)))
         own = max(min(limits.STREAM_BYTES // (threads * number), max(sizes, default=1)) // _ALIGNED * _ALIGNED, most)
@@ -228,8 +225,7 @@ class _Stream(Generic[S]):
             for checkpoint in self._checkpoints:
                 checkpoint.repository.close()
 
-        self._readers = ThreadPoolExecutor(min(threads * remote, limits.HUB_PARALLEL_READS), "stream-read") if remote > 1 else None
-        with self._readers or nullcontext(), closing(work_through(spans, threads, worker, self._stop, cancel)) as finished:
+        with closing(work_through(spans, threads, worker, self._stop, cancel)) as finished:
             for found in finished:
                 span, result = found if found is not None else (None, None)
                 yield Step(span, result, self._tally.bytes, self._tally.requests)
@@ -249,8 +245,7 @@ class _Stream(Generic[S]):
             piece = whole_rows(_DECODED, row_length(present[0]))
         for first in range(span.start, end, block):
             last = min(first + block, end)
-            read_all = self._readers.map if self._readers else map  # sides on the Hub at once
-            read = list(read_all(self._read, range(len(sides)), sides, repeat(first), repeat(last), buffers))
+            read = [self._read(i, side, first, last, buffer) for i, (side, buffer) in enumerate(zip(sides, buffers, strict=True))]
             for start in range(first, last, piece):
                 part = slice(start - first, min(start + piece, last) - first)
                 yield PairedChunk(start, tuple(None if codes is None else codes[part] for codes in read))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analyzers import limits
 from analyzers.checkpoints.checkpoint import Checkpoint
 from analyzers.checkpoints.repository import read_range
 from analyzers.checkpoints.tensor import Tensor
@@ -54,6 +55,29 @@ def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
     return found
 
 
+def tied_copies(checkpoint: Checkpoint) -> dict[str, str]:
+    """Heads that the configuration ties to the input embedding and that are stored as well, byte for byte: head -> embedding."""
+    tied = tied_heads(checkpoint, (), {})
+    embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
+    found = {}
+    for head in checkpoint.tensors:
+        alike = [tensor for tensor in embeddings if head.name in tied and is_copy(checkpoint, tensor, head)]
+        if alike:
+            found[head.name] = alike[0].name
+    return found
+
+
+def is_copy(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of the same dtype and shape hold the same bytes; reads a few samples, and all of both if these agree."""
+    if not (_stored_alike(one, other) and _same_bytes(checkpoint, one, other)):
+        return False
+    return all(
+        _piece(checkpoint, one, at, size) == _piece(checkpoint, other, at, size)
+        for at in range(0, one.nbytes, limits.CHUNK_BYTES)
+        for size in [min(limits.CHUNK_BYTES, one.nbytes - at)]
+    )
+
+
 def _stored_alike(one: Tensor, other: Tensor) -> bool:
     plain = one.strides is other.strides is None and one.scale is other.scale is None
     return plain and one.shape == other.shape and one.dtype == other.dtype
@@ -63,9 +87,13 @@ def _same_bytes(checkpoint: Checkpoint, one: Tensor, other: Tensor) -> bool:
     size = min(_SAMPLE_BYTES, one.nbytes)
     last = one.nbytes - size
     return all(
-        read_range(checkpoint.files[one.file], one.offset + at, size) == read_range(checkpoint.files[other.file], other.offset + at, size)
+        _piece(checkpoint, one, at, size) == _piece(checkpoint, other, at, size)
         for at in dict.fromkeys(last * i // (_SAMPLES - 1) for i in range(_SAMPLES))
     )
+
+
+def _piece(checkpoint: Checkpoint, tensor: Tensor, at: int, size: int) -> bytes:
+    return read_range(checkpoint.files[tensor.file], tensor.offset + at, size)
 
 
 def _ties(config: Mapping[str, Any] | None) -> bool | None:

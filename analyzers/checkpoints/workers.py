@@ -32,13 +32,18 @@ class Tally:
 
 
 def work_through(
-    items: Sequence[S], threads: int, worker: Callable[[], Callable[[S], T]], stop: threading.Event, cancel: Callable[[], None]
+    items: Sequence[S],
+    threads: int,
+    worker: Callable[[], Callable[[S], T]],
+    stop: threading.Event,
+    cancel: Callable[[], None] = lambda: None,
+    patience: float | None = None,
 ) -> Generator[tuple[S, T] | None, None, None]:
     """Yield (item, result) of each of ``items`` as it is finished, in no particular order, and None every HEARTBEAT seconds.
 
     worker: called once by each of the ``threads``, returns what that thread does with an item. An error of either is raised
-    here. However the generator ends, ``stop`` is set and every thread has ended; unless all items were finished, ``cancel`` is
-    called first, to wake threads that are waiting.
+    here. However the generator ends, ``stop`` is set and every thread has ended, or was given ``patience`` seconds for that; unless all
+    items were finished, ``cancel`` is called first, to wake threads that are waiting.
     """
     waiting: queue.SimpleQueue[S] = queue.SimpleQueue()
     for item in items:
@@ -80,4 +85,4 @@ def work_through(
         if not finished:
             cancel()
         for thread in pool:
-            thread.join()
+            thread.join(patience)

@@ -1,9 +1,11 @@
 """The report's further readings in sentences, and what could be done about the checkpoint."""
 
 import json
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyzers.formatting import NOTHING, magnitude, plural, share
+from analyzers.dtype_detection.headline import narrower
+from analyzers.formatting import NOTHING, magnitude, plural, share, size
 
 if TYPE_CHECKING:
     from analyzers.dtype_detection.report import DtypeReport, Untouched
@@ -100,10 +102,14 @@ def ignored(report: "DtypeReport") -> list[str]:
 
 
 def suggestions(report: "DtypeReport") -> list[Suggestion]:
-    """At most three things to do beyond the next step, the most useful first, each backed by a finding of the report."""
-    ref = report.request.model if "@" in report.request.model else report.checkpoint.ref
+    """What to do beyond the next step, the most useful first, each backed by a finding of the report."""
+    ref = shlex.quote(report.request.model if "@" in report.request.model else report.checkpoint.ref)
     found = []
     bits = _STORED_BITS.get(report.lineage.stored, 16)
+    if held := narrower(report):
+        saved = size(sum(row.bytes for row in report.storage if row.dtype == report.lineage.stored) * (bits - 16) // bits)
+        sure = "no value changes" if report.extremes.exact else "shrink looks at every value before it writes any"
+        found.append(Suggestion(f"Store it narrower, in {held}: {saved} less, and {sure}.", f"mantissa shrink {ref} --out FOLDER"))
     if report.fp16_risk.level == "overflow":
         advice = "See what the infinite weights do to the activations in fp16, layer by layer."
         found.append(Suggestion(advice, f"mantissa precision {ref} --variants bf16,fp16"))
@@ -119,4 +125,4 @@ def suggestions(report: "DtypeReport") -> list[Suggestion]:
         found.append(Suggestion(advice, f"mantissa dtype {ref} --quantize all"))
     if not report.extremes.exact:
         found.append(Suggestion("Read all of it, where the answer must be a proof about every value.", f"mantissa dtype {ref} --exact"))
-    return found[:3]
+    return found

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from analyzers import limits
 from analyzers.base import Progress, Timing, check_size, content_id, environment
@@ -27,7 +27,7 @@ from analyzers.dtype_detection.collect import (
 from analyzers.dtype_detection.count import Counted, SpanCounter
 from analyzers.dtype_detection.labels import Label, labels
 from analyzers.dtype_detection.lineage import Judged, conclude, judge
-from analyzers.dtype_detection.quantize import Headroom, Slabs, headroom, measure
+from analyzers.dtype_detection.quantize import Slabs, headroom, measure
 from analyzers.dtype_detection.quantize import plan as plan_slabs
 from analyzers.dtype_detection.readings import entropy, movable
 from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeReport, DtypeRequest, Exponent, Untouched
@@ -98,7 +98,7 @@ class Inspection:
             self._plan = Plan.of(checkpoint, self._chosen.floats, request)
             budget = request.budget if self._plan.population is not None else None
             self._slabs = plan_slabs(self._chosen.floats, request.quantize, budget, request.seed) if request.quantize else Slabs([], {})
-            self._headroom = Headroom((), (), {})
+            self._headroom: dict[str, Any] = {}
             check_size(self.nbytes, largest)
         except BaseException:
             checkpoint.close()
@@ -142,7 +142,7 @@ class Inspection:
                     found.add(step.span, *step.result)
                 partial.nbytes, partial.requests, partial.seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading weights")
-        yield found.finish()
+        yield partial
 
     def quantize(self, partial: Partial) -> Generator[Progress, None, None]:
         """After all is counted into ``partial``: read the matrices again and round them to the requested formats."""
@@ -217,9 +217,7 @@ class Inspection:
                 for tensor, value, share in sorted(still, key=lambda each: -each[2])[: limits.REPORT_TENSORS]
             ),
             entropy=entropy(by_role),
-            quantization=self._headroom.rows,
-            quantization_roles=self._headroom.roles,
-            quantization_ignore=self._headroom.ignore,
+            **self._headroom,
             layers=tuple(layer_rows(results)),
             tensors=tuple(aggregate_rows(results) if aggregated else map(tensor_row, results)),
             tensors_aggregated=aggregated,

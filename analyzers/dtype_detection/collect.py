@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,23 +158,8 @@ def _pool(tensor: Tensor) -> PoolKey:
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
-class _Sums(Generic[K]):
-    """Counts by name. They are added up many at once, which takes far less time than one by one."""
-
-    def __init__(self) -> None:
-        self._held: dict[K, list[Counted]] = {}
-
-    def add(self, name: K, counted: Counted) -> None:
-        held = self._held.setdefault(name, [])
-        held.append(counted)
-        if len(held) >= 32:
-            held[:] = [Counted.together(held)]
-
-    def take(self, name: K) -> Counted:
-        return Counted.together(self._held.pop(name))
-
-    def take_all(self, order: Iterable[K] | None = None) -> dict[K, Counted]:
-        return {name: self.take(name) for name in list(self._held if order is None else order) if name in self._held}
+def _add(sums: dict[K, Counted], name: K, counted: Counted) -> None:
+    sums[name] = Counted.together((sums[name], counted)) if name in sums else counted
 
 
 class Collector:
@@ -184,7 +169,6 @@ class Collector:
         self.spans = plan.part(part, parts)
         self.partial = Partial(part, parts)
         self._strata = plan.strata
-        self._held, self._pooled = _Sums[str](), _Sums[PoolKey]()
         self._spans_left = Counter(span.tensor.name for span in plan.spans)
 
     def add(self, span: Span, counted: Counted, shares: Shares | None) -> None:
@@ -192,17 +176,12 @@ class Collector:
         tensor = span.tensor
         if shares is not None and self._strata is not None:
             self.partial.blocks.append((self._strata[tensor.name], span.count, *shares))
-        self._held.add(tensor.name, counted)
+        _add(self.partial.cut, tensor.name, counted)
         self._spans_left[tensor.name] -= 1
         if self._spans_left[tensor.name] == 0:
-            whole = self._held.take(tensor.name)
+            whole = self.partial.cut.pop(tensor.name)
             self.partial.results[tensor.name] = tensor_result(tensor, whole)
-            self._pooled.add(_pool(tensor), whole)
-
-    def finish(self) -> Partial:
-        """Return the part after its last span was added."""
-        self.partial.cut, self.partial.pools = self._held.take_all(), self._pooled.take_all()
-        return self.partial
+            _add(self.partial.pools, _pool(tensor), whole)
 
 
 def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
@@ -210,7 +189,7 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
     found = sorted(partials, key=lambda partial: partial.part)
     if not found or [(p.part, p.parts) for p in found] != [(k, found[0].parts) for k in range(found[0].parts)]:
         raise ValueError("the parts of a plan must be counted once each")
-    whole, pools, cut = Partial(0, 1), _Sums[PoolKey](), _Sums[str]()
+    whole = Partial(0, 1)
     for partial in found:
         whole.results |= partial.results
         whole.blocks += partial.blocks
@@ -218,14 +197,15 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
         whole.requests += partial.requests
         whole.seconds += partial.seconds
         for key, counted in partial.pools.items():
-            pools.add(key, counted)
+            _add(whole.pools, key, counted)
         for name, counted in partial.cut.items():
-            cut.add(name, counted)
-    by_name = {tensor.name: tensor for tensor in floats}
-    for name, counted in cut.take_all(by_name).items():
-        whole.results[name] = tensor_result(by_name[name], counted)
-        pools.add(_pool(by_name[name]), counted)
-    whole.pools = pools.take_all(dict.fromkeys(map(_pool, floats)))
+            _add(whole.cut, name, counted)
+    for tensor in floats:
+        if tensor.name in whole.cut:
+            counted = whole.cut.pop(tensor.name)
+            whole.results[tensor.name] = tensor_result(tensor, counted)
+            _add(whole.pools, _pool(tensor), counted)
+    whole.pools = {key: whole.pools[key] for key in dict.fromkeys(map(_pool, floats)) if key in whole.pools}
     return whole
 
 

@@ -36,22 +36,22 @@ from analyzers.numerics.runs import (
 PROOF_LOG10 = -9.0
 PROOF_DISTINCT = 8
 
-# The ancestor's last mantissa bit must be in use in so many binades. On an integer grid (dequantized integers, counts,
-# fixed point) values are no independent draws: all with few significant bits pass together, and fill the topmost alone.
+# The ancestor's last mantissa bit must be in use in at least this many binades. On an integer grid (dequantized integers, counts,
+# fixed point) values are not independent: all with few significant bits pass together, and only the topmost binade is filled.
 PROOF_BINADES = 2
 
-# Telling runs of 128 neighbours that prove a scaled fp8 grid. Of native values one alone has odds below 10^-28. The worst that
-# is not native, a grid of 8-bit integers with outliers, has 5 values or more beyond 15 steps in such a run, and each is one of
-# few enough significant bits half of the time at most: 8 runs have odds below 10^-12.
+# Telling runs of 128 neighbours that prove a scaled fp8 grid. Native values give one such run with odds below 10^-28. The worst case of
+# other values, a grid of 8-bit integers with outliers, has at least 5 values beyond 15 steps in such a run, each of which has few enough
+# significant bits at most half of the time: 8 runs have odds below 10^-12.
 PROOF_RUNS = 8
 _RUN_CHANCE = (8 / 128) ** 24
 
-# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and prove it. Weights on an integer grid as wide take 12 steps for
-# their largest value, and not 11 or 13, a third of the time at most, and then never 5, 7, 9, 10 or 11 less often still.
+# Blocks of 16 that reach from t to 12 t on the grid of E2M1 and prove it. On an integer grid of that width the largest value is 12 steps,
+# not 11 or 13, at most a third of the time, and having no value at 5, 7, 9, 10 and 11 steps is rarer still.
 PROOF_BLOCKS = 16
 _BLOCK_CHANCE = 0.25
 
-# And this share of all runs of few significands, or of all blocks: what is met once in a while is an accident.
+# In addition they must make up this share of all runs of few significands, or of all blocks: a few of them are an accident.
 _PROOF_SHARE_OF_RUNS = 0.1
 _PROOF_SHARE_OF_BLOCKS = 0.02
 

@@ -51,7 +51,7 @@ def _held(report: "DtypeReport") -> str:
 
 
 def narrower(report: "DtypeReport") -> str:
-    """The 16-bit format that provably holds every value (read) of a wider file: "bf16", "fp16", or empty where there is none."""
+    """The 16-bit format that provably holds every value (read) of a wider file: "bf16", "fp16" or an empty text."""
     ancestor = _ancestor(report)
     if ancestor not in _TORCH or _WIDTHS.get(report.lineage.stored, 0) <= 2:
         return ""

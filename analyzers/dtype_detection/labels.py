@@ -70,7 +70,7 @@ def labelled_extremes() -> tuple[Example, ...]:
 def family_of(model: str) -> str:
     """The family of a model: models of one recipe, of one group's code, or trained on from one another (families.csv, with reasons).
 
-    Its members are no independent witnesses of what a precision does to weights, so they are left out together. A model
+    Its members are not independent evidence of what a precision does to weights, so they are left out together. A model
     that is not listed is of the family of its organisation, which can only be too wide.
     """
     return _families().get(model.lower(), model.lower().split("/")[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import fsum, log10, prod, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,16 +150,7 @@ def _lost(errors: Sequence[Error]) -> dict[str, float | None]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Headroom:
-    """The fields of the report."""
-
-    rows: tuple[QuantizationRow, ...]
-    roles: tuple[QuantizationRole, ...]
-    ignore: dict[str, tuple[str, ...]]
-
-
-def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequence[QuantizationFormat]) -> Headroom:
+def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequence[QuantizationFormat]) -> dict[str, Any]:
     """The report's fields from the errors of all slabs, which may come in any order."""
     ordered = sorted(found, key=lambda each: (each[0].tensor.file, each[0].tensor.offset, each[0].start))
     rows: list[QuantizationRow] = []
@@ -186,7 +177,7 @@ def headroom(found: Sequence[tuple[Span, Errors]], slabs: Slabs, formats: Sequen
                 low, high = _interval(each, population) if len(each) < population else (None, None)
                 roles.append(QuantizationRole(role=role, format=name, tensors=len(tensors), low=low, high=high, **_lost(each)))
     roles.sort(key=lambda row: (list(formats).index(row.format), -(row.rms_rel or 0)))
-    return Headroom(tuple(rows), tuple(roles), ignore)
+    return {"quantization": tuple(rows), "quantization_roles": tuple(roles), "quantization_ignore": ignore}
 
 
 def _interval(errors: Sequence[Error], population: int) -> tuple[float, float]:

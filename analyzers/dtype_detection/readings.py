@@ -138,7 +138,7 @@ def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | Non
 
 
 def entropy(pools: Iterable[Pool]) -> Entropy | None:
-    """`report.Entropy` of the dtype with the most elements among those stored as plain floats; None where there is none."""
+    """`report.Entropy` of the dtype with the most elements among those stored as plain floats; None if there are none."""
     by_dtype: dict[str, list[Pool]] = {}
     for pool in pools:
         if pool.dtype == pool.values.dtype and pool.values.counts.size:

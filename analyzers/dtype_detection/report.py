@@ -159,8 +159,8 @@ class Lineage(Data):
 class Training(Data):
     """In which precision the model was trained: an inference, or a label.
 
-    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided", also where the classifier abstains and gives its
-    probabilities all the same. ``probabilities`` sum to 1, or are empty.
+    verdict: a label's words, "fp16", "bf16", "fp32", "fp8", or "undecided", also where the classifier abstains but
+    still gives its probabilities. ``probabilities`` sum to 1, or are empty.
     """
 
     verdict: str

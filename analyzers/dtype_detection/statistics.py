@@ -1,6 +1,6 @@
 """One tensor's statistics from its counts; several tensors' statistics together."""
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.readings import untouched
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
 from analyzers.numerics import BitHistogram, bins, sqrt_of
-from analyzers.numerics.bins import classes
 
 K = TypeVar("K")
 
@@ -25,20 +25,18 @@ FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 # Shares that quick mode estimates with an interval, in the order of `share_counts`.
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
 
-_TALLIES = ("values_read", "nonzero", "zero", "nan", "inf", "fp16_underflow", "fp16_subnormal", *FORMATS)
-
 
 @cache
-def _masks(dtype: str) -> NDArray[np.int64]:
-    """(tallies, classes): 1 for the classes of bins that each of `_TALLIES` counts."""
+def _masks(dtype: str) -> dict[str, NDArray[np.bool_]]:
+    """The bins of ``dtype`` that each tally counts."""
     table = bins(dtype)
-    masks = [table.finite_nonzero, table.zero, table.nan, table.inf, table.underflow, table.subnormal]
-    chosen = np.stack([np.ones_like(table.zero), *masks, *(table.exact[name] for name in FORMATS)])
-    return chosen[:, classes(dtype).example].astype(np.int64)
+    masks = {"values_read": np.ones_like(table.zero), "nonzero": table.finite_nonzero, "zero": table.zero, "nan": table.nan}
+    masks |= {"inf": table.inf, "fp16_underflow": table.underflow, "fp16_subnormal": table.subnormal}
+    return masks | {name: table.exact[name] for name in FORMATS}
 
 
-def _tallies(values: BitHistogram) -> dict[str, int]:
-    return dict(zip(_TALLIES, (_masks(values.dtype) @ values.by_class()).tolist(), strict=True))
+def _tallies(values: BitHistogram) -> Counter[str]:
+    return Counter({name: values.count(mask) for name, mask in _masks(values.dtype).items()})
 
 
 def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
@@ -52,7 +50,7 @@ def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
 class Statistics:
     """The counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
 
-    tallies: dict[str, int]
+    tallies: Counter[str]
     abs_min: float | None
     abs_min_nonzero: float | None
     abs_max: float | None
@@ -84,14 +82,10 @@ class Statistics:
         return Representable(**{name: self.tallies[name] / self.nonzero if self.nonzero else None for name in FORMATS})
 
 
-def finite(x: float) -> float | None:
-    """``x``, or None for what JSON cannot hold."""
-    return x if math.isfinite(x) else None
-
-
 def statistics(values: BitHistogram, elements: int) -> Statistics:
     """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
-    tallies = _tallies(values) | {"fp16_overflow": values.overflow()}
+    tallies = _tallies(values)
+    tallies["fp16_overflow"] = values.overflow()
     abs_min, abs_min_nonzero, abs_max = values.extremes()
     square = None if abs_max is None else values.sum_of_squares() * Fraction(elements, tallies["values_read"])
     return Statistics(tallies, abs_min, abs_min_nonzero, abs_max, square)
@@ -99,9 +93,12 @@ def statistics(values: BitHistogram, elements: int) -> Statistics:
 
 def together(parts: Sequence[Statistics]) -> Statistics:
     """Several tensors as one."""
+    tallies = Counter[str]()
+    for part in parts:
+        tallies.update(part.tallies)
     squares = [p.square for p in parts if p.square is not None]
     return Statistics(
-        {name: sum(p.tallies[name] for p in parts) for name in (*_TALLIES, "fp16_overflow")},
+        tallies,
         abs_min=min((p.abs_min for p in parts if p.abs_min is not None), default=None),
         abs_min_nonzero=min((p.abs_min_nonzero for p in parts if p.abs_min_nonzero is not None), default=None),
         abs_max=max((p.abs_max for p in parts if p.abs_max is not None), default=None),

@@ -82,7 +82,7 @@ def _quantization(report: DtypeReport) -> list[str]:
 
 def _suggestions(report: DtypeReport) -> list[str]:
     found = suggestions(report)
-    return ["More you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
+    return ["What you could do:", *columns([(f"  {each.advice}", each.command) for each in found]), ""] if found else []
 
 
 def _evidence(found: Sequence[Evidence]) -> list[str]:

@@ -32,7 +32,7 @@ def infer_training(label: Label | None, lineage: Lineage, base: Extremes, dtypes
     """Label, then lineage, then the classifier; the first that applies.
 
     base: extremes of the base model (no LM head, no buffers), as in the reference table. dtypes: parameters by stored
-    dtype. The classifier's verdict is "undecided" where it abstains; its probabilities are given all the same.
+    dtype. The classifier's verdict is "undecided" where it abstains; its probabilities are still given.
     """
     if label is not None:
         precision = precision_of(label.precision)

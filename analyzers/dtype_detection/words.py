@@ -19,7 +19,7 @@ _SUBNORMAL_SHARE = 1e-2
 def fp16_risk(counts: Counts, extremes: Extremes, nonzero: int, quick: bool, unread: str, unread_share: float) -> Fp16Risk:
     """Judge the counts among ``nonzero`` finite nonzero values (those read, in quick mode).
 
-    unread: the weights whose values are not decoded, in words, empty where there are none; unread_share: of all elements.
+    unread: the weights whose values are not decoded, in words, or an empty text; unread_share: of all elements.
     overflow: some weight becomes infinite. caution: enough become zero or lose precision. fits: neither. unknown: there is no
     weight to judge, or most are not decoded. Weights that fit say nothing about activations.
     """
@@ -65,7 +65,7 @@ def _tensors(tensors: Sequence[Tensor]) -> str:
 
 
 def unread(chosen: Chosen) -> tuple[str, float]:
-    """The weights whose values are not decoded, in words, empty where there are none; and their share of the elements."""
+    """The weights whose values are not decoded, in words, or an empty text; and their share of the elements."""
     others = [t for t in chosen.parameters if not t.has_values and t.elements]
     share = sum(t.elements for t in others) / max(1, sum(t.elements for t in chosen.parameters))
     return (f"{_tensors(others)[:-1]}; {formatting.share(share)} of the elements)" if others else ""), share

@@ -151,9 +151,9 @@ class ConflictReport(Measurement, Report):
         """See `base.Report.headline`."""
         return headline(self)
 
-    def findings(self) -> list[str]:
+    def more_findings(self) -> list[str]:
         """The statement without its first sentence, which is the headline in more words."""
-        return super().findings()[1:]
+        return super().more_findings()[1:]
 
     def next_step(self) -> NextStep:
         """See `base.Report.next_step`."""

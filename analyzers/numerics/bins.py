@@ -116,25 +116,3 @@ def bins(dtype: str) -> Bins:
 def bin_count(dtype: str) -> int:
     """Number of bins."""
     return (1 << NARROW[dtype].bits) if dtype in NARROW else PLANES[dtype] << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """Equivalence classes of bins that agree in every mask of `Bins`: a few dozen instead of 65,536 bins or more.
-
-    of: (bins,) the class of each bin; example: (classes,) a bin of each class.
-    """
-
-    of: NDArray[np.int64]
-    example: NDArray[np.int64]
-
-
-@cache
-def classes(dtype: str) -> Classes:
-    """The classes of ``dtype``'s bins."""
-    table = bins(dtype)
-    names = [name for name in Bins.__slots__ if name not in ("value", "exact", "exponent")]
-    masks = [*(getattr(table, name) for name in names), *table.exact.values()]
-    signature = sum(mask.astype(np.int64) << bit for bit, mask in enumerate(masks))
-    _, example, of = np.unique(signature, return_index=True, return_inverse=True)
-    return Classes(of, example)

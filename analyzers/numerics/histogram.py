@@ -11,7 +11,7 @@ from math import inf, isqrt, ldexp
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.bins import NARROW, bin_count, bins, classes
+from analyzers.numerics.bins import NARROW, bin_count, bins
 
 # Squares are summed as whole multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so
 # merging them is associative and commutative, which floating-point addition is not.
@@ -37,7 +37,6 @@ class BitHistogram:
     high: float | None = None
     squares: int = 0
     near_overflow: int = 0
-    _by_class: NDArray[np.int64] | None = field(default=None, init=False, repr=False)
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """Both together, as a new histogram. Associative and commutative; an empty histogram is the identity."""
@@ -74,15 +73,7 @@ class BitHistogram:
 
     def count(self, mask: NDArray[np.bool_]) -> int:
         """Number of values in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
-        return int(self.by_class()[mask[classes(self.dtype).example]].sum())
-
-    def by_class(self) -> NDArray[np.int64]:
-        """(c,) number of values in each of ``classes(dtype)``, of which every mask is a union."""
-        if self._by_class is None:  # a report evaluates some thirty masks, for up to 90,000 tensors
-            by_class = classes(self.dtype)
-            self._by_class = np.zeros(by_class.example.size, dtype=np.int64)
-            np.add.at(self._by_class, by_class.of[self.index], self.counts)
-        return self._by_class
+        return int(self.counts[mask[self.index]].sum())
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
         """Number of occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.

@@ -48,15 +48,16 @@ def share_interval(blocks: ShareBlocks) -> Interval:
     (linearised ratio, finite population correction) says how many independent values would be as informative,
     n = p(1-p)/variance, and the bounds are Wilson's with continuity correction for n values. That is the construction
     of Korn and Graubard (Survey Methodology 24, 1998), with Wilson's bounds for Clopper and Pearson's; unlike a
-    bootstrap it holds for a handful of positive blocks. Where strata that were read throughout have another share than
-    the rest, that depends on how many values of the rest are tested: ``|p_rest - p| sd(tested) / tested`` is added in squares.
+    bootstrap it holds for a handful of positive blocks. Where strata that were read entirely differ in their share
+    from the rest, the estimate also depends on how many values of the rest are tested: ``|p_rest - p| sd(tested) / tested`` is added in
+    quadrature.
 
-    Besides, all B_s blocks of a stratum may have missed a kind of block that makes up 3/B_s of it. So the bounds are
+    In addition, all B_s blocks of a stratum may have missed a kind of block that makes up 3/B_s of it. So the bounds are
     never closer to the estimate than if that part of one stratum's unread elements had the property throughout, or
     lacked it throughout. Where nothing was found this is the rule of three: ``high`` is about 3/B, and never less.
 
-    With everything read ``low``, ``high`` and ``estimate`` are equal and exact. Elements in strata without any block
-    may be anything, and the interval says so.
+    If everything is read, ``low``, ``high`` and ``estimate`` are equal and exact. Elements of strata without any block
+    may have any value, and the interval covers that.
     """
     positive = blocks.positive.astype(np.float64)
     tested = np.broadcast_to(blocks.tested, positive.shape).astype(np.float64)
@@ -90,7 +91,7 @@ def share_interval(blocks: ShareBlocks) -> Interval:
     open_found, open_share = np.where(unread > 0, scale * found, 0.0).sum(axis=0) / domain, open_weight.sum(axis=0)
     tests = np.where(unread > 0, seen, 0.0).sum(axis=0)
     below, above = _score_margins(found=open_found, weight=open_share, variance=variance, tested=tests, student=student)
-    # How many values are tested is an estimate too, of which the strata that were read throughout have a share that is none.
+    # The number of tested values is an estimate too, except in strata that were read entirely.
     apart = np.abs(open_found / np.where(open_share > 0, open_share, 1.0) - estimate) * (open_share > 0)
     below, above = (np.hypot(margin, student * apart * np.sqrt(of_domain)) for margin in (below, above))
     independent = member @ (tested > 0)
@@ -111,7 +112,7 @@ def _score_margins(
     """How far below and above its estimate the share may lie, (p,) each, by Wilson's bounds for an effective number of values.
 
     Only the part of the population not read throughout is uncertain: ``weight`` of the whole, of which ``found`` is
-    positive, with a standard error of ``sqrt(variance)`` of which ``student`` are to be allowed for. ``tested``: values
+    positive, with a standard error of ``sqrt(variance)``; the bounds allow for ``student`` of these. ``tested``: values
     tested in that part. Zero where the blocks do not differ.
     """
     uncertain = (variance > 0) & (found > 0) & (found < weight)

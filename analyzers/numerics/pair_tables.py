@@ -1,18 +1,15 @@
 """Statistics of the updates of pairs: magnitudes, bf16 steps, sums. Small, mergeable, and exact except for binning."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.numerics.pair_kernels import STEP_BINS
-from analyzers.numerics.sketches import Bin, Distribution, Summary
+from analyzers.numerics.sketches import Distribution
 
-Quantity = Literal["absolute", "relative"]
 Ints = NDArray[np.int64]
 
 # Sum, sum of squares, and maximum.
@@ -58,15 +55,6 @@ class PairCounts:
             self.base_square = self.base_square + other.base_square if self.base_square else other.base_square
 
 
-@dataclass(frozen=True, slots=True)
-class UlpBin:
-    """``count`` pairs that are ``low`` to ``high`` (inclusive) steps of bf16 apart."""
-
-    low: int
-    high: int
-    count: int
-
-
 def _no_steps() -> Ints:
     return np.zeros(STEP_BINS, dtype=np.int64)
 
@@ -79,11 +67,10 @@ class PairTables:
     ord numbers the values of bf16 in order, +0 and -0 both 0; a pair has changed when it is at least one step apart. Used by one
     thread; the tables of several threads are merged.
 
-    zeros: pairs of equal values. nonfinite: pairs with a NaN or an infinity on either side, which nothing else counts. absolute,
-    relative, steps: the histograms, to which the loops of `pair_kernels` add.
+    nonfinite: pairs with a NaN or an infinity on either side, which nothing else counts. absolute, relative, steps: the histograms, to
+    which the loops of `pair_kernels` add.
     """
 
-    zeros: int = 0
     nonfinite: int = 0
     absolute: Distribution = field(default_factory=Distribution)
     relative: Distribution = field(default_factory=Distribution)
@@ -91,7 +78,8 @@ class PairTables:
 
     def add_others(self, zeros: int, nonfinite: int) -> None:
         """Add counts of pairs of equal values, and of excluded pairs."""
-        self.zeros += zeros
+        self.absolute.zeros += zeros
+        self.relative.zeros += zeros
         self.nonfinite += nonfinite
         self.steps[0] += zeros
 
@@ -105,42 +93,19 @@ class PairTables:
         """Add the counts of ``other``. Associative and commutative; empty tables are the identity."""
         self.absolute.merge(other.absolute)
         self.relative.merge(other.relative)
-        self.zeros += other.zeros
         self.nonfinite += other.nonfinite
         self.steps += other.steps
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PairTables):
             return NotImplemented
-        mine, theirs = ((each._of("absolute"), each._of("relative"), each.zeros, each.nonfinite) for each in (self, other))
-        return mine == theirs and np.array_equal(self.steps, other.steps)
+        same = self.absolute == other.absolute and self.relative == other.relative and self.nonfinite == other.nonfinite
+        return same and np.array_equal(self.steps, other.steps)
 
-    def _of(self, quantity: Quantity) -> Distribution:
-        return self.absolute if quantity == "absolute" else self.relative
-
-    def summary(self, quantity: Quantity, changed_only: bool) -> Summary:
-        """Count, mean, std, percentiles and max over all pairs of finite values, or over the changed ones."""
-        return self._of(quantity).summary(0 if changed_only else self.zeros, changed_only)
-
-    def below(self, exponent: int, changed_only: bool) -> int:
-        """How many pairs have a relative update smaller than 2^exponent, those without any included unless ``changed_only``.
-
-        Exactly, for an exponent of at most -1.
-        """
-        return self._of("relative").below(exponent, changed_only) + (0 if changed_only else self.zeros)
-
-    def histogram(self, quantity: Quantity, per_binade: int = 4) -> list[Bin]:
-        """The occupied bins of the nonzero updates, ``per_binade`` (a power of two, at most 128) to a binade, ascending."""
-        return self._of(quantity).histogram(per_binade)
-
-    def ulp_bins(self) -> list[UlpBin]:
-        """Pairs by steps: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
+    def ulp_bins(self) -> list[tuple[int, int, int]]:
+        """(low, high, pairs) by steps, high included: 0, 1, 2, 3, 4 to 7, 8 to 15 and so on, up to the last that occurs."""
         edges = [0, 1, 2, 3, *(1 << bits for bits in range(2, 17))]
-        bins = [UlpBin(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]
-        while bins and bins[-1].count == 0:
+        bins = [(low, high - 1, count) for (low, high), count in zip(pairwise(edges), self.steps.tolist(), strict=True)]
+        while bins and bins[-1][2] == 0:
             bins.pop()
         return bins
-
-    def energy(self, tops: Sequence[float]) -> list[float | None]:
-        """The share of the sum of squared updates in each ``top`` share of the pairs, largest first; None where nothing differs."""
-        return self._of("absolute").energy(self.zeros, tops)

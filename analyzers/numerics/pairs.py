@@ -59,7 +59,7 @@ class PairCounter:
         changed: (n,), set to whether the bf16 values of each pair differ.
         """
         if base.size != tuned.size:
-            raise ValueError(f"{base.size} patterns and {tuned.size} are no pairs")
+            raise ValueError(f"{base.size} patterns and {tuned.size} do not make pairs")
         if base.size == 0:
             return
         self._taken.values += base.size

@@ -7,7 +7,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 _BINADES_OF_A_ROW = 4
-_PROBE = 64  # the first values of a row, which rule out most rows
 
 
 @njit(nogil=True, cache=True)
@@ -19,11 +18,11 @@ def exact_rows32(codes: NDArray[np.uint32], row: int, need: int) -> tuple[int, i
     """
     bf16 = fp16 = 0
     for start in range(0, codes.size, row):
-        head, whole = codes[start : min(start + _PROBE, start + row)], codes[start : start + row]
-        if _exact_in_bf16(head) and _exact_in_bf16(whole):
-            bf16 += _is_informative(whole, 23, 8, need, 0, 0x10000)
-        elif _exact_in_fp16(head) and _exact_in_fp16(whole):
-            fp16 += _is_informative(whole, 23, 8, need, 0xFFFF, 0x2000)
+        values = codes[start : start + row]
+        if _exact_in_bf16(values):
+            bf16 += _is_informative(values, 23, 8, need, 0, 0x10000)
+        elif _exact_in_fp16(values):
+            fp16 += _is_informative(values, 23, 8, need, 0xFFFF, 0x2000)
     return bf16, fp16
 
 
@@ -35,42 +34,40 @@ def exact_rows16(codes: NDArray[np.uint16], row: int, need: int) -> int:
     """
     count = 0
     for start in range(0, codes.size, row):
-        head, whole = codes[start : min(start + _PROBE, start + row)], codes[start : start + row]
-        if _fp16_exact_in_bf16(head) and _fp16_exact_in_bf16(whole):
-            count += _is_informative(whole, 10, 5, need, 0, 8)
+        values = codes[start : start + row]
+        if _fp16_exact_in_bf16(values):
+            count += _is_informative(values, 10, 5, need, 0, 8)
     return count
 
 
 @njit(nogil=True, cache=True)
 def _exact_in_bf16(codes: NDArray[np.uint32]) -> bool:
-    exceptions = 0
-    for i in range(codes.size):  # no early exit: the loop compiles to vector instructions
-        magnitude = np.uint32(codes[i] & 0x7FFFFFFF)
-        exceptions += (magnitude & 0xFFFF != 0) & (magnitude < 0x7F800000)
-    return exceptions == 0
+    for code in codes:  # noqa: SIM110 - numba compiles no generators
+        if code & 0xFFFF != 0 and code & 0x7FFFFFFF < 0x7F800000:
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)
 def _exact_in_fp16(codes: NDArray[np.uint32]) -> bool:
     values = codes.view(np.float32)
-    exceptions = 0
     for i in range(codes.size):
-        magnitude = np.uint32(codes[i] & 0x7FFFFFFF)
+        magnitude = codes[i] & 0x7FFFFFFF
         if magnitude < 0x38800000:  # below 2^-14 fp16 holds the multiples of 2^-24
             steps = abs(values[i]) * np.float32(2.0**24)
-            exceptions += steps != np.floor(steps)
-        else:
-            exceptions += (magnitude < 0x7F800000) & ((magnitude >= 0x47800000) | (magnitude & 0x1FFF != 0))
-    return exceptions == 0
+            if steps != np.floor(steps):
+                return False
+        elif magnitude < 0x7F800000 and (magnitude >= 0x47800000 or magnitude & 0x1FFF != 0):
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)
 def _fp16_exact_in_bf16(codes: NDArray[np.uint16]) -> bool:
-    exceptions = 0
-    for i in range(codes.size):
-        magnitude = np.uint16(codes[i] & 0x7FFF)
-        exceptions += (magnitude >= 0x0400) & (magnitude < 0x7C00) & (magnitude & 7 != 0)
-    return exceptions == 0
+    for code in codes:  # noqa: SIM110 - numba compiles no generators
+        if 0x0400 <= code & 0x7FFF < 0x7C00 and code & 7 != 0:
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)

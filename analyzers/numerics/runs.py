@@ -10,17 +10,16 @@ Each run is one of:
 - ``DULL``: at most 8, but too few different values, or values too close to each other, to tell a floating grid from
   anything: constants, norms near 1, ternary and 4-bit weights with one scale, repeats.
 - ``FEW_4``, ``FEW_8``: at most 4 (as of E5M2), or 5 to 8 (as of E4M3), but within reach of an integer grid.
-- ``TELLING_4``, ``TELLING_8``: the same, and with a block of 16 whose smallest value lies so many binades below its
-  largest as no grid of integers up to 127 and no 6-bit float has: ``DEEP_4`` and ``DEEP_8``. All its blocks of 16 have 3
-  significands or more, which those of 4-bit floats have not; and one has more than 4 where the run has, for else it could
-  be E5M2 with several scales.
+- ``TELLING_4``, ``TELLING_8``: the same, with a block of 16 that spans more binades (``DEEP_4``, ``DEEP_8``) than any grid of
+  integers up to 127 or any 6-bit float can. All its blocks of 16 have at least 3 significands, unlike those of 4-bit floats;
+  and if the run has more than 4, so has a block, or it could be E5M2 with several scales.
 
 Each block of 16 of these runs is one of ``OFF_E2M1`` (its magnitudes are not t x {1, 2, 3, 4, 6, 8, 12} for any t, up to
 rounding), ``ON_E2M1`` (they are), or ``ALL_E2M1`` (they are, and reach from t to 12 t, so that t is known). ``SCALED``
-counts those that are with a t that is no power of two. Of each pair of such blocks ``PAIR_OFF`` or ``PAIR_ON``: whether one t
-serves both. A block without a value but zero is none of these; nor is one with a value that is subnormal or not finite,
-unless it is off the grid without that. Of a run with more than 16 significands, counted in 7 bits, one block is counted, as
-``OFF_E2M1``: such are native values, and told by the first 32 of them.
+counts the latter two if t is not a power of two. Each pair of such blocks is ``PAIR_OFF`` or ``PAIR_ON``: whether one t fits
+both. A block of zeros is none of these; nor is one with a subnormal or nonfinite value, unless its other values are off the
+grid. Of a run with more than 16 significands, in their first 7 bits, one block is counted, as ``OFF_E2M1``: such values are
+native, which 32 of them are enough to tell.
 """
 
 from typing import Any

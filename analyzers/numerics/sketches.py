@@ -71,13 +71,14 @@ class Distribution:
 
     counts: (2, BINS) how many magnitudes each bin holds; only the pages in use take memory. sums, squares: of x and of x^2
     over both planes, and over the changed ones, in units of 2^-`SUM_BITS`: exact, so that merging is associative and commutative.
-    largest: likewise, 0 where there is none. Zeros are not stored: callers pass their number.
+    largest: likewise, 0 if there are none. zeros: how many values that did not change are 0; they have no bin.
     """
 
     counts: Ints = field(default_factory=lambda: np.zeros((2, BINS), dtype=np.int64))
     sums: list[int] = field(default_factory=lambda: [0, 0])
     squares: list[int] = field(default_factory=lambda: [0, 0])
     largest: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    zeros: int = 0
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
         """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""
@@ -86,8 +87,9 @@ class Distribution:
         self.largest[changed_only] = max(self.largest[changed_only], largest)
 
     def merge(self, other: "Distribution") -> None:
-        """Add the magnitudes of ``other``."""
+        """Add the magnitudes of ``other``. Associative and commutative."""
         self.counts += other.counts
+        self.zeros += other.zeros
         for plane in (False, True):
             self.sums[plane] += other.sums[plane]
             self.squares[plane] += other.squares[plane]
@@ -96,7 +98,7 @@ class Distribution:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Distribution):
             return NotImplemented
-        mine, theirs = ((each.sums, each.squares, each.largest) for each in (self, other))
+        mine, theirs = ((each.sums, each.squares, each.largest, each.zeros) for each in (self, other))
         return mine == theirs and np.array_equal(self.counts, other.counts)
 
     def _occupied(self, changed_only: bool) -> tuple[Ints, Ints]:
@@ -105,9 +107,10 @@ class Distribution:
         bins = np.flatnonzero(counts)
         return bins, counts[bins]
 
-    def summary(self, zeros: int, changed_only: bool) -> Summary:
-        """Over ``zeros`` zeros and all magnitudes, or the changed ones. Percentiles interpolate between order statistics."""
+    def summary(self, changed_only: bool) -> Summary:
+        """Over all values, zeros included, or over the changed ones. Percentiles interpolate between order statistics."""
         bins, counts = self._occupied(changed_only)
+        zeros = 0 if changed_only else self.zeros
         n = int(counts.sum()) + zeros
         if n == 0:
             return Summary(0)
@@ -133,26 +136,26 @@ class Distribution:
         return Summary(n, float(mean), std, ranked(0), p25, p50, p75, p90, p99, largest)
 
     def below(self, exponent: int, changed_only: bool) -> int:
-        """How many magnitudes, zeros aside, are smaller than 2^exponent."""
+        """How many values, zeros included, or changed values are smaller than 2^exponent."""
         edge = (exponent - FIRST_EXPONENT) * PER_BINADE
         bins, counts = self._occupied(changed_only)
-        return int(counts[bins < edge].sum())
+        return int(counts[bins < edge].sum()) + (0 if changed_only else self.zeros)
 
-    def histogram(self, per_binade: int) -> list[Bin]:
-        """The occupied ones of coarser bins, ``per_binade`` (which divides `PER_BINADE`) to a binade, zeros aside, ascending."""
+    def histogram(self, per_binade: int = 4) -> list[Bin]:
+        """The occupied bins of the nonzero values, ``per_binade`` (which divides `PER_BINADE`) to a binade, ascending."""
         width = PER_BINADE // per_binade
         counts = self.counts.reshape(2, -1, width).sum(axis=2)
         coarse = np.flatnonzero(counts.sum(axis=0))
         rows = zip(coarse.tolist(), *counts[:, coarse].tolist(), strict=True)
         return [Bin(lower_edge(n * width), lower_edge((n + 1) * width), kept + changed, changed) for n, kept, changed in rows]
 
-    def energy(self, zeros: int, tops: Sequence[float]) -> list[float | None]:
-        """The share of the sum of squares that lies in the ``top`` share of all, largest first, by the middles of bins.
+    def energy(self, tops: Sequence[float]) -> list[float | None]:
+        """The share of the sum of squares that lies in each ``top`` share of all values, largest first, by the middles of bins.
 
-        The top of n holds ceil(top * n). None where everything is zero.
+        The top of n holds ceil(top * n). None if everything is zero.
         """
         bins, counts = (each[::-1] for each in self._occupied(changed_only=False))
-        n = int(counts.sum()) + zeros
+        n = int(counts.sum()) + self.zeros
         if counts.size == 0:
             return [None for _ in tops]
         exponent, inside = np.divmod(bins, PER_BINADE)

@@ -24,9 +24,10 @@ from analyzers.checkpoints import (
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.formatting import plural
 from analyzers.parents.card import base_models
-from analyzers.parents.collect import Collector, Fitted, Sums, cosine, distance, matrix_parameters
+from analyzers.parents.collect import Collector, Sums, cosine, distance, matrix_parameters
 from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
+from analyzers.parents.fitted import Fitted
 from analyzers.parents.layers import moved_layers, with_layers_moved
 from analyzers.parents.proof import monotone
 from analyzers.parents.report import (
@@ -302,8 +303,8 @@ class _Search:
             Parent(
                 ref=refs[i],
                 weight=float(fitted.weights.estimate[position]),
-                low=_finite(fitted.weights.estimate[position] - fitted.weights.margin[position]),
-                high=_finite(fitted.weights.estimate[position] + fitted.weights.margin[position]),
+                low=_finite(fitted.weights.low[position]),
+                high=_finite(fitted.weights.high[position]),
                 alike=tuple(refs[other] for other in fitted.alike[i]),
             )
             for position, i in enumerate(fitted.chosen)
@@ -314,8 +315,8 @@ class _Search:
                 layer=layer,
                 values=0 if layer not in read.sums.kept else int(read.sums.kept[layer].shape[1]),
                 weights=tuple(map(float, fit.estimate)),
-                low=tuple(map(_finite, fit.estimate - fit.margin)),
-                high=tuple(map(_finite, fit.estimate + fit.margin)),
+                low=tuple(map(_finite, fit.low)),
+                high=tuple(map(_finite, fit.high)),
                 residual=fit.residual,
                 exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
             )
@@ -324,6 +325,7 @@ class _Search:
         parents = [row for i, row in zip(fitted.chosen, rows, strict=True) if i in fitted.parents]
         whole = Fit(
             parents=tuple(rows),
+            weights_by="exact-values" if fitted.by_exact_values else "least-squares",
             residual=fitted.weights.residual,
             rounding=fitted.rounding or None,
             condition=fitted.condition,

@@ -21,11 +21,12 @@ _VAGUE, _SIMILAR = 0.1, 0.9
 class Weights:
     """The solution over some Gram matrices G of [X, P_1, ..., P_k].
 
-    estimate, margin: (k,) a_i and half the width of its 95% interval; square: |X - fit|^2; total: |X|^2.
+    estimate, low, high: (k,) a_i and its interval; square: |X - fit|^2 of least squares; total: |X|^2.
     """
 
     estimate: Floats
-    margin: Floats
+    low: Floats
+    high: Floats
     square: float
     total: float
 
@@ -38,8 +39,8 @@ class Weights:
 def solve(grams: Floats) -> Weights:
     """Fit over all of ``grams``, (blocks, 1 + k, 1 + k), which must have a unique solution.
 
-    Intervals: delete-one-block jackknife, the variance of the estimates without each block, with Student's quantile for blocks - 1 degrees
-    of freedom. One block, or none, says nothing about the error: the margin is infinite.
+    95% intervals: delete-one-block jackknife, the variance of the estimates without each block, with Student's quantile for blocks - 1
+    degrees of freedom. One block, or none, says nothing about the error: the interval is infinite.
     """
     whole = grams.sum(axis=0)
     estimate = _solution(whole[None])[0]
@@ -48,10 +49,11 @@ def solve(grams: Floats) -> Weights:
     used = grams[grams[:, 0, 0] > 0]
     blocks = len(used)
     if blocks < 2:
-        return Weights(estimate, np.full(len(estimate), np.inf), square, total)
+        return Weights(estimate, np.full(len(estimate), -np.inf), np.full(len(estimate), np.inf), square, total)
     without = _solution(whole - used)
     variance = (blocks - 1) / blocks * np.square(without - without.mean(axis=0)).sum(axis=0)
-    return Weights(estimate, student_t(blocks - 1) * np.sqrt(variance), square, total)
+    margin = student_t(blocks - 1) * np.sqrt(variance)
+    return Weights(estimate, estimate - margin, estimate + margin, square, total)
 
 
 def squares(grams: Floats, chosen: Sequence[int]) -> float:
@@ -104,7 +106,8 @@ def distinguishable(grams: Floats) -> tuple[list[int], dict[int, list[int]]]:
         rows = [0, *(1 + i for i in chosen)]
         part = grams[:, rows][:, :, rows]
         cosines = correlations(part.sum(axis=0)) - 2 * np.eye(len(chosen))
-        vague = cosines.max() > _SIMILAR and (solve(part).margin > _VAGUE).any()
+        fit = solve(part)
+        vague = cosines.max() > _SIMILAR and (fit.high - fit.estimate > _VAGUE).any()
         if condition(part.sum(axis=0)) is not None and not vague:
             break
         pair = sorted((chosen[i] for i in np.unravel_index(int(cosines.argmax()), cosines.shape)), key=lambda i: (distances[i], i))

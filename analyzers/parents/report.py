@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, NextStep, Report, WeightsRequest
 
 if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 2
 
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelated", "undecided"]
 
@@ -75,7 +75,7 @@ class Candidate(Data):
 
 
 class Parent(Data):
-    """A weight a_i of the fit with its 95% interval. alike: candidates so close to this one that only the sum of their weights is known."""
+    """A weight a_i of the fit with its interval. alike: candidates so close to this one that only the sum of their weights is known."""
 
     ref: str
     weight: float
@@ -85,7 +85,9 @@ class Parent(Data):
 
 
 class LayerFit(Data):
-    """The fit in one layer (null: outside the layers). weights, low, high: in the order of the fit's parents. values: fitted."""
+    """The fit in one layer (null: outside the layers). weights, low, high: in the order of the fit's parents, by exact values where
+    ``exact_share`` is at least 0.99, as in `Fit`. values: fitted.
+    """
 
     layer: int | None
     values: int
@@ -97,18 +99,19 @@ class LayerFit(Data):
 
 
 class Fit(Data):
-    """X = sum of a_i P_i by least squares, over all matrices and per layer.
+    """X = sum of a_i P_i over all matrices and per layer.
 
-    residual: |X - fit| / |X|; rounding: what rounding to X's dtype alone leaves of it. condition: of the normalised problem, 1 for
-    orthogonal
-    parents; null where it has no unique solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best
-    weights
-    (overall, or of each layer: ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions;
-    exact_values: how many were tested. arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the
-    interpolation t of a SLERP that the weights agree with.
+    weights_by: "least-squares", with 95% intervals; or "exact-values", where at least 99% of the values equal the combination at the same
+    weights: the interval then holds every weight at which they still do. residual: |X - fit| / |X| of least squares; rounding: what
+    rounding to X's dtype alone leaves of it. condition: of the normalised problem, 1 for orthogonal parents; null where it has no unique
+    solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best weights (overall, or of each layer:
+    ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions; exact_values: how many were tested.
+    arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the
+    weights agree with.
     """
 
     parents: tuple[Parent, ...]
+    weights_by: Literal["least-squares", "exact-values"]
     residual: float | None
     rounding: float | None
     condition: float | None
@@ -184,6 +187,17 @@ class ParentsReport(Report):
     def headline(self) -> str:
         """The statement."""
         return self.statement
+
+    def next_step(self) -> NextStep:
+        """What the verdict is good for, and the passport of the model."""
+        named = " and ".join(self.parents)
+        advice = {
+            "same-weights": f"Use either of the two: {named} holds the same weights.",
+            "quantized-copy": f"Where precision matters, use {named}: this copy was rounded.",
+            "unrelated": "Name other candidates, with tensors of the same names and shapes.",
+            "undecided": "Name other candidates, or read everything in exact mode.",
+        }.get(self.verdict, f"Check that the model card names {named} under base_model.")
+        return NextStep(advice, "dtype", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``candidates``, ``parents``, ``layers`` (a row per layer and parent), ``layer_map``, ``evidence``."""

@@ -1,5 +1,7 @@
 """Rounding to the dtypes in which checkpoints are stored."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,13 +31,37 @@ def rounded(values: Floats, dtype: str) -> Floats:
     return narrow.astype(np.float64)
 
 
+def narrowest(parts: Iterable[Floats], dtype: str) -> str:
+    """``dtype``, or the dtype from which all values were upcast to it."""
+    parts = list(parts)
+    upcast = (narrow for narrow in ("BF16", "F16") if all((rounded(each, narrow) == each).all() for each in parts))
+    return next(upcast, dtype) if dtype in ("F32", "F64") else dtype
+
+
+def ulps(values: Floats, dtype: str) -> Floats:
+    """The distance to the next number of larger magnitude in ``dtype``, at finite ``values``."""
+    mantissa, smallest = _FORMATS[dtype]
+    exponents = np.frexp(values)[1] - 1
+    found: Floats = np.ldexp(1.0, np.maximum(np.where(values == 0, smallest, exponents), smallest) - mantissa)
+    return found
+
+
+def cells(values: Floats, dtype: str) -> tuple[Floats, Floats]:
+    """The least and the largest number that rounds to each of ``values``, which are finite and stored in ``dtype``.
+
+    Half an ulp to either side; towards zero a quarter at powers of two, below which numbers are twice as dense.
+    """
+    outer = ulps(values, dtype) / 2
+    inner = ulps(np.nextafter(values, 0.0), dtype) / 2
+    down, up = np.where(values > 0, inner, outer), np.where(values < 0, inner, outer)
+    return values - down, values + up
+
+
 def rounding_error(values: Floats, dtype: str) -> float:
     """Sum of ulp(x)^2 / 12: of the squares of the errors that rounding to ``dtype`` makes on average; 0 where that is unknown."""
     if dtype not in _FORMATS:
         return 0.0
-    mantissa, smallest = _FORMATS[dtype]
-    exponent = np.maximum(np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1, smallest)
-    return float(np.square(np.ldexp(1.0, exponent - mantissa)).sum()) / 12
+    return float(np.square(ulps(values[np.isfinite(values) & (values != 0)], dtype)).sum()) / 12
 
 
 def equal_as_cast(x: Floats, p: Floats, dtypes: tuple[str, str]) -> list[int]:

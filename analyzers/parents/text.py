@@ -47,7 +47,7 @@ def _fit(report: ParentsReport) -> list[str]:
     fit = report.fit
     if fit is None:
         return []
-    rows: list[tuple[str, ...]] = [("Weight", "95% interval", "Of")]
+    rows: list[tuple[str, ...]] = [("Weight", "Exact between" if fit.weights_by == "exact-values" else "95% interval", "Of")]
     rows += [
         (_weight(each.weight), f"{_weight(each.low)} to {_weight(each.high)}", printable(" or ".join((each.ref, *each.alike))))
         for each in fit.parents

@@ -3,13 +3,15 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from analyzers import limits
 from analyzers.checkpoints import Access
+from analyzers.checkpoints.workers import work_through
 from analyzers.errors import InvalidRequest
 from analyzers.numerics.device import choose_device
 from analyzers.scan.cluster import scan_on_cluster
@@ -19,7 +21,6 @@ from analyzers.scan.listing import Listed, read_list
 from analyzers.scan.ranks import Rank
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.tables import CHECKPOINTS, TENSORS
-from analyzers.scan.threads import scan_in_threads
 from analyzers.scan.work import ACCESS, Task
 from analyzers.terminal import plural
 
@@ -69,12 +70,9 @@ def scan(request: ScanRequest, out: Path) -> Summary | None:
         missing = folder.missing(listed)
         before = len({one.key for one in listed if one.problem is None}) - len(missing)
         share = missing if rank is None else rank.share(missing)
-        with closing(_engine(request, share, rank)) as running, _Ticker(len(share), before) as ticker:
-            for done in running:
-                if done is not None:
-                    folder.journal.append(done)
-                    ticker.step(bool(done.error))
-                ticker.show()
+        with closing(_engine(request, share, rank)) as running:
+            for outcome in _shown(running, len(share), before):
+                folder.journal.append(outcome)
         if rank is not None:
             rank.wait()
             folder.merge_shards()
@@ -100,7 +98,16 @@ def _engine(request: ScanRequest, keys: Sequence[str], rank: Rank | None) -> Gen
         yield from scan_on_cluster(request.dask, Task(request.each, request.device, 1), keys)
     else:
         threads = None if rank is None else max(1, limits.cores() // rank.local_world)
-        yield from scan_in_threads(Task(request.each, request.device, threads), keys, request.jobs)
+        yield from _scan_here(Task(request.each, request.device, threads), keys, request.jobs)
+
+
+def _scan_here(task: Task, keys: Sequence[str], jobs: int) -> Iterator[Outcome | None]:
+    """Scan ``keys`` in ``jobs`` threads. Closing it stops them at their next chunk, without waiting for that."""
+    stop = Event()
+    work = work_through(keys, min(jobs, len(keys)), lambda: lambda key: task.scan(key, stop.is_set), stop, patience=0)
+    with closing(work) as finished:
+        for found in finished:
+            yield found and found[1]
 
 
 def _summary(listed: list[Listed], folder: ScanFolder, work: tuple[int, int], written: bool, processes: int, seconds: float) -> Summary:
@@ -128,36 +135,19 @@ def _ask_hub(kind: str, text: str, limit: int) -> list[str]:
     return list_models(kind, text, limit, Access(token=ACCESS.token))
 
 
-class _Ticker:
-    """Progress on standard error: a bar on a terminal, otherwise a line every ten seconds."""
+def _shown(outcomes: Iterable[Outcome | None], missing: int, before: int) -> Iterator[Outcome]:
+    """The finished ones, with progress on standard error: a bar on a terminal, otherwise a line every ten seconds."""
+    from tqdm import tqdm
 
-    def __init__(self, missing: int, before: int) -> None:
-        self._total, self._done, self._errors = missing + before, before, 0
-        self._next = time.monotonic() + _LINE_SECONDS
-        self._bar = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=self._total, initial=before, unit="checkpoint", leave=False, file=sys.stderr)
-
-    def step(self, failed: bool) -> None:
-        """Count a finished checkpoint."""
-        self._done += 1
-        self._errors += failed
-        if self._bar is not None:
-            self._bar.set_postfix(errors=self._errors, refresh=False)
-            self._bar.update()
-
-    def show(self) -> None:
-        """Print a line if it is due."""
-        if self._bar is None and time.monotonic() >= self._next:
-            errors = plural(self._errors, "error")
-            print(f"{self._done:,} of {plural(self._total, 'checkpoint')}, {errors} in this run", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + _LINE_SECONDS
-
-    def __enter__(self) -> "_Ticker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    done, errors, due, total = before, 0, time.monotonic() + _LINE_SECONDS, missing + before
+    terminal = sys.stderr.isatty()
+    with tqdm(total=total, initial=before, unit="checkpoint", leave=False, file=sys.stderr, disable=not terminal) as bar:
+        for outcome in outcomes:
+            if outcome is not None:
+                done, errors = done + 1, errors + bool(outcome.error)
+                bar.set_postfix(errors=errors, refresh=False)
+                bar.update()
+                yield outcome
+            if not terminal and time.monotonic() >= due:
+                print(f"{done:,} of {plural(total, 'checkpoint')}, {plural(errors, 'error')} in this run", file=sys.stderr, flush=True)
+                due = time.monotonic() + _LINE_SECONDS

@@ -8,16 +8,13 @@ from dataclasses import dataclass, replace
 from analyzers import limits
 from analyzers.base import Progress
 from analyzers.checkpoints import Access
+from analyzers.checkpoints.workers import Stopped
 from analyzers.dtype_detection import DtypeRequest, Inspection, Partial
 from analyzers.numerics.device import Device
 from analyzers.scan.journal import Outcome
 
 # What the command line may read: with this machine's Hub token, and local paths.
 ACCESS = Access(token=True, local=True)
-
-
-class Stopped(Exception):
-    """The scan was stopped."""
 
 
 @dataclass(frozen=True, slots=True)

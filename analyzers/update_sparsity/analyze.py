@@ -1,8 +1,7 @@
 """Update sparsity: checkpoints -> pairs of tensors -> stream -> counts -> shares, rows, trajectory -> report."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -49,25 +48,13 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
             stack.enter_context(side)
         comparison = _Comparison(request, sides, device)
         check_size(comparison.nbytes, largest)
-        found = yield from comparison.count()
-        yield from comparison.decompose(found)
-        yield comparison.report(found, start)
-
-
-@dataclass(slots=True)
-class _Found:
-    """Counts, and the bytes, requests and seconds that reading took."""
-
-    collector: Collector
-    tables: PairTables
-    spectra: list[Spectrum]
-    nbytes: int = 0
-    requests: int = 0
-    seconds: float = 0.0
+        yield from comparison.count()
+        yield from comparison.decompose()
+        yield comparison.report(start)
 
 
 class _Comparison:
-    """Checkpoints that can be compared, and what will be read of them."""
+    """Checkpoints that can be compared, what will be read of them, and what was found: counts, and what reading took."""
 
     def __init__(self, request: SparsityRequest, sides: Sequence[Checkpoint], device: Device) -> None:
         self._request, self._sides, self._device = request, sides, device
@@ -78,46 +65,47 @@ class _Comparison:
         check_alignment(sides, self._names, self._alignment)
         self._plan = PairedPlan.of(sides, self._alignment, request.mode, request.budget, request.seed)
         self._matrices = Matrices.of(sides, self._alignment) if request.spectral else None
+        self._collector, self._tables = Collector(self._alignment, self._plan, len(sides) - 1), PairTables()
+        self._spectra: list[Spectrum] = []
+        self._bytes_read, self._requests, self._seconds = 0, 0, 0.0
 
     @property
     def nbytes(self) -> int:
         """Bytes that will be read, of all checkpoints together."""
         return self._plan.nbytes + (self._matrices.nbytes if self._matrices else 0)
 
-    def count(self) -> Generator[Progress, None, _Found]:
-        """Read according to the plan and count; returns the counts."""
+    def count(self) -> Iterator[Progress]:
+        """Read according to the plan and count."""
         tuned, plan = len(self._sides) - 1, self._plan
         compare = Comparer(self._alignment, tuned, self._request.eta, self._device, places=plan.exact)
-        collector = Collector(self._alignment, plan, tuned)
-        found = _Found(collector, PairTables(), [])
         yield self._progress(0, "reading weights")
         reading = perf_counter()
         with closing(stream_aligned(self._sides, self._alignment, plan.spans, compare, names=self._names)) as steps:  # type: ignore[type-var]
             for step in steps:
                 if step.span is not None and step.result is not None:
-                    collector.add(step.span, step.result)
-                found.nbytes, found.requests, found.seconds = step.bytes_read, step.requests, perf_counter() - reading
+                    self._collector.add(step.span, step.result)
+                self._bytes_read, self._requests, self._seconds = step.bytes_read, step.requests, perf_counter() - reading
                 yield self._progress(step.bytes_read, "reading weights")
-        found.tables = compare.tables()
-        return found
+        self._tables = compare.tables()
 
-    def decompose(self, found: _Found) -> Iterator[Progress]:
+    def decompose(self) -> Iterator[Progress]:
         """Add the spectra of the selected matrices."""
         if self._matrices is None:
             return
-        nbytes, requests, reading = found.nbytes, found.requests, perf_counter() - found.seconds
+        nbytes, requests, reading = self._bytes_read, self._requests, perf_counter() - self._seconds
         for step in decompose(self._matrices, self._sides, self._names, self._device):
             if step.spectrum is not None:
-                found.spectra.append(step.spectrum)
-            found.nbytes, found.requests, found.seconds = nbytes + step.bytes_read, requests + step.requests, perf_counter() - reading
-            yield self._progress(found.nbytes, f"decomposing matrices, {step.done} of {len(self._matrices.spans)}")
+                self._spectra.append(step.spectrum)
+            self._bytes_read, self._requests = nbytes + step.bytes_read, requests + step.requests
+            self._seconds = perf_counter() - reading
+            yield self._progress(self._bytes_read, f"decomposing matrices, {step.done} of {len(self._matrices.spans)}")
 
     def _progress(self, done: int, note: str) -> Progress:
         return Progress(done=done, total=self.nbytes, unit="bytes", note=note)
 
-    def report(self, found: _Found, start: float) -> SparsityReport:
+    def report(self, start: float) -> SparsityReport:
         """Everything that was found, as the report."""
-        request, plan, collector = self._request, self._plan, found.collector
+        request, plan, collector = self._request, self._plan, self._collector
         pairs = collector.pairs()
         whole, counts = weigh_pairs(pairs, plan.weights), total(pair.counts for pair in pairs)
         intervals, each = collector.intervals()
@@ -135,8 +123,8 @@ class _Comparison:
             base=facts[0],
             tuned=tuple(facts[1:]),
             mode=request.mode,
-            bytes_read=found.nbytes,
-            requests=found.requests,
+            bytes_read=self._bytes_read,
+            requests=self._requests,
             values_compared=counts.values,
             sparsity=sparsity,
             num_changed=counts.changed,
@@ -152,13 +140,13 @@ class _Comparison:
             layers=tuple(layer_rows(pairs, plan.weights)),
             tensors=tuple(aggregate_rows(pairs, plan.weights) if aggregated else map(tensor_row, pairs)),
             tensors_aggregated=aggregated,
-            magnitudes=magnitudes(found.tables),
-            ulp_histogram=ulp_histogram(found.tables),
-            energy=energy(found.tables),
+            magnitudes=magnitudes(self._tables),
+            ulp_histogram=ulp_histogram(self._tables),
+            energy=energy(self._tables),
             unmatched=unmatched(self._alignment.unmatched[-1]),
             trajectory=tuple(self._trajectory(collector, each)),
             overlap=tuple(collector.trajectory.overlaps(plan.weights)) if collector.trajectory else (),
-            spectral=tuple(found.spectra),
+            spectral=tuple(self._spectra),
             statement=statement(facts[0].commit == facts[-1].commit, counts, sparsity, interval, self._coverage()),
             notes=tuple(
                 notes(
@@ -166,7 +154,7 @@ class _Comparison:
                     self._matrices.left_out if self._matrices else 0,
                 )
             ),
-            timing=Timing.since(start, found.nbytes, found.seconds),
+            timing=Timing.since(start, self._bytes_read, self._seconds),
             environment=environment(self._device, ("numpy", "numba", "torch", "huggingface_hub", "pydantic")),
         )  # fmt: skip
         if aggregated:

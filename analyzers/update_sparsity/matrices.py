@@ -79,7 +79,7 @@ class MatrixStep:
 def decompose(matrices: Matrices, sides: Sequence[Checkpoint], names: Sequence[str], device: Device) -> Iterator[MatrixStep]:
     """Read one matrix of both sides after the other and measure it; at least every `HEARTBEAT` seconds a step.
 
-    Closing the generator stops the reads; the matrix being measured, which nothing can interrupt, is finished unheeded.
+    Closing the generator stops the reads; the matrix being measured cannot be interrupted; its result is dropped.
     """
     two, their_names = (sides[0], sides[-1]), (names[0], names[-1])
     nbytes = requests = 0

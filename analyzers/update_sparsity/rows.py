@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from analyzers.base import finite
 from analyzers.checkpoints import ROLES
-from analyzers.numerics.pair_tables import PairTables, Quantity
+from analyzers.numerics import PairTables
+from analyzers.numerics.sketches import Distribution
 from analyzers.numerics.sketches import Summary as Sketched
 from analyzers.update_sparsity.report import (
     Absolute,
@@ -23,7 +25,7 @@ from analyzers.update_sparsity.report import (
     TensorRow,
     UlpBin,
 )  # fmt: skip
-from analyzers.update_sparsity.statistics import Number, Pair, finite, total, weigh_pairs
+from analyzers.update_sparsity.statistics import Number, Pair, total, weigh_pairs
 
 # The shares of coordinates, largest updates first, whose energy is told.
 TOPS = (0.001, 0.01, 0.05)
@@ -129,12 +131,14 @@ def magnitudes(tables: PairTables) -> Magnitudes:
     """Absolute and relative updates, over all pairs of finite values and over the changed ones."""
     return Magnitudes(
         absolute=Absolute(
-            **_fields(tables.summary("absolute", False)),
-            changed_only=Summary(**_fields(tables.summary("absolute", True))),
-            histogram=_histogram(tables, "absolute"),
+            **_fields(tables.absolute.summary(changed_only=False)),
+            changed_only=Summary(**_fields(tables.absolute.summary(changed_only=True))),
+            histogram=_histogram(tables.absolute),
         ),
         relative=Relative(
-            **_relative(tables, False), changed_only=RelativeSummary(**_relative(tables, True)), histogram=_histogram(tables, "relative")
+            **_relative(tables.relative, False),
+            changed_only=RelativeSummary(**_relative(tables.relative, True)),
+            histogram=_histogram(tables.relative),
         ),
         nonfinite=tables.nonfinite,
     )
@@ -142,12 +146,12 @@ def magnitudes(tables: PairTables) -> Magnitudes:
 
 def ulp_histogram(tables: PairTables) -> tuple[UlpBin, ...]:
     """Pairs by their distance in bf16 ULPs."""
-    return tuple(UlpBin(low=each.low, high=each.high, count=each.count) for each in tables.ulp_bins())
+    return tuple(UlpBin(low=low, high=high, count=count) for low, high, count in tables.ulp_bins())
 
 
 def energy(tables: PairTables) -> tuple[Energy, ...]:
     """The share of the squared update norm in the largest updates."""
-    return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.energy(TOPS), strict=True))
+    return tuple(Energy(top=top, energy=share) for top, share in zip(TOPS, tables.absolute.energy(TOPS), strict=True))
 
 
 def _fields(sketched: Sketched) -> dict[str, Any]:
@@ -155,15 +159,15 @@ def _fields(sketched: Sketched) -> dict[str, Any]:
     return values | {"count": sketched.count, "median": values["p50"]}
 
 
-def _relative(tables: PairTables, changed_only: bool) -> dict[str, Any]:
-    fields = _fields(tables.summary("relative", changed_only))
+def _relative(updates: Distribution, changed_only: bool) -> dict[str, Any]:
+    fields = _fields(updates.summary(changed_only))
     count = fields["count"]
     for exponent in (8, 7):
-        fields[f"below_2_minus_{exponent}"] = tables.below(-exponent, changed_only) / count if count else None
+        fields[f"below_2_minus_{exponent}"] = updates.below(-exponent, changed_only) / count if count else None
     return fields
 
 
-def _histogram(tables: PairTables, quantity: Quantity) -> tuple[Bin, ...]:
+def _histogram(updates: Distribution) -> tuple[Bin, ...]:
     """No bin is empty: those next to zero are narrower than the steps of float64 there, and end at the next one."""
-    bins = tables.histogram(quantity)
+    bins = updates.histogram()
     return tuple(Bin(low=b.low, high=max(b.high, nextafter(b.low, inf)), count=b.count, changed=b.changed) for b in bins)

@@ -45,9 +45,9 @@ def leading(shape: tuple[int, int]) -> int:
 def spectrum(pair: MatrixPair, device: str = "cpu") -> Spectrum:
     """The measures of one pair. device: any of torch with float64.
 
-    None where there is nothing to take a measure of: all of them where a value is NaN or infinite or the matrix is empty; ranks where D
+    A measure is None where it is undefined: all of them if a value is NaN or infinite or the matrix is empty; ranks where D
     is 0, overlaps where nothing changed, nss where W is 0, angles where W or W+ has a rank below k and so no k leading vectors.
-    Time grows with min(m, n)^2 max(m, n); memory beside the arguments: about 32 min(m, n)^2 + 12 m n bytes.
+    Time grows with min(m, n)^2 max(m, n); additional memory: about 32 min(m, n)^2 + 12 m n bytes.
     """
     shape = (pair.base.shape[0], pair.base.shape[1])
     k = leading(shape)
@@ -147,7 +147,7 @@ def _negligible(values: Any) -> float:
 def _ranks(torch: Any, update: _Blocks) -> dict[str, float]:
     """Stable and effective rank of the update."""
     values = _roots(torch.linalg.eigvalsh(update.gram()))
-    if not values[0]:  # nothing is left of the differences where they are squared beside the largest value
+    if not values[0]:  # the squares of the differences vanish next to the largest value
         return {}
     values = values / values[0]
     values[values < _negligible(values)] = 0

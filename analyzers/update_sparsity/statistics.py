@@ -4,12 +4,12 @@ In quick mode a stratum's elements stand for more than were read of it: counts a
 before a share is taken of several tensors, and never before they are reported as counts.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
+from analyzers.base import finite
 from analyzers.checkpoints import Tensor
 from analyzers.numerics import ChangedPlaces, PairCounts, sqrt_of
 from analyzers.numerics.histogram import FP64_LARGEST
@@ -134,8 +134,3 @@ def total(counts: Iterable[PairCounts]) -> PairCounts:
     for each in counts:
         whole.add(each)
     return whole
-
-
-def finite(x: float) -> float | None:
-    """``x``, or None for what JSON cannot hold."""
-    return x if math.isfinite(x) else None

@@ -25,7 +25,7 @@ _NEARLY_ALL = 0.999
 def statement(same: bool, counts: PairCounts, sparsity: float | None, interval: Interval | None, coverage: float) -> str:
     """The headline.
 
-    same: whether both sides have the same commit; counts: of all pairs, as seen; coverage: the share of the chosen parameters of
+    same: whether both sides have the same commit; counts: of all pairs that were read; coverage: the share of the chosen parameters of
     the base that were compared.
     """
     said = _headline(same, counts, sparsity, interval)

@@ -76,7 +76,7 @@ class Form:
     def request(self) -> ExitRequest:
         """The validated request. Raises InvalidRequest with the sentence to show."""
         if (unknown := next((name for name in self.methods if name not in DEFAULT), None)) is not None:
-            raise InvalidRequest(f"There is no signal {unknown[: forms.SHOWN]!r}: choose among {', '.join(DEFAULT)}.")
+            raise InvalidRequest(f"{unknown[: forms.SHOWN]!r} is not a signal: choose among {', '.join(DEFAULT)}.")
         asked: dict[str, Any] = {"model": forms.one_model(self.model, "Signals are measured in one model at a time: name one.")}
         asked |= forms.dataset(self.dataset) if self.source == forms.DATASET else {}
         return forms.validated(ExitRequest, self, OPTIONS, **asked, methods=self.methods)

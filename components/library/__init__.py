@@ -15,32 +15,10 @@ from components.library.results import ResultRow
 from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
 __all__ = [
-    "DECISIONS",
-    "FILES",
-    "FLAG_REASONS",
-    "KINDS",
-    "LAST_PAGE",
-    "PRECISIONS",
-    "Consensus",
-    "Counts",
-    "Fitting",
-    "Flag",
-    "Identity",
-    "Label",
-    "LabelRow",
-    "Library",
-    "LibraryState",
-    "ModelRow",
-    "Page",
-    "Query",
-    "Result",
-    "ResultRow",
-    "Saved",
-    "Vote",
-    "contribute",
-    "model_id",
+    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity", "Label",
+    "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Result", "ResultRow", "Saved", "Vote", "contribute", "model_id",
     "open_library",
-]
+]  # fmt: skip
 
 
 def open_library() -> Library:

@@ -25,7 +25,7 @@ def contribute(reports: Sequence[Report], *, dataset: str, token: str | None = N
     rows = {result.id: result_row(result, text) for result, text in map(_public, reports, keys or [""] * len(reports))}
     if not rows:
         raise InvalidRequest("There is nothing to contribute: no report was computed.")
-    token = token or _logged_in()
+    token = token or logged_in()
     if not token:
         raise AccessDenied("Contributing needs a login to the Hub: run hf auth login, or set HF_TOKEN.")
     files = {path_of("results", list(rows)): to_parquet("results", [rows[name] for name in sorted(rows)])}
@@ -46,7 +46,8 @@ def _public(report: Report, key: str) -> tuple[Result, str]:
     return result, text
 
 
-def _logged_in() -> str | None:
+def logged_in() -> str | None:
+    """The token of this machine's login, or None. Raises AccessDenied where that cannot be used."""
     from huggingface_hub import get_token
 
     try:

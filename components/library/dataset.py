@@ -63,14 +63,14 @@ class Dataset:
         return open_hub(self.name, None, Access(token=self._token), kind="datasets")
 
     def create(self) -> None:
-        """Make the repository, public, where there is none. Raises as `commit`."""
-        with _as_ours(self.name):
+        """Create the repository, public, unless it exists. Raises as `commit`."""
+        with as_ours(self.name):
             self._api().create_repo(self.name, repo_type="dataset", private=False, exist_ok=True)
 
     def commit(self, message: str, files: Mapping[str, bytes], parent: str, delete: tuple[str, ...] = ()) -> str:
         """Add and delete files in one commit on ``parent``; returns the new commit.
 
-        Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed all the same: read
+        Raises Conflict where the branch has another head, Retry for a temporary failure (it may have been committed nevertheless: read
         again), and AccessDenied, CheckpointNotFound or HubMisbehaved for a permanent one.
         """
         return str(self._commit(message, files, delete, parent_commit=parent).oid)
@@ -85,7 +85,7 @@ class Dataset:
         operations: list[Any] = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=content) for path, content in files.items()]
         operations += [CommitOperationDelete(path_in_repo=path) for path in delete]
         api, requested = self._api(), {"create_pr": options.get("create_pr")}
-        with _as_ours(self.name):
+        with as_ours(self.name):
             for operation in operations[: len(files)]:  # one by one: it sends several from its own threads
                 api.preupload_lfs_files(self.name, [operation], repo_type="dataset", free_memory=False, **requested)
             return api.create_commit(self.name, operations, commit_message=message, repo_type="dataset", **options)
@@ -97,8 +97,8 @@ class Dataset:
 
 
 @contextmanager
-def _as_ours(name: str) -> Iterator[None]:
-    """Send the requests of this thread once each, and raise what goes wrong as one of our errors."""
+def as_ours(name: str, kind: str = "dataset") -> Iterator[None]:
+    """Send the requests of this thread once each, and raise what goes wrong with a repository of this kind as one of our errors."""
     import httpx2
     from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -112,11 +112,11 @@ def _as_ours(name: str) -> Iterator[None]:
         if status in (409, 412):
             raise Conflict(f"{name} was changed by somebody else; trying again.") from None
         if isinstance(error, RepositoryNotFoundError) or status == 404:
-            raise CheckpointNotFound(f"The dataset {name} was not found on the Hub, or is not visible: {_TOKEN_ADVICE}.") from None
+            raise CheckpointNotFound(f"The {kind} {name} was not found on the Hub, or is not visible: {_TOKEN_ADVICE}.") from None
         if status in (401, 403):
-            raise AccessDenied(f"The Hub refuses to write the dataset {name}: {_TOKEN_ADVICE}.") from None
+            raise AccessDenied(f"The Hub refuses to write the {kind} {name}: {_TOKEN_ADVICE}.") from None
         if isinstance(error, BadRequestError) or 400 <= status < 500:
-            raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}); unpublished rows stay here.") from None
+            raise HubMisbehaved(f"The Hub does not accept a commit to {name} (status {status}).") from None
         raise Retry("The Hub cannot be reached, or closed the connection; trying again.") from None
     except (ValueError, RuntimeError, KeyError):  # replies in a form that the client does not know, and uploads that failed
         raise Retry("The Hub's answer cannot be read; trying again.") from None

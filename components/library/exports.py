@@ -69,31 +69,30 @@ def training_set(database: Database, path: Path) -> int:
 
 def _labelled(database: Database) -> Iterator[tuple[str, str, str | None]]:
     """(model, consensus, record of its newest result with magnitudes) of each model that has a consensus, by name."""
-    last = ""
-    while True:
-        with database.read() as connection:
-            rows = connection.execute(
-                "SELECT model_key, model, precision, (SELECT record FROM results WHERE results.model_key = models.model_key AND "
-                "analyzer = 'dtype' AND json_extract(record, '$.abs_max') IS NOT NULL ORDER BY created DESC LIMIT 1) "
-                "FROM models WHERE precision <> '' AND model_key > ? ORDER BY model_key LIMIT ?",
-                (last, _ROWS),
-            ).fetchall()
-        if not rows:
-            return
-        yield from (row[1:] for row in rows)
-        last = rows[-1][0]
+    asked = (
+        "SELECT model_key, model, precision, (SELECT record FROM results WHERE results.model_key = models.model_key AND "
+        "analyzer = 'dtype' AND json_extract(record, '$.abs_max') IS NOT NULL ORDER BY created DESC LIMIT 1) "
+        "FROM models WHERE precision <> '' AND model_key > ? ORDER BY model_key LIMIT ?"
+    )
+    for rows in _pages(database, asked, ""):
+        yield from rows
 
 
 def _batches(database: Database, kind: str) -> Iterator[list[dict[str, Any]]]:
-    """All rows in the order of insertion, a few thousand per transaction, so that an export blocks nobody."""
-    last = -1
+    """All rows in the order of insertion."""
+    asked = f"SELECT number, {_COLUMNS[kind]} FROM {kind} WHERE number > ? ORDER BY number LIMIT ?"  # noqa: S608 - our own names
+    for rows in _pages(database, asked, -1):
+        yield [_flat(kind, row) for row in rows]
+
+
+def _pages(database: Database, asked: str, last: Any) -> Iterator[list[Any]]:
+    """The rows of a query without their first column, by which they are ordered; a transaction for each few thousand blocks nobody."""
     while True:
-        asked = f"SELECT number, {_COLUMNS[kind]} FROM {kind} WHERE number > ? ORDER BY number LIMIT ?"  # noqa: S608 - our own names
         with database.read() as connection:
             rows = connection.execute(asked, (last, _ROWS)).fetchall()
         if not rows:
             return
-        yield [_flat(kind, row[1:]) for row in rows]
+        yield [row[1:] for row in rows]
         last = rows[-1][0]
 
 

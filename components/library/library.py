@@ -81,7 +81,6 @@ class Library:
     """Labels and results, in a folder. Safe to use from several threads, and by several processes at once. Made by `open`."""
 
     def __init__(self, folder: Path, database: Database, publisher: Publisher | None, ephemeral: bool) -> None:
-        self._folder = folder
         self._database = database
         self._publisher = publisher
         self._refit = Refit(database, folder)
@@ -107,7 +106,7 @@ class Library:
                 if connection.execute("SELECT 1 FROM meta WHERE name = 'seeded' AND value = ?", (GATHERED,)).fetchone() is None:
                     labels.take_labels(connection, seed_labels(), "")
                     connection.execute("INSERT OR REPLACE INTO meta VALUES ('seeded', ?)", (GATHERED,))
-            publisher = Publisher(database, folder, dataset, token) if dataset else None
+            publisher = Publisher(database, dataset, token) if dataset else None
         except BaseException:
             database.close()
             raise

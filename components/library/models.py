@@ -16,7 +16,7 @@ LIST = List(
     sorts=ORDERS["models"],
     newest="updated",
     facets=("precision", "storage", "passed_through", "trained_in", "fp16_risk"),
-    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are nobody's models
+    scope="model_key NOT GLOB 'sample:*'",  # built-in samples have results, but are not models of anyone
 )
 COLUMNS = (
     "model, storage, passed_through, trained_in, fp16_risk, result, commit_id, precision, contributors, disputed, labels, results, updated"
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 class ModelRow(Data):
-    """A model. storage to commit: of its newest dtype result of the whole checkpoint, empty where there is none. precision: the consensus.
+    """A model. storage to commit: of its newest dtype result of the whole checkpoint, or empty. precision: the consensus.
 
     result: its id. contributors: who agree with ``precision``. labels: current ones; results: of any analyzer, as the subject.
     updated: of the newest label or result.

@@ -1,7 +1,7 @@
-"""Restoring from the dataset and publishing to it, in a background thread and one process at a time.
+"""Restoring from the dataset and publishing to it, in a background thread.
 
 A turn reads the newest commit, imports new items, and commits the waiting ones with that commit as parent. After any failure the next
-turn starts by reading again: what was committed is found under its name, and is not sent twice.
+turn starts by reading again: what was committed, here or by another process on the same library, is found under its name.
 """
 
 import logging
@@ -9,18 +9,17 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers import limits
-from analyzers.errors import CheckpointNotFound, HubError, LibraryUnavailable, MantissaError
+from analyzers.errors import CheckpointNotFound, HubError, MantissaError
 from components.library import pending
 from components.library.availability import Availability
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
-from components.library.lock import folder_lock
 from components.library.rows import known, take
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ _CARD = Path(__file__).with_name("templates") / "card.md"
 _HOUR = 3600
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30
-_LOOK_SECONDS = 0.05
 _JOIN_SECONDS = 10
 _log = logging.getLogger("mantissa")
 
@@ -44,13 +42,12 @@ class Publisher:
     problem: why the last turn failed, or "".
     """
 
-    def __init__(self, database: Database, folder: Path, dataset: str, token: str | None) -> None:
+    def __init__(self, database: Database, dataset: str, token: str | None) -> None:
         self.dataset = dataset
         self.restored = threading.Event()
         self.head = ""
         self.problem = ""
         self._database = database
-        self._folder = folder
         self._hub = Dataset(dataset, token)
         self.availability = Availability(database)
         self._may_write = token is not None
@@ -96,7 +93,7 @@ class Publisher:
         Conflicts and temporary failures are tried again, at most LIBRARY_ATTEMPTS times in a row.
         """
         failures = 0
-        with self._turning, self._alone():
+        with self._turning:
             while not self._stop.is_set():
                 try:
                     if not self._step():
@@ -209,18 +206,6 @@ class Publisher:
             asked = min(first * 2 ** min(failures, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
         self.problem = str(error)
         self._stop.wait(min(asked, limits.LIBRARY_WAIT_SECONDS))
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait for the lock of the folder's publishers, and hold it. Raises LibraryUnavailable."""
-        end = time.monotonic() + limits.LIBRARY_BUSY_SECONDS
-        while True:
-            with folder_lock(self._folder / "publisher.lock") as mine:
-                if mine:
-                    yield
-                    return
-            if self._stop.wait(_LOOK_SECONDS) or time.monotonic() > end:
-                raise LibraryUnavailable("Another process is publishing the same library: try again in a moment.")
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
@@ -23,15 +24,10 @@ from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, 
 from components.library.checks import now
 from components.library.database import Database
 from components.library.exports import training_set
-from components.library.lock import folder_lock
 
 _KEPT = "classifier.json"
-_LABELS = "library-labels.csv"
-_FOUND = ".classifier.fitted.json"
-_LOCK = "refit.lock"
+_LABELS, _FOUND = "library-labels.csv", "fitted.json"
 _JOIN_SECONDS = 10
-# `standing` holds the lock for a moment, which a fit that starts meanwhile waits for.
-_LOCK_SECONDS = 1
 _log = logging.getLogger("mantissa")
 
 
@@ -59,7 +55,7 @@ class _Kept(Data):
 
 
 class Refit:
-    """Fits in ``folder``, one at a time across all processes that use it."""
+    """Fits for the library in ``folder``, one at a time."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
@@ -68,17 +64,17 @@ class Refit:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._problem = ""
+        self._fitting = threading.Lock()
+        self._tried: float | None = None  # when the last fit began
 
     def standing(self) -> Fitting:
         """The current state. Does not wait."""
         kept = self._read()
-        with folder_lock(self._folder / _LOCK, shared=True) as free:
-            running = not free or (self._thread is not None and self._thread.is_alive())
         return Fitting(
             fit=kept.fit if kept else None,
             fitted=kept.fitted if kept else "",
             outdated=kept is None or kept.version != self._database.version(),
-            running=running,
+            running=self._fitting.locked() or (self._thread is not None and self._thread.is_alive()),
             problem=self._problem,
         )
 
@@ -91,19 +87,29 @@ class Refit:
 
     def fit(self) -> Fit:
         """Fit on the current training set, unless the last fit is of the same one. See `Library.refit`."""
-        with folder_lock(self._folder / _LOCK, seconds=_LOCK_SECONDS) as mine:
-            if not mine:
-                raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
-            seen, path = self._database.version(), self._folder / _LABELS
-            training_set(self._database, path)
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            kept = self._read()
-            if kept is not None and kept.labels == digest:
-                found = kept.fit
-            else:  # the built-in classifier is that of the built-in labels
-                found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
-            self._write(_Kept(version=seen, labels=digest, fitted=now(), fit=found))
-            return found
+        if not self._fitting.acquire(blocking=False):
+            raise LibraryUnavailable("The classifier is being fitted on the library's labels just now: try again in a moment.")
+        try:
+            with TemporaryDirectory(dir=self._folder, prefix=".fit-") as folder:
+                return self._fit(Path(folder))
+        finally:
+            self._fitting.release()
+
+    def _fit(self, folder: Path) -> Fit:
+        """`fit`, with its files in ``folder``."""
+        self._tried = time.monotonic()
+        seen, path = self._database.version(), folder / _LABELS
+        training_set(self._database, path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        kept = self._read()
+        if kept is not None and kept.labels == digest:
+            found = kept.fit
+        else:  # the built-in classifier is that of the built-in labels
+            found = fitted() if examples(path) == fitted().classifier.examples else self._computed(path)
+        unfinished = folder / _KEPT
+        unfinished.write_text(_Kept(version=seen, labels=digest, fitted=now(), fit=found).model_dump_json(), encoding="utf-8")
+        unfinished.replace(self._folder / _KEPT)
+        return found
 
     def close(self) -> None:
         """Stop a fit in progress. Idempotent."""
@@ -125,7 +131,7 @@ class Refit:
 
     def _computed(self, labels: Path) -> Fit:
         """What the command makes of ``labels``. Raises InvalidRequest with what it says, LimitExceeded."""
-        out = self._folder / _FOUND
+        out = labels.with_name(_FOUND)
         command = [sys.executable, "-m", "analyzers.dtype_detection.fit_classifier"]
         command += ["--labels", str(labels.absolute()), "--out", str(out.absolute())]
         root = Path(analyzers.__file__).parents[1]
@@ -149,18 +155,10 @@ class Refit:
         return Fit.model_validate_json(out.read_bytes())
 
     def _recent(self) -> bool:
-        try:
-            return 0 <= time.time() - (self._folder / _LABELS).stat().st_mtime < limits.REFIT_SECONDS
-        except OSError:
-            return False
+        return self._tried is not None and time.monotonic() - self._tried < limits.REFIT_SECONDS
 
     def _read(self) -> _Kept | None:
         try:
             return _Kept.model_validate_json((self._folder / _KEPT).read_bytes())
         except (OSError, ValidationError):  # of another version, or none
             return None
-
-    def _write(self, kept: _Kept) -> None:
-        unfinished = self._folder / f".{_KEPT}.unfinished"
-        unfinished.write_text(kept.model_dump_json(), encoding="utf-8")
-        unfinished.replace(self._folder / _KEPT)

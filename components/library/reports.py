@@ -14,10 +14,10 @@ _MAGNITUDES = ("abs_min", "abs_max", "norm_min", "norm_max")
 
 
 def kept(text: str, *, key: str, created: str, contributor: str) -> Result | None:
-    """A report's JSON as what the library keeps of it; None where it must not be kept, or is none.
+    """What the library keeps of a report's JSON; None if it must not be kept or is not a report.
 
     Refused: checkpoints that are not public, or local; text or data that a visitor gave; what holds an access token; more than
-    RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for what is no report, or no JSON: it has no NaN and no Infinity.
+    RESULT_BYTES. Raises ValueError (pydantic's too) and MantissaError for anything but a report in JSON, without NaN and Infinity.
     """
     size = len(text.encode())
     if size > limits.RESULT_BYTES or SECRET.search(text):
@@ -56,7 +56,7 @@ def _checkpoints(report: Any) -> Iterator[dict[str, Any]]:
         yield report["checkpoint"]
         yield from report.get("candidates", ())
     yield from reversed(report.get("tuned", ()) if report.get("analyzer") == "sparsity" else ())
-    if "base" in report:
+    if report.get("base"):
         yield report["base"]
 
 

@@ -6,7 +6,7 @@ from analyzers import ANALYZERS
 from components.text.render import macros
 
 _PARTS = macros("look/templates/navigation.html")
-# Pages that are no analyzer's: title -> address, and what it has.
+# Pages besides those of the analyzers: title -> address, and what the page shows.
 OTHERS = {
     "Library": ("library", "What models were trained in, and who says so: labels with evidence, and stored results"),
     "Methods": ("methods", "How every answer is computed, how often it is wrong, its source, and all limits"),

@@ -50,8 +50,8 @@ class Form(ReadingForm):
 
 
 def form(query: Query) -> Form:
-    """The form described by a query: each ``candidate`` adds one; of other keys the last value counts."""
-    candidates = [text[:_LONGEST] for key, text in query if key == "candidate" and text.strip()]
+    """The form described by a query: each ``candidate``, or ``candidates`` as in the API, adds one; of other keys the last value counts."""
+    candidates = [text[:_LONGEST] for key, text in query if key in ("candidate", "candidates") and text.strip()]
     return Form(candidates=" ".join(candidates[: limits.CANDIDATES + 1]), **queried(query, Form, ("model", *READING)))
 
 

@@ -2,7 +2,7 @@
 
 from analyzers import limits
 from analyzers.parents.analyze import FITTED
-from analyzers.parents.collect import SMALLEST
+from analyzers.parents.fitted import EXACT, SMALLEST
 from analyzers.parents.proof import GRID
 from analyzers.parents.verdict import RELATED
 from components.text.render import render
@@ -13,5 +13,5 @@ CONTENTS = {"parents": "candidates", "parents-fit": "weights and proof", "parent
 
 def methods() -> str:
     """The text in HTML."""
-    values = {"fitted": FITTED, "smallest": SMALLEST, "grid": GRID, "related": RELATED}
+    values = {"fitted": FITTED, "smallest": SMALLEST, "exact": EXACT, "grid": GRID, "related": RELATED}
     return render("parents/templates/methods.html", limits=limits, **values)

@@ -22,9 +22,9 @@ def build_fields(examples: Sequence[str]) -> Fields:
     """Lay out the pickers with the buttons, the examples and the options. Call inside a page."""
     with gr.Row(elem_classes="m-ask"):
         model = build_picker("Model: org/name or org/name@revision, or a sample", "m-model")
-        go, stop = build_buttons("Compare")
     with gr.Row(elem_classes="m-ask"):
         candidates = build_picker("Candidates, separated by spaces; if empty, the base_model of its card", "m-candidates")
+        go, stop = build_buttons("Compare")
     build_busy()
     wire_search([model, candidates])
     chips = build_examples(examples)

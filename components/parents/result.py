@@ -11,7 +11,10 @@ from components.text.markup import notes
 from components.text.names import model_name
 from components.text.plain_text import shown
 
-WEIGHTS = "The weight of each parent in each layer, by least squares, with its 95% interval. Tensors outside the layers are on the left."
+WEIGHTS = (
+    "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
+    "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
+)
 ANCESTRY = (
     "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
     "are inferred."

@@ -46,7 +46,8 @@ def weights(report: ParentsReport) -> str:
     if fit is None:
         return ""
     rows = [(shown(" or ".join((each.ref, *each.alike))), weight(each.weight), between(each.low, each.high)) for each in fit.parents]
-    found = table(("Parent", "Weight", "95% interval"), rows, frozenset({1, 2}), stacked=True)
+    interval = "Exact between" if fit.weights_by == "exact-values" else "95% interval"
+    found = table(("Parent", "Weight", interval), rows, frozenset({1, 2}), stacked=True)
     moved = [(f"{each.layer}", f"{each.source}", shown(each.ref)) for each in report.layer_map]
     return found + (table(("Layer", "Has the content of layer", "Of"), moved, frozenset({0, 1}), stacked=True) if moved else "")
 

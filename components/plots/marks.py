@@ -13,7 +13,7 @@ from components.plots.style import COLOURS, DASHES, GREY, MARKERS, layout, log_a
 # Padding beyond the smallest and the largest value, as a factor; the range without values.
 _PADDING = 1.6
 _NO_VALUES = (1e-3, 1.0)
-# The axes of the strips of a logarithmic axis; the size of a strip and the gap beside it, as shares of the figure.
+# The axes of the strips of a logarithmic axis; the size of a strip and the gap next to it, as shares of the figure.
 _STRIPS = {0.0: 2, math.inf: 3}
 _STRIP, _GAP = {"x": 0.14, "y": 0.09}, 0.02
 _ROW = 24
@@ -66,7 +66,7 @@ def error_bars(values: Sequence[float | None], lows: Sequence[float | None], hig
 
 
 class Series(NamedTuple):
-    """Values >= 0 for a logarithmic axis. along: positions on the other axis; details: what `hover` says of each point, beside the name."""
+    """Values >= 0 for a logarithmic axis. along: positions on the other axis; details: hover text of each point, after the name."""
 
     name: str
     along: Sequence[float]

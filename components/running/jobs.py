@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from analyzers import ANALYZERS, analyzer_of, limits
-from analyzers.base import Progress, Report, Request, WeightsRequest
+from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, zero_gpu
@@ -76,9 +76,9 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:
-    if not isinstance(request, WeightsRequest):
+    if analyzer_of(request).runs_model:
         return zero_gpu.run(request, access)
-    return analysis_process.run(request, limits.WEB_EXACT_BYTES if request.mode == "exact" else None, access)
+    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES, access)
 
 
 def sentence(error: Exception) -> str:

@@ -37,7 +37,7 @@ def asked(request: Any) -> str:
     analyzer = analyzer_of(request)
     data = named(getattr(request, "data", ""))
     several = {field: tuple(map(named, getattr(request, field, ()))) for field in ("tuned", "candidates")}
-    base, checkpoint = (named(getattr(request, field, "")) for field in ("base", "model"))
+    base, checkpoint = (named(name) if (name := getattr(request, field, "")) is not None else None for field in ("base", "model"))
     report: Any = SimpleNamespace(request=request, checkpoint=checkpoint, base=base, data=data, inputs=data, **several)
     return analyzer.address + _NO_COMMIT.sub("", layout(analyzer.name).permalink(report))
 
@@ -47,9 +47,14 @@ def passport(model: str) -> str:
     return f"?model={quote(model, safe='')}"
 
 
+def page(analyzer: str, model: str) -> str:
+    """The page of an analyzer with the current answer about a model."""
+    return f"{ANALYZERS[analyzer].address}?model={quote(model, safe='')}"
+
+
 def next_page(step: NextStep) -> str:
     """The page of the next question about the same model, which it computes."""
-    return f"{ANALYZERS[step.analyzer].address or './'}?model={quote(step.model, safe='')}"
+    return f"{'' if ANALYZERS[step.analyzer].address else './'}{page(step.analyzer, step.model)}"
 
 
 def stored(identifier: str) -> str:

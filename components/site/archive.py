@@ -165,6 +165,19 @@ def is_kept(report: Report) -> bool:
     return ours is not None and ours.result_row(report.id) is not None
 
 
+def newest(analyzer: str, model: str) -> Report | None:
+    """The newest stored report of an analyzer on a model; None if there is none, or only one of another version of this program."""
+    from components.library.query import Query
+
+    ours = library()
+    rows = ours.results(Query.of(analyzer=analyzer, model=model, per_page=1)).rows if ours is not None else ()
+    stored = ours.result(rows[0].result.id) if ours is not None and rows else None
+    try:
+        return read(analyzer, stored) if stored is not None else None
+    except ValueError:
+        return None
+
+
 def read(analyzer: str, stored: bytes) -> Report:
     """Parse ``stored``, the JSON of a report of that analyzer. Raises ValueError (also pydantic's)."""
     if analyzer not in ANALYZERS:
@@ -175,7 +188,7 @@ def read(analyzer: str, stored: bytes) -> Report:
 
 def checkpoints(report: Any) -> list[Any]:
     """The facts about every checkpoint of a report, its subject first, a base last."""
-    return [report.checkpoint, *getattr(report, "candidates", ())] if hasattr(report, "checkpoint") else [*report.tuned, report.base]
+    return _subject_first(report, "checkpoint")
 
 
 def _key(request: Any, named: Sequence[str]) -> str:
@@ -196,8 +209,14 @@ def _key(request: Any, named: Sequence[str]) -> str:
 def _names(request: Any) -> list[str]:
     """The names of checkpoints (in the order of `checkpoints`) and then of a dataset in ``request``."""
     data = getattr(request, "data", _OUR_TEXT[0])
-    models = [request.model, *getattr(request, "candidates", ())] if hasattr(request, "model") else [*request.tuned, request.base]
-    return models + ([] if data in _OUR_TEXT else [data])
+    return _subject_first(request, "model") + ([] if data in _OUR_TEXT else [data])
+
+
+def _subject_first(source: Any, subject: str) -> list[Any]:
+    """The subject, the candidates, the tuned and the base: those of the fields that a request or a report has, and that are not empty."""
+    several = (*getattr(source, "candidates", ()), *getattr(source, "tuned", ()))
+    found = (getattr(source, subject, None), *several, getattr(source, "base", None))
+    return [each for each in found if each is not None]
 
 
 def _known(request: Any, ask: bool) -> dict[str, str]:

@@ -1,21 +1,26 @@
 """Badges: a model's precision as a small SVG for a README. Drawn from stored facts; nothing is computed.
 
 Three parts: the training precision (a label takes precedence over an inference), what its values passed through, and whether they fit fp16.
+A fourth on request: what the newest check of the upload found, and of which commit.
 """
 
 import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from components.text import numbers
+from components.text.names import commit
 from components.text.plain_text import shown
 from components.text.render import render
 
 if TYPE_CHECKING:
+    from analyzers.check import CheckReport
     from components.library import ModelRow
 
 UNKNOWN = "unknown"
-TRAINED, PASSED, FP16 = "trained", "passed", "fp16"
-KINDS = (TRAINED, PASSED, FP16)
+TRAINED, PASSED, FP16, CHECKED = "trained", "passed", "fp16", "checked"
+KINDS = (TRAINED, PASSED, FP16, CHECKED)
+PRECISION = (TRAINED, PASSED, FP16)
 _LONGEST = 40
 _HEIGHT = 20
 _PADDING = 6
@@ -34,9 +39,9 @@ class Part(NamedTuple):
     colour: str = _GREY
 
 
-def parts(row: "ModelRow | None", kinds: Sequence[str] = KINDS) -> list[Part]:
-    """The parts of ``kinds``, from the newest stored passport and the labels; "unknown" if there are none."""
-    made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row)}
+def parts(row: "ModelRow | None", kinds: Sequence[str] = PRECISION, check: "CheckReport | None" = None) -> list[Part]:
+    """The parts of ``kinds``, from the newest stored passport and the labels, and from a ``check``; "unknown" if there are none."""
+    made = {TRAINED: _trained(row), PASSED: _passed(row), FP16: _fp16(row), CHECKED: _checked(check)}
     return [made[kind] for kind in KINDS if kind in kinds]
 
 
@@ -81,6 +86,15 @@ def _passed(row: "ModelRow | None") -> Part:
 
 def _fp16(row: "ModelRow | None") -> Part:
     return Part("fp16", *_RISKS.get(row.fp16_risk if row is not None else "", (UNKNOWN, _GREY)))
+
+
+def _checked(check: "CheckReport | None") -> Part:
+    if check is None:
+        return Part("checked", UNKNOWN)
+    errors, warnings = check.count("error"), check.count("warning")
+    found = numbers.plural(errors, "error") if errors else numbers.plural(warnings, "warning") if warnings else "nothing wrong"
+    of = commit(check.checkpoint)
+    return Part("checked", f"{found} in {of}" if of else found, _BAD if errors else _INFERRED if warnings else _PROOF)
 
 
 def _width(text: str) -> float:

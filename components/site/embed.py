@@ -11,6 +11,8 @@ from components.text.plain_text import shown
 
 # Placeholder for the address of this app, which only the browser knows: behind a proxy the server has another.
 HERE = "{here}"
+# Analyzers whose facts are on a badge: what it is called, and the query for its parts.
+_BADGES = {"dtype": ("precision", ""), "check": ("checked", "?show=checked")}
 WHOLE_CODE = "(code) => (code ? code.replaceAll('{here}', new URL('.', location.href).href) : code)"
 
 
@@ -40,7 +42,7 @@ class Embed:
             self.page: gr.update(value=HERE + addresses.stored(report.id) if kept else "", visible=kept),
             self.frame: frame(report, kept),
             self.element: gr.update(value=element(report), visible=report.analyzer == "dtype"),
-            self.badge: gr.update(value=badge(model), visible=report.analyzer == "dtype"),
+            self.badge: gr.update(value=badge(report.analyzer, model), visible=report.analyzer in _BADGES),
         }
 
 
@@ -63,9 +65,11 @@ def element(report: Report) -> str:
     )
 
 
-def badge(model: str) -> str:
-    """The Markdown of the model's badge, which links to its passport."""
-    return f"[![Mantissa: precision]({HERE}{addresses.badge(model)})]({HERE}{addresses.passport(model)})"
+def badge(analyzer: str, model: str) -> str:
+    """The Markdown of the model's badge, which links to the page of the analyzer; empty if that has none."""
+    name, query = _BADGES.get(analyzer, ("", ""))
+    page = addresses.page(analyzer, model)
+    return f"[![Mantissa: {name}]({HERE}{addresses.badge(model)}{query})]({HERE}{page})" if name else ""
 
 
 def _code(label: str, name: str, lines: int) -> gr.Textbox:

@@ -1,12 +1,14 @@
 """Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
-/badge/ORG/NAME.svg[?show=trained,passed,fp16]     /result/ID   /result/ID.json     /library/{labels,results,models}.{parquet,csv,jsonl}
+/badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID     /result/ID.json
+/library/{labels,results,models}.{parquet,csv,jsonl}
 /library/training.csv     /card/ID.png     /assets/NAME     /dtype, which is the first page
 """
 
 import re
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -65,11 +67,12 @@ def badge(request: Request) -> Response:
     except InvalidReference:
         return PlainTextResponse("This is not a model id: write /badge/ORG/NAME.svg.", 404)
     asked = request.query_params.get("show", "").split(",")
-    kinds = [kind for kind in badges.KINDS if kind in asked] or badges.KINDS
+    kinds = [kind for kind in badges.KINDS if kind in asked] or badges.PRECISION
     name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
     ours = archive.library()
     row = ours.model(name) if ours is not None else None
-    return _cached(request, badges.svg(badges.parts(row, kinds), name), "image/svg+xml", _BADGE_CACHE)
+    check: Any = archive.newest("check", name) if badges.CHECKED in kinds else None
+    return _cached(request, badges.svg(badges.parts(row, kinds, check), name), "image/svg+xml", _BADGE_CACHE)
 
 
 def result(request: Request) -> Response:

@@ -45,7 +45,7 @@ def answered(report: Report, said: str, links: bool) -> str:
     title, address = ("", "")
     if step is not None and links:
         title, address = ANALYZERS[step.analyzer].title, addresses.next_page(step)
-    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.findings()))
+    return str(_PIECES.answered(said, step.advice if step else "", title, address, report.more_findings()))
 
 
 def tiles(*each: str) -> str:

@@ -479,7 +479,7 @@ def _all() -> list[Attack]:
         found.append(Attack(f"live_{name}_legacy", "the same in the old layout", legacy(pickled(code + mapping(weight=stored())))))
     for module, name in GADGETS:
         short = f"{module[:40]}.{name[:40]}"
-        found.append(Attack(f"global {short!a}", "is no part of a state dict", zipped(pickled(called(named(module, name), _ARGUMENT)))))
+        found.append(Attack(f"global {short!a}", "is not part of a state dict", zipped(pickled(called(named(module, name), _ARGUMENT)))))
         by_texts = text(module) + text(name) + b"\x93"
         found.append(Attack(f"stack_global {short!a}", "the same by two texts", zipped(pickled(called(by_texts, _ARGUMENT)))))
     found += [

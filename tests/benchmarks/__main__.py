@@ -25,6 +25,7 @@ from .pickled import pickled
 from .precision import precision
 from .result import Result, table
 from .scan import scan_exact, scan_quick
+from .shrink import shrink
 from .sparsity import sparsity_exact, sparsity_quick
 from .sparsity_intervals import sparsity_intervals
 from .start import sample_start
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "sparsity-quick": sparsity_quick,
     "sparsity-intervals": sparsity_intervals,
     "parents": parents_quick,
+    "shrink": shrink,
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,

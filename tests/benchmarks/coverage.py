@@ -151,7 +151,9 @@ def measure(tensors: Sequence[Tensor], seeds: int) -> list[dict[str, float]]:
         sample = plan_sample(tensors, BUDGET, REQUESTS, seed)
         positive, exact = simulate(layout, sample, np.random.default_rng([seed, 1]))
         elements = np.array([block.count for block in sample.blocks])
-        found = share_interval(ShareBlocks(sample.block_strata, elements, elements[:, None], positive, sample.population))
+        found = share_interval(
+            ShareBlocks(sample.strata[[block.tensor for block in sample.blocks]], elements, elements[:, None], positive, sample.population)
+        )
         rows.append((exact, (found.low <= exact) & (exact <= found.high), found.high - found.low))
     share, held, width = (np.array(column) for column in zip(*rows, strict=True))
     return [

@@ -6,11 +6,6 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from mantissa.training import UpdateMonitor
-
 from .child import quantity
 from .result import Result
 
@@ -23,6 +18,11 @@ SIZES: dict[str, Any] = {
 
 def monitor(folder: Path) -> Iterator[Result]:
     """Processor time of a look, as a share of a step."""
+    import torch  # here: the memory of this process is counted as that of every program that it starts
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from mantissa.training import UpdateMonitor
+
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SIZES))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

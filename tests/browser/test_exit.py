@@ -102,7 +102,7 @@ def test_a_narrow_dark_screen_holds_everything(open_page: OpenPage, offline: str
     [
         (f"model={quote('<img src=x onerror=alert(1)>')}", "name one."),
         (f"model={MODEL}&rank=65", "rank may be at most 64, the model's width, not 65."),
-        (f"model={MODEL}&methods=span,<img src=x>&k=0", "There is no signal"),
+        (f"model={MODEL}&methods=span,<img src=x>&k=0", "is not a signal"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(open_page: OpenPage, offline: str, query: str, said: str) -> None:

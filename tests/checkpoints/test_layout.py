@@ -95,8 +95,8 @@ def test_shards_of_an_index_are_one_group_and_plain_files_are_groups_of_their_ow
 def test_of_gguf_files_of_unknown_width_the_largest_is_read() -> None:
     found = select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8, "m-Q2.gguf": 2}, lambda _: b"")
     assert found.paths == ("m-Q8.gguf",)
-    assert "2 more GGUF files," in found.notes[0]
-    assert "1 more GGUF file," in select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8}, lambda _: b"").notes[0]
+    assert "2 more GGUF files;" in found.notes[0]
+    assert "1 more GGUF file;" in select_weights({"m-Q4.gguf": 4, "m-Q8.gguf": 8}, lambda _: b"").notes[0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_subfolder() -> None:
         ("README.md", "no weights"),
         ("config.json tokenizer.json", "a configuration and no weights"),
         ("config.json training_args.bin", "a configuration and no weights"),
-        ("training_args.bin optimizer.pt", "what training leaves"),
+        ("training_args.bin optimizer.pt", "training state and no weights"),
         ("model.ggml", "GGML"),
         ("tf_model.h5", "TensorFlow or Flax"),
         ("flax_model.msgpack", "TensorFlow or Flax"),

@@ -4,8 +4,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from analyzers import check
 from components.library import Identity, Library
-from components.site.badges import FP16, KINDS, PASSED, TRAINED, Part, etag, parts, svg
+from components.site import archive
+from components.site.badges import CHECKED, FP16, KINDS, PASSED, PRECISION, TRAINED, Part, etag, parts, svg
 from tests.components.reports import HOSTILE, report
 
 ANN, BOB = Identity.login("ann"), Identity.login("bob")
@@ -44,5 +46,22 @@ def test_any_text_is_text_in_a_drawing_that_parses(text: str) -> None:
 def test_a_part_may_be_asked_for_and_the_tag_follows_the_drawing(library: Library) -> None:
     assert [part.name for part in parts(None, [FP16, TRAINED])] == ["trained in", "fp16"]
     assert [part.name for part in parts(None, [PASSED])] == ["passed through"]
-    assert len(parts(None)) == len(KINDS)
+    assert len(parts(None)) == len(PRECISION) and len(parts(None, KINDS)) == len(KINDS)
     assert etag(svg(parts(None), "a/b")) == etag(svg(parts(None), "a/b")) != etag(svg(parts(None), "a/c"))
+
+
+def test_the_newest_check_is_on_request(library: Library) -> None:
+    archive.use(library)
+    try:
+        assert [part.value for part in parts(None, [CHECKED])] == ["unknown"] and archive.newest(
+            "check", "sample:tiny-bf16-as-fp32"
+        ) is None
+        for model in ("sample:tiny-bf16-as-fp32", "sample:tiny-fp32"):
+            *_, report = check.analyze(check.CheckRequest(model=model))
+            assert isinstance(report, check.CheckReport)
+            library.add_result(report, public=True)
+            assert archive.newest("check", model) == report and archive.newest("dtype", model) is None
+            (part,) = parts(None, [CHECKED], report)
+            assert part == ("checked", *({"sample:tiny-fp32": ("nothing wrong", "#0b7a55")}.get(model, ("2 warnings", "#855600"))))
+    finally:
+        archive.use(None)

@@ -39,7 +39,7 @@ def test_the_number_stands_first_with_what_it_means() -> None:
     rate = f"{100 * (found.model.conflict_rate or 0):.3g}%"
     assert f"conflict in {rate} of all combinations (95% interval " in said
     assert "; unrelated gradients: about 50%). What now?" in said
-    assert all(sentence in said for sentence in found.findings()) and len(found.findings()) == 1
+    assert all(sentence in said for sentence in found.more_findings()) and len(found.more_findings()) == 1
     assert "640 neurons in 4 layers, 8 samples of pairs given" in said
     assert [each in said for each in ("Whole gradients", "Gradient-norm similarity", "Dominance", "Noise scale")] == [True] * 4
     assert f"{found.dominance.effective_samples:.3g} of 8 fact" in said
@@ -66,7 +66,7 @@ def test_top_k_is_compared_with_the_original_and_no_clear_difference_is_said_to_
     assert f"Whole gradients {whole[0]} → {whole[1]} with top-k" in said
     assert f"Dominance {sizes[0]} → {sizes[1]} with top-k" in said
     for shown in (one(found), document([found])):
-        assert all(sentence in unescape(shown) for sentence in found.findings())
+        assert all(sentence in unescape(shown) for sentence in found.more_findings())
     first = found.differences[0]
     assert first.interval is not None
     unclear = first.model_copy(update={"interval": first.interval.model_copy(update={"low": -0.01, "high": 0.02})})

@@ -36,7 +36,7 @@ def test_the_page_has_every_reading(folder: Path) -> None:
         "pure bf16 training can move",
         "3 of 3 tensors of norms have at least half of the entries at exactly 1",
         "A BF16 weight carries",
-        "More you could do",
+        "What you could do",
         "This is the error of the weights alone",
         "[&#34;model.layers.1.mlp.up_proj&#34;]",
     ):
@@ -55,18 +55,31 @@ def test_the_curve_is_the_reports(folder: Path) -> None:
     assert list(curves["mlp"].y) == pytest.approx([100 - 100 * frozen for frozen in found.movable.roles["mlp"]])
 
 
-def test_at_most_three_suggestions_each_with_a_command_that_exists(folder: Path) -> None:
+def test_suggestions_have_commands_that_exist_and_more_than_three_are_folded(folder: Path) -> None:
     from analyzers.__main__ import _parser
 
-    upcast = write(folder.parent / "upcast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
-    for found in (report(folder), report(upcast), report("sample:tiny-overflow"), report("sample:tiny-bf16", mode="quick", budget=50_000)):
+    upcast = write(folder.parent / "up cast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
+    many = report("sample:tiny-bf16", mode="quick", budget=50_000)
+    for found in (report(folder), report(upcast), report("sample:tiny-overflow"), many):
         said = suggestions(found)
-        assert 1 <= len(said) <= 3
         for each in said:
             program, command, *words = shlex.split(each.command)
             assert program == "mantissa" and found.checkpoint.ref in words
             _parser(command, "mantissa", None).parse_args([command, *words])
+        shown, _, folded = RESULT.headline(found, False).partition("More you could do")
+        assert shown.count("<code>mantissa") == min(3, len(said)) > 0 and folded.count("<code>mantissa") == max(0, len(said) - 3)
+    assert len(suggestions(many)) > 3
     assert suggestions(report("sample:tiny-overflow"))[0].command == "mantissa precision sample:tiny-overflow --variants bf16,fp16"
+
+
+def test_a_wide_file_of_narrow_values_is_to_be_shrunk(folder: Path) -> None:
+    upcast = write(folder.parent / "upcast", {"a.weight": normal(64, 64).to(torch.bfloat16).to(torch.float32)})
+    first = suggestions(report(upcast))[0]
+    assert first == ("Store it narrower, in bf16: 8.19 kB less, and no value changes.", f"mantissa shrink {upcast} --out FOLDER")
+    sampled = suggestions(report(upcast, mode="quick", budget=8_000))[0].advice
+    assert sampled.endswith("8.19 kB less, and shrink looks at every value before it writes any.")
+    native = write(folder.parent / "native", {"a.weight": normal(64, 64)})
+    assert not any("shrink" in each.command for model in (folder, native) for each in suggestions(report(model)))
 
 
 def test_formats_are_in_the_link_and_the_command(folder: Path) -> None:

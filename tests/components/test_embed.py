@@ -48,5 +48,8 @@ def test_a_hostile_name_stays_inside_its_attribute() -> None:
 
 
 def test_a_badge_leads_to_the_passport() -> None:
-    assert badge("org/name") == f"[![Mantissa: precision]({HERE}badge/org/name.svg)]({HERE}?model=org%2Fname)"
-    assert "](" not in badge("a](x)/b").split("](", 1)[0]
+    assert badge("dtype", "org/name") == f"[![Mantissa: precision]({HERE}badge/org/name.svg)]({HERE}?model=org%2Fname)"
+    page = f"{HERE}check?model=org%2Fname"
+    assert badge("check", "org/name") == f"[![Mantissa: checked]({HERE}badge/org/name.svg?show=checked)]({page})"
+    assert badge("conflict", "org/name") == ""
+    assert "](" not in badge("dtype", "a](x)/b").split("](", 1)[0]

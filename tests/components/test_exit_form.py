@@ -65,7 +65,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"model": " "}, "Type or paste a model id"),
         ({"model": "a/b, c/d"}, "one model at a time: name one"),
         ({"methods": ()}, "name at least one of dense"),
-        ({"methods": ("spam",)}, "There is no signal 'spam': choose among dense, "),
+        ({"methods": ("spam",)}, "'spam' is not a signal: choose among dense, "),
         ({"methods": ("span", "span")}, "span is named twice"),
         ({"rank": "0"}, "MANTISSA_EXIT_SIZE"),
         ({"k": "many"}, "K must be a whole number, not 'many'"),
@@ -131,7 +131,7 @@ def test_the_default_link_is_short() -> None:
 def test_an_address_fills_the_fields_or_says_why_not() -> None:
     refused = PAGE.prefill([("model", MODEL), ("methods", "span,spam")])
     assert skips_all_but_the_model(refused, MODEL, "parallel_topmass", gr.skip())
-    with pytest.raises(MantissaError, match="There is no signal ''"):
+    with pytest.raises(MantissaError, match="'' is not a signal"):
         form([("model", MODEL), ("methods", "dense,,span")]).request()
     assert PAGE.prefill([("rank", "5"), ("", "")])[-1] == gr.skip()
     filled = PAGE.prefill([("model", MODEL), ("methods", " span , svd"), ("rank", "4"), ("sweep", "0"), ("", "")])

@@ -109,6 +109,8 @@ def test_a_revision_becomes_part_of_its_model() -> None:
         ("precision", "model=org%2Fname&variants=bf16%2Cfp16&data=random&sequences=3"),
         ("parents", "model=org%2Fname&candidate=org%2Fa&candidate=org%2Fb&mode=exact"),
         ("parents", "model=org%2Fname&mode=quick"),
+        ("check", "model=org%2Fname&base=org%2Fbase"),
+        ("check", f"model=org%2Fname%40{'a' * 40}"),
         ("exit", "model=sample%3Atiny-bf16&methods=parallel%2Cspan&data=org%2Fdata&samples=4"),
     ],
 )

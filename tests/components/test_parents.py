@@ -37,6 +37,8 @@ def test_the_form_makes_the_request() -> None:
 def test_link_and_command_ask_again(derived: ParentsReport) -> None:
     query = [tuple(pair.split("=", 1)) for pair in permalink(derived).removeprefix("?").replace("%3A", ":").split("&")]
     assert form([(key, value) for key, value in query]).request() == derived.request
+    assert form([("model", "org/x"), ("candidates", "org/a org/b"), ("candidate", "org/c")]).candidates == "org/a org/b org/c"
+    assert derived.next_step().advice == "Check that the model card names sample:tiny-bf16 under base_model."
     assert command(derived) == "python -m analyzers parents sample:tiny-tuned sample:tiny-bf16 sample:tiny-fp32"
 
 

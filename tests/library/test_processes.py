@@ -1,4 +1,4 @@
-"""Many processes on one library, and kills wherever something is written: nothing acknowledged is lost, nothing is there twice."""
+"""Many processes on one library, and kills wherever something is written: nothing acknowledged is lost, nothing occurs twice."""
 
 import json
 import os

@@ -14,7 +14,8 @@ from analyzers.dtype_detection.fit_classifier import candidates, choose, fit
 from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded
 from components.library import Identity, Library
-from components.library.lock import folder_lock
+from components.library.database import Database
+from components.library.exports import training_set
 from tests.components.reports import report
 from tests.dtype_detection.fits import assert_same_fit
 
@@ -67,14 +68,20 @@ def test_a_label_more_is_fitted_as_the_command_fits_it_and_kept(tmp_path: Path, 
 
 
 def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, proceed = threading.Event(), threading.Event()
+
+    def slowly(database: Database, path: Path) -> int:
+        begun.set()
+        assert proceed.wait(60)
+        return training_set(database, path)
+
     with Library.open(tmp_path) as library:
-        with folder_lock(tmp_path / "refit.lock") as mine:  # as another process that fits
-            assert mine
-            library.refit_soon()
-            assert library.fitting().running and library.fitting().fit is None
-            with pytest.raises(LibraryUnavailable, match="being fitted"):
-                library.refit()
+        monkeypatch.setattr("components.library.refit.training_set", slowly)
         library.refit_soon()
+        assert begun.wait(60) and library.fitting().running and library.fitting().fit is None
+        with pytest.raises(LibraryUnavailable, match="being fitted"):
+            library.refit()
+        proceed.set()
         _settled(library)
         first = library.fitting()
         assert first.fit == fitted()
@@ -86,26 +93,7 @@ def test_it_is_fitted_in_the_background_one_at_a_time_and_not_too_often(tmp_path
         library.refit_soon()
         _settled(library)
         assert not library.fitting().outdated
-
-
-def test_a_look_at_the_state_keeps_no_fit_from_starting(tmp_path: Path) -> None:
-    with Library.open(tmp_path) as library, folder_lock(tmp_path / "refit.lock", shared=True) as looking:
-        assert looking and not library.fitting().running
-        with pytest.raises(LibraryUnavailable, match="being fitted"):
-            library.refit()
-    with Library.open(tmp_path) as library:
-        looked = threading.Event()
-
-        def look() -> None:
-            with folder_lock(tmp_path / "refit.lock", shared=True):
-                looked.set()
-                time.sleep(0.2)
-
-        looker = threading.Thread(target=look)
-        looker.start()
-        assert looked.wait(60)
-        assert library.refit() == fitted()
-        looker.join()
+    assert {file.name for file in tmp_path.iterdir() if "library.sqlite3" not in file.name} == {"classifier.json"}
 
 
 def test_what_fails_is_a_sentence_and_the_last_fit_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from analyzers.checkpoints import LocalRepository, read_range
 from analyzers.dtype_detection import DtypeReport
 from analyzers.errors import InvalidRequest
 from analyzers.language_models.samples import sample_folder
+from analyzers.shrink import ShrinkReport
 from mantissa.held import held
 from tests.tokenizer_processes import kept_processes as kept_processes
 
@@ -89,6 +90,17 @@ def test_weights_in_memory_give_the_report_of_their_path(model: Any, tmp_path: P
     assert findings(memory) == findings(mantissa.dtype(tmp_path / "model"))
     assert memory.checkpoint.ref == "memory:LlamaForCausalLM" and not memory.checkpoint.public
     assert findings(mantissa.dtype(model.model.state_dict())) == findings(mantissa.dtype(tmp_path / "state.safetensors"))
+
+
+def test_check_and_shrink(model: Any, tmp_path: Path) -> None:
+    """A wide copy in memory wastes half, next to its base nothing was trained; shrunk on disk it is the base."""
+    wide = {name: tensor.float() for name, tensor in model.state_dict().items()}
+    found = mantissa.check(wide, model)
+    assert {"upcast", "unchanged"} <= {each.rule for each in found.findings} and found.fails("error")
+    *_, report = mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out", stream=True)
+    assert isinstance(report, ShrinkReport) and mantissa.check(tmp_path / "out").saving_bytes == 0
+    with pytest.raises(InvalidRequest, match="exists already"):
+        mantissa.shrink("sample:tiny-bf16-as-fp32", tmp_path / "out")
 
 
 def test_two_modules_give_the_sparsity_of_their_paths(model: Any) -> None:
@@ -167,7 +179,9 @@ def test_a_report_draws_itself() -> None:
     assert page.startswith("<!doctype html>") and "Plotly.newPlot" in page and "sample:tiny-bf16" in page
     assert report._repr_html_().startswith('<iframe sandbox="allow-scripts"')
     for name in ("colour", "a"):
-        with pytest.raises(InvalidRequest, match=r"^There is no figure called .*: Size of the weights, Weights that a step can move, "):
+        with pytest.raises(
+            InvalidRequest, match=r"^This report has no figure .*: choose one of Size of the weights, Weights that a step can move, "
+        ):
             report.plot(name)
 
 

@@ -184,7 +184,9 @@ def test_matrices_with_longer_rows_are_not_favoured() -> None:
         sample = plan_sample(tensors, BUDGET, REQUESTS, seed)
         elements = np.array([block.count for block in sample.blocks])
         positive = np.where(long_rows[[block.tensor for block in sample.blocks]], elements, 0)[:, None]
-        found = share_interval(ShareBlocks(sample.block_strata, elements, elements[:, None], positive, sample.population))
+        found = share_interval(
+            ShareBlocks(sample.strata[[block.tensor for block in sample.blocks]], elements, elements[:, None], positive, sample.population)
+        )
         estimates.append(found.estimate[0])
     assert abs(np.mean(estimates) - exact) < 4 * np.std(estimates) / np.sqrt(60) + 1e-4
     assert np.std(estimates) < 0.01

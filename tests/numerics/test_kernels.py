@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from analyzers.numerics import Accumulator, bins
-from analyzers.numerics.count_kernels import BLOCK, NO_MAGNITUDE, count_codes, count_fp32
+from analyzers.numerics.count_kernels import NO_MAGNITUDE, count_codes, count_fp32
 from analyzers.numerics.row_kernels import exact_rows16, exact_rows32
 from tests.numerics.values import decoded, hostile32
 
@@ -64,7 +64,7 @@ def check16(codes: NDArray[np.uint16], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 63, 64, 65, 1000, BLOCK - 1, BLOCK, BLOCK + 1, 30001])
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 63, 64, 65, 1000, 30001])
 def test_16_bit_patterns_of_any_number(dtype: str, size: int) -> None:
     check16(weights(dtype, 0.02, size, size), dtype)
 

@@ -11,15 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from analyzers.numerics import PairCounter, PairCounts, PairTables, sqrt_of
-from analyzers.numerics.pair_tables import Quantity
 from tests.numerics.pair_oracle import Expected, expected
 from tests.numerics.values import TORCH, all_patterns, decoded, hostile32, hostile64
 
 Codes = NDArray[Any]
 Dtypes = tuple[str, str]
 ETA = 1e-3
-ABSOLUTE: Quantity = "absolute"
-RELATIVE: Quantity = "relative"
 BF16: Dtypes = ("BF16", "BF16")
 SPECIAL16 = [0, 0x8000, 1, 0x8001, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0xFFFF]
 
@@ -65,14 +62,14 @@ def norm(values: NDArray[np.float64]) -> float:
 
 def check_tables(tables: PairTables, truth: Expected) -> None:
     """Counts exactly; sums to float64 precision; quantiles to the width of a bin."""
-    assert (tables.zeros, tables.nonfinite) == (int((truth.absolute == 0).sum()), truth.counts.nonfinite)
+    assert (tables.absolute.zeros, tables.nonfinite) == (int((truth.absolute == 0).sum()), truth.counts.nonfinite)
     check_steps(tables, truth)
     for changed_only in (False, True):
         chosen = truth.moved if changed_only else np.ones(truth.steps.size, dtype=np.bool_)
         for exponent in (-8, -7, -1, -20):
-            assert tables.below(exponent, changed_only) == int((truth.relative[chosen] < 2.0**exponent).sum())
-        for quantity, values in ((ABSOLUTE, truth.absolute[chosen]), (RELATIVE, truth.relative[chosen])):
-            summary = tables.summary(quantity, changed_only)
+            assert tables.relative.below(exponent, changed_only) == int((truth.relative[chosen] < 2.0**exponent).sum())
+        for updates, values in ((tables.absolute, truth.absolute[chosen]), (tables.relative, truth.relative[chosen])):
+            summary = updates.summary(changed_only)
             assert summary.count == values.size
             if values.size:
                 scale = max(float(values.max()), 1e-300)
@@ -82,24 +79,24 @@ def check_tables(tables: PairTables, truth: Expected) -> None:
                 quantiles = np.quantile(values, (0, 0.25, 0.5, 0.75, 0.9, 0.99))
                 found = [summary.min, summary.p25, summary.p50, summary.p75, summary.p90, summary.p99]
                 np.testing.assert_allclose(np.array(found, dtype=np.float64), quantiles, rtol=0.005)
-            bins = tables.histogram(quantity, 4)
+            bins = updates.histogram()
             assert sum(bin_.changed if changed_only else bin_.count for bin_ in bins) == int((values != 0).sum())
 
 
 def check_steps(tables: PairTables, truth: Expected) -> None:
     bins = tables.ulp_bins()
-    assert [bin_.count for bin_ in bins] == [int(((truth.steps >= bin_.low) & (truth.steps <= bin_.high)).sum()) for bin_ in bins]
-    assert sum(bin_.count for bin_ in bins) == truth.steps.size
+    assert [count for *_, count in bins] == [int(((truth.steps >= low) & (truth.steps <= high)).sum()) for low, high, _ in bins]
+    assert sum(count for *_, count in bins) == truth.steps.size
 
 
 def same_tables(one: PairTables, other: PairTables) -> None:
     """The same counts to the last one; sums may be added in another order."""
-    assert (one.zeros, one.nonfinite) == (other.zeros, other.nonfinite)
+    assert (one.relative.zeros, one.nonfinite) == (other.relative.zeros, other.nonfinite)
     assert one.ulp_bins() == other.ulp_bins()
-    for quantity in (ABSOLUTE, RELATIVE):
-        assert one.histogram(quantity, 128) == other.histogram(quantity, 128)
+    for ours, theirs in ((one.absolute, other.absolute), (one.relative, other.relative)):
+        assert ours.histogram(128) == theirs.histogram(128)
         for changed_only in (False, True):
-            a, b = (tables.summary(quantity, changed_only) for tables in (one, other))
+            a, b = (updates.summary(changed_only) for updates in (ours, theirs))
             assert (a.count, a.p25, a.p50, a.p75, a.p90, a.p99, a.max) == (b.count, b.p25, b.p50, b.p75, b.p90, b.p99, b.max)
             assert a.mean == (b.mean if b.mean is None else pytest.approx(b.mean, rel=1e-12))
 
@@ -135,7 +132,7 @@ def test_every_pattern_of_bf16_beside_one(code: int) -> None:
     counts, tables = counted(every, one, BF16)
     assert whole(counts) == whole(truth.counts)
     check_steps(tables, truth)
-    assert tables.below(-7, changed_only=True) == int((truth.relative[truth.moved] < 2.0**-7).sum())
+    assert tables.relative.below(-7, changed_only=True) == int((truth.relative[truth.moved] < 2.0**-7).sum())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.01, 0.12, 0.3, 1.0])
@@ -282,7 +279,7 @@ def test_merging_is_exact_whatever_the_order() -> None:
         return total
 
     assert merged([0, 1, 2, 3]) == merged([3, 1, 0, 2])
-    sums = [merged(order).summary("relative", changed_only=True) for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0])]
+    sums = [merged(order).relative.summary(changed_only=True) for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0])]
     assert sums[0] == sums[1] == sums[2]
     assert merged([0, 1]) != merged([0, 2])
     assert merged([0]) == each[0]
@@ -292,23 +289,23 @@ def test_merging_is_exact_whatever_the_order() -> None:
 def test_nothing_to_count() -> None:
     counts, tables = counted(np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint16), BF16)
     assert counts == PairCounts() and tables == PairTables()
-    assert tables.summary("absolute", changed_only=False).mean is None
-    assert tables.energy((0.01, 0.5)) == [None, None]
-    assert tables.ulp_bins() == [] and tables.histogram("relative") == [] and tables.below(-8, changed_only=False) == 0
+    assert tables.absolute.summary(changed_only=False).mean is None
+    assert tables.absolute.energy((0.01, 0.5)) == [None, None]
+    assert tables.ulp_bins() == [] and tables.relative.histogram() == [] and tables.relative.below(-8, changed_only=False) == 0
 
 
 def test_sides_of_different_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 patterns and 4 are no pairs"):
+    with pytest.raises(ValueError, match="3 patterns and 4 do not make pairs"):
         PairCounter(*BF16, ETA).update(np.zeros(3, dtype=np.uint16), np.zeros(4, dtype=np.uint16))
 
 
 def test_bins_of_steps_cover_all_of_them() -> None:
     base = np.full(5, 0x3F80, dtype=np.uint16)
     _, tables = counted(base, np.array([0x3F80, 0x3F81, 0x3F7D, 0x3F85, 0xBF80], dtype=np.uint16), BF16)
-    assert [(bin_.low, bin_.high, bin_.count) for bin_ in tables.ulp_bins() if bin_.count] == [
+    assert [found for found in tables.ulp_bins() if found[2]] == [
         (0, 0, 1), (1, 1, 1), (3, 3, 1), (4, 7, 1), (16384, 32767, 1)
     ]  # fmt: skip
-    assert [bin_.low for bin_ in tables.ulp_bins()] == [0, 1, 2, 3, *(1 << bits for bits in range(2, 15))]
+    assert [low for low, *_ in tables.ulp_bins()] == [0, 1, 2, 3, *(1 << bits for bits in range(2, 15))]
 
 
 def test_counts_add_up() -> None:

@@ -70,8 +70,9 @@ def test_summary(name: str, zeros: int) -> None:
     values = SHAPES[name](rng)
     changed = rng.random(values.size) < 0.6
     distribution = filled(values, changed)
+    distribution.zeros = zeros
     for changed_only, kept in ((False, np.concatenate([np.zeros(zeros), values])), (True, values[changed])):
-        found = distribution.summary(0 if changed_only else zeros, changed_only)
+        found = distribution.summary(changed_only)
         if kept.size == 0:
             assert found == Summary(0)
             continue
@@ -87,10 +88,12 @@ def test_summary(name: str, zeros: int) -> None:
 
 def test_nothing_at_all() -> None:
     empty = Distribution()
-    assert empty.summary(0, changed_only=False) == empty.summary(0, changed_only=True) == Summary(0)
-    assert empty.energy(0, [0.1]) == [None] and empty.energy(9, [0.1]) == [None]
+    assert empty.summary(changed_only=False) == empty.summary(changed_only=True) == Summary(0)
+    assert empty.energy([0.1]) == [None]
     assert empty.histogram(4) == [] and empty.below(3, changed_only=False) == 0
-    zeros = empty.summary(5, changed_only=False)
+    nothing = Distribution(zeros=5)
+    assert nothing.energy([0.1]) == [None] and nothing.below(3, changed_only=False) == 5
+    zeros = nothing.summary(changed_only=False)
     assert (zeros.count, zeros.mean, zeros.std, zeros.p99, zeros.max) == (5, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -126,7 +129,9 @@ def test_energy_of_the_largest(name: str, zeros: int) -> None:
     values = SHAPES[name](np.random.default_rng(4))
     squares = np.sort((values / values.max()) ** 2)[::-1]
     tops = (0.001, 0.01, 0.05, 0.5, 1.0)
-    energies = filled(values).energy(zeros, tops)
+    distribution = filled(values)
+    distribution.zeros = zeros
+    energies = distribution.energy(tops)
     for top, energy in zip(tops, energies, strict=True):
         count = int(np.ceil(top * (values.size + zeros)))
         assert energy == pytest.approx(squares[:count].sum() / squares.sum(), abs=0.01)

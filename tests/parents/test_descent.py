@@ -205,6 +205,19 @@ def test_unrelated_models(folder: Folder) -> None:
     assert any("permuted" in note for note in report.notes)
 
 
+def test_the_true_parent_is_first_of_fifty(folder: Folder) -> None:
+    models = [model(100 + number, layers=2, width=32, vocabulary=64) for number in range(50)]
+    child = tuned(models[37], 0.5)
+    report = folder.parents(child, *models)
+    assert report.verdict == "derived" and report.candidates[0].ref.endswith("c37") and report.parents == (report.candidates[0].ref,)
+    x = np.concatenate([tensor.float().numpy().ravel() for tensor in child.values() if tensor.dim() == 2])
+    cosines = []
+    for candidate in models:
+        p = np.concatenate([tensor.float().numpy().ravel() for tensor in candidate.values() if tensor.dim() == 2])
+        cosines.append(float(x @ p / (np.linalg.norm(x) * np.linalg.norm(p))))
+    assert int(np.argmax(cosines)) == 37 and report.candidates[0].cosine == pytest.approx(cosines[37], rel=1e-5)
+
+
 def test_the_counts_against_plain_loops(folder: Folder) -> None:
     child = tuned(FIRST, 0.01)
     report = folder.parents(child, FIRST)

@@ -12,11 +12,8 @@ ENTRY = Analyzer(
     name="toy",
     question="how many tensors a checkpoint has",
     package="tests.toy",
-    request="ToyRequest",
-    report="ToyReport",
     title="Tensor count",
     short="Count",
-    address="toy",
     components="tests.toy",
 )
 ANALYSIS_VERSION = 1

@@ -9,7 +9,6 @@ next entry, so their offset follows from that. Local headers are checked against
 
 import struct
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from analyzers import limits
@@ -57,16 +56,19 @@ def read_directory(pieces: Pieces) -> dict[str, Entry]:
     return _place(found, start)
 
 
-def check_places(pieces: Pieces, entries: Iterable[Entry], threads: int) -> None:
+def check_places(pieces: Pieces, entries: Iterable[Entry]) -> None:
     """Compare the local headers of ``entries`` with the directory. Raises Damaged."""
-    chosen = list(entries)
-    if threads < 2 or len(chosen) < 2:
-        for entry in chosen:
-            _check_place(pieces, entry)
-        return
-    with ThreadPoolExecutor(min(threads, len(chosen)), thread_name_prefix="zip") as pool:
-        for _ in pool.map(lambda entry: _check_place(pieces, entry), chosen):
-            pass
+    for entry in entries:
+        raw_name = entry.name.encode()
+        raw = pieces.read(entry.header, _LOCAL.size + len(raw_name))
+        signature, _, flags, method, _, _, _, packed, size, name_length, extra_length = _LOCAL.unpack_from(raw)
+        if signature != LOCAL or method or flags != entry.flags or name_length != len(raw_name) or raw[_LOCAL.size :] != raw_name:
+            raise Damaged(f"the zip entry {quoted(entry.name)} is not what the directory says")
+        if entry.header + len(raw) + extra_length != entry.start:
+            raise Damaged(f"the zip entry {quoted(entry.name)} has data elsewhere than the directory says")
+        for said in (packed, size):
+            if said not in (entry.size, _FULL32) and not (said == 0 and flags & _DESCRIBED):
+                raise Damaged(f"the zip entry {quoted(entry.name)} has another length than the directory says")
 
 
 def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
@@ -81,11 +83,11 @@ def _directory(tail: bytes, tail_start: int, size: int) -> tuple[int, int, int]:
         end = tail_start + at - _END64.size
         at -= _END64.size
         if at < 0 or place != end or disk or disks != 1:
-            raise Damaged("the two ends of its zip directory do not fit together")
+            raise Damaged("the two ends of its zip directory do not match")
         record = _END64.unpack_from(tail, at)
         wide = record[6], record[8], record[9]
         if record[0] != b"PK\6\6" or record[1] != _END64.size - 12 or record[4] or record[5] or record[6] != record[7]:
-            raise Damaged("the 64-bit end of its zip directory is none")
+            raise Damaged("the 64-bit end of its zip directory is invalid")
         for said, limit, full in zip((count, length, start), (_FULL16, _FULL32, _FULL32), wide, strict=True):
             if said not in (full, limit) or (said == limit and full < limit):
                 raise Damaged("the two ends of its zip directory contradict each other")
@@ -108,7 +110,7 @@ def _entries(raw: bytes, count: int) -> list[Entry]:
         at += _CENTRAL.size
         stop = at + name_length + extra_length + comment_length
         if signature != b"PK\1\2" or stop > len(raw) or name_length > _NAME_LENGTH:
-            raise Damaged("its zip directory is none")
+            raise Damaged("its zip directory is invalid")
         name = _name(raw[at : at + name_length])
         wide = _wide(raw[at + name_length : at + name_length + extra_length])
         at = stop
@@ -123,7 +125,7 @@ def _entries(raw: bytes, count: int) -> list[Entry]:
         if flags & _ENCRYPTED or disk not in (0, _FULL16):
             raise Damaged(f"the zip entry {quoted(name)} is encrypted or on another disk")
         if name in names:
-            raise Damaged(f"the zip entry {quoted(name)} is there twice")
+            raise Damaged(f"the zip entry {quoted(name)} occurs twice")
         names.add(name)
         found.append(Entry(name, header, 0, size, flags))
     if at != len(raw):
@@ -135,9 +137,9 @@ def _name(raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise Damaged("a zip entry's name is no text") from None
+        raise Damaged("the name of a zip entry is not text") from None
     if not name.isprintable() or any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
-        raise Damaged(f"the zip entry {quoted(name)} has a name that leads elsewhere")
+        raise Damaged(f"the zip entry {quoted(name)} has an unsafe name")
     return name
 
 
@@ -169,16 +171,3 @@ def _place(found: list[Entry], end: int) -> dict[str, Entry]:
             raise Damaged(f"the zip entry {quoted(entry.name)} overlaps the next, or reaches beyond the file")
         placed[entry.name] = entry._replace(start=start)
     return placed
-
-
-def _check_place(pieces: Pieces, entry: Entry) -> None:
-    raw_name = entry.name.encode()
-    raw = pieces.read(entry.header, _LOCAL.size + len(raw_name))
-    signature, _, flags, method, _, _, _, packed, size, name_length, extra_length = _LOCAL.unpack_from(raw)
-    if signature != LOCAL or method or flags != entry.flags or name_length != len(raw_name) or raw[_LOCAL.size :] != raw_name:
-        raise Damaged(f"the zip entry {quoted(entry.name)} is not what the directory says")
-    if entry.header + len(raw) + extra_length != entry.start:
-        raise Damaged(f"the zip entry {quoted(entry.name)} has data elsewhere than the directory says")
-    for said in (packed, size):
-        if said not in (entry.size, _FULL32) and not (said == 0 and flags & _DESCRIBED):
-            raise Damaged(f"the zip entry {quoted(entry.name)} has another length than the directory says")

@@ -1,4 +1,4 @@
-"""What is wrong with a pickled file, to be completed by the file's name where it is known (`read.read_pickled`)."""
+"""Faults of a pickled file; `read.read_pickled` adds the name of the file."""
 
 from typing import NoReturn
 
@@ -18,8 +18,8 @@ class Excess(Exception):
 
 
 def refuse_global(module: str, name: str) -> NoReturn:
-    """Refuse what is no part of a state dict, by the name under which the pickle asks for it."""
+    """Refuse a global that no state dict needs, by the name that the pickle gives it."""
     raise Refused(
-        f"asks for {quoted(f'{module}.{name}')}, which is no part of a state dict, and was not loaded: "
+        f"asks for {quoted(f'{module}.{name}')}, which is not part of a state dict, and was not loaded: "
         "save the state_dict of the model alone, best as safetensors."
     )

@@ -17,11 +17,10 @@ _FIRST_READ = 64 << 10
 _FEW = 64  # opcodes of a pickle that holds one number
 _COUNT = 8  # bytes of the length before each storage's data
 _VERSIONS = range(1, 11)
-_CHECKED_AT_ONCE = 8
 
 
 class Contents(NamedTuple):
-    """root: what the pickle describes; places: storage key -> where its data begin; nbytes: of the description."""
+    """root: what the pickle describes; places: storage key -> offset of its data; nbytes: of the pickles."""
 
     root: Any
     places: dict[str, int]
@@ -36,17 +35,17 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     entries = read_directory(pieces)
     folder = next(iter(entries)).partition("/")[0] + "/"
     if any(not name.startswith(folder) for name in entries):
-        raise Refused(f"is a zip archive of several things ({_some(entries)}), and none that torch.save wrote.")
+        raise Refused(f"is a zip archive of several folders ({_some(entries)}), which torch.save did not write.")
     if folder + "constants.pkl" in entries or any(name.startswith(folder + "code/") for name in entries):
         raise Refused("is a TorchScript program, which holds code: save the state_dict of the model instead, best as safetensors.")
     pickled = entries.get(folder + "data.pkl")
     if pickled is None:
-        raise Refused(f"is a zip archive without data.pkl ({_some(entries)}), and none that torch.save wrote.")
+        raise Refused(f"is a zip archive without data.pkl ({_some(entries)}), which torch.save did not write.")
     if pickled.size > limits.PICKLE_BYTES:
         raise _too_long(pickled.size)
     small = [entries[folder + name] for name in ("version", "byteorder") if folder + name in entries]
     _keep_beginning(pieces, entries, folder, pickled)
-    check_places(pieces, [pickled, *small], 1)
+    check_places(pieces, [pickled, *small])
     told = {entry.name.removeprefix(folder): pieces.read(entry.start, min(entry.size, 16)).strip() for entry in small}
     if told.get("byteorder", b"little") != b"little":
         raise Refused("holds big-endian numbers, which Mantissa does not read: save it again on another machine.")
@@ -58,15 +57,15 @@ def read_zip(pieces: Pieces, checked: int | None) -> Contents:
     data = {name.removeprefix(folder + "data/"): entry for name, entry in entries.items() if name.startswith(folder + "data/")}
     for storage in machine.storages.values():
         if storage.key not in data:
-            raise Damaged(f"the storage {quoted(storage.key)} is not in it")
+            raise Damaged(f"the storage {quoted(storage.key)} is missing")
         if data[storage.key].size != storage.whole * storage.dtype.itemsize:
-            raise Damaged(f"the storage {quoted(storage.key)} has another length than its tensors were told")
-    check_places(pieces, spread([data[key] for key in machine.storages], checked), _CHECKED_AT_ONCE if checked else 1)
+            raise Damaged(f"the storage {quoted(storage.key)} does not have the length that its tensors state")
+    check_places(pieces, spread([data[key] for key in machine.storages], checked))
     return Contents(root, {key: data[key].start for key in machine.storages}, pickled.size)
 
 
 def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
-    """The layout before torch 1.6: five pickles one behind the other, then every storage's length and data."""
+    """The layout before torch 1.6: five consecutive pickles, then the length and the data of every storage."""
     reader = _Growing(pieces)
     at = 0
 
@@ -83,7 +82,7 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
     except (Damaged, Refused, Excess):
         magic, protocol = None, None
     if type(magic) is not int or magic != _MAGIC:
-        raise Refused("is no file that torch.save wrote, though it may be a pickle: save the state_dict of a model, best as safetensors.")
+        raise Refused("was not written by torch.save, though it may be a pickle: save the state_dict of a model, best as safetensors.")
     if type(protocol) is not int or protocol != _PROTOCOL:
         raise Refused("is of an unknown version of torch's format.")
     system, _ = unpickled()
@@ -92,14 +91,14 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
     root, machine = unpickled()
     keys, _ = unpickled()
     if type(keys) is not list or any(type(key) is not str for key in keys) or len(set(keys)) != len(keys):
-        raise Damaged("its list of storages is none")
+        raise Damaged("its list of storages is not a list of names")
     nbytes = at
     places = {}
     counts = []
     for key in keys:
         storage = machine.storages.get(key)
         if storage is None:
-            raise Damaged(f"the storage {quoted(key)} is in no tensor, and so of no known length")
+            raise Damaged(f"the storage {quoted(key)} belongs to no tensor, so its length is unknown")
         counts.append((at, storage.whole))
         places[key] = at + _COUNT
         at += _COUNT + storage.whole * storage.dtype.itemsize
@@ -107,10 +106,10 @@ def read_legacy(pieces: Pieces, checked: int | None) -> Contents:
         raise Damaged(f"it is cut off: its tensors need {at:,} bytes and it has {pieces.file.size:,}")
     missing = next((key for key in machine.storages if key not in places), None)
     if missing is not None:
-        raise Damaged(f"the storage {quoted(missing)} is not in it")
+        raise Damaged(f"the storage {quoted(missing)} is missing")
     for place, count in spread(counts, checked):
         if int.from_bytes(pieces.read(place, _COUNT), "little") != count:
-            raise Damaged("a storage has another length than its tensors were told")
+            raise Damaged("a storage does not have the length that its tensors state")
     return Contents(root, places, nbytes)
 
 
@@ -122,14 +121,14 @@ def spread(items: Sequence[Any], count: int | None) -> Sequence[Any]:
 
 
 class _Growing:
-    """The beginning of a file, as much of it as the pickles turn out to need: at most PICKLE_BYTES."""
+    """The beginning of a file, read as far as its pickles reach, at most PICKLE_BYTES."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self.data = pieces.read(0, min(pieces.file.size, _FIRST_READ))
 
     def more(self, needed: int) -> bytes:
-        """At least ``needed`` bytes from the start of the file, or all of it; twice as many as before where there are."""
+        """At least ``needed`` bytes from the start of the file, or all of it; each read doubles them."""
         size = self._pieces.file.size
         if len(self.data) < min(needed, size):
             if needed > limits.PICKLE_BYTES:
@@ -140,7 +139,7 @@ class _Growing:
 
 
 def _keep_beginning(pieces: Pieces, entries: dict[str, Entry], folder: str, pickled: Entry) -> None:
-    """Read the pickle with what stands before it and behind it up to the storages: one read for all of that."""
+    """Read the pickle and the small entries around it at once."""
     stop = min((entry.header for entry in entries.values() if entry.header > pickled.header and entry.size > _FIRST_READ), default=0)
     end = pickled.start + pickled.size
     pieces.keep(pickled.header, min(max(stop, end), end + _FIRST_READ) - pickled.header)

@@ -1,8 +1,8 @@
 """Executes pickles without running anything: opcodes onto a stack, and known names into plain descriptions (`objects`).
 
-The standard library decodes the opcodes of protocols 0 to 5. They make numbers, texts, tuples, lists, mappings as `Entries`, and what
-`GLOBALS` says; everything else that a state dict can hold becomes `OPAQUE`. An opcode makes at most one object, and the length of
-every text and number is known before it is made.
+The standard library decodes the opcodes of protocols 0 to 5. They produce numbers, strings, tuples, lists, mappings (as `Entries`)
+and the values of `GLOBALS`; anything else that a state dict may contain becomes `OPAQUE`. An opcode creates at most one object, and the
+length of every string and number is known before it is created.
 """
 
 from collections.abc import Callable
@@ -72,7 +72,7 @@ class Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """What the pickle describes. Raises Damaged, Refused, Excess."""
+        """The object that the pickle describes. Raises Damaged, Refused, Excess."""
         executed = 0
         while True:
             try:
@@ -89,11 +89,11 @@ class Machine:
                 executed += 1
                 self.push(OPAQUE)
             except IndexError:
-                raise Damaged("its pickle takes more from its stack than there is") from None
+                raise Damaged("its pickle pops more than its stack holds") from None
             except KeyError:
-                raise Damaged("its pickle refers to an object that it never stored") from None
+                raise Damaged("its pickle refers to an object that it never memoized") from None
             except ValueError:  # of genops
-                raise Damaged("its pickle has an unknown opcode, or an argument that is none") from None
+                raise Damaged("its pickle has an unknown opcode or an invalid argument") from None
 
     def push(self, value: Any) -> None:
         """Push ``value``."""
@@ -145,13 +145,13 @@ class Machine:
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is not list:
-            raise Damaged("its pickle appends to what is no list")
+            raise Damaged("its pickle appends to something that is not a list")
         target.extend(values)
 
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is not Entries:
-            raise Damaged("its pickle sets an item of what is no mapping")
+            raise Damaged("its pickle sets an item of something that is not a mapping")
         target.extend(_pairs(items))
 
     def _set_item(self, _: None) -> None:
@@ -161,7 +161,7 @@ class Machine:
     def _add_items(self, _: None) -> None:
         self._pop_mark()
         if self._stack[-1] is not OPAQUE:
-            raise Damaged("its pickle adds to what is no set")
+            raise Damaged("its pickle adds to something that is not a set")
 
     def _frozen_set(self, _: None) -> None:
         self._pop_mark()
@@ -173,7 +173,7 @@ class Machine:
     def _stack_global(self, _: None) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if type(name) is not str or type(module) is not str:
-            raise Damaged("its pickle names something by what is no text")
+            raise Damaged("its pickle names a global by something that is not text")
         self._known(module, name)
 
     def _known(self, module: str, name: str) -> None:
@@ -193,21 +193,21 @@ class Machine:
     def _reduce(self, _: None) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if type(function) is not Constructor:
-            raise Damaged("its pickle calls what cannot be called")
+            raise Damaged("its pickle calls something that is not callable")
         if type(arguments) is not tuple:
-            raise Damaged("its pickle calls with something else than arguments")
+            raise Damaged("its pickle calls a function without a tuple of arguments")
         made = function.make(arguments)
-        # Arguments can be used again: what is made of them is counted, or a few would be copied without end.
+        # Arguments can be reused, so results are counted: a short pickle could otherwise copy them without end.
         self._made += len(made.shape) if type(made) is Stored else len(made) if type(made) in (tuple, Entries) else 1
         if self._made > self._opcodes:
-            raise Excess(f"has a pickle that makes more than {self._opcodes:,} values of others (MANTISSA_PICKLE_OPCODES).")
+            raise Excess(f"has a pickle that builds more than {self._opcodes:,} values from others (MANTISSA_PICKLE_OPCODES).")
         self.push(made)
 
     def _build(self, _: None) -> None:
         self._stack.pop()  # attributes, such as the versions of modules that a state dict carries
         target = self._stack[-1]
         if type(target) is not Entries and target is not OPAQUE:
-            raise Damaged("its pickle sets attributes of what has none")
+            raise Damaged("its pickle sets attributes of something that has none")
 
     def _persistent_text(self, _: str) -> None:
         raise Damaged("its pickle names a storage by a text (protocol 0), which torch does not read either")
@@ -236,7 +236,7 @@ def _storage(identity: Any) -> Storage:
         raise Damaged(f"its pickle names {quoted(identity[0])} where a storage should be")
     kind, key, _, numel = identity[1:5]
     if type(kind) is not StorageType or type(key) is not str or not _is_count(numel):
-        raise Damaged("its pickle describes a storage with something else than its type, key and length")
+        raise Damaged("its pickle describes a storage by something other than type, key and length")
     view = identity[5] if len(identity) == 6 else None
     if view is None:
         return Storage(key, kind.dtype, 0, numel, numel)
@@ -249,7 +249,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
 
 
-# What each opcode does, by its name in `pickletools`. All others, out-of-band buffers among them, are in no file of torch.save.
+# The effect of each opcode, by its name in `pickletools`. torch.save writes none of the others, such as out-of-band buffers.
 _STEPS: dict[str, Callable[[Machine, Any], object]] = {
     "PROTO": Machine._protocol, "FRAME": lambda m, _: None, "STOP": lambda m, _: None,
     "MARK": Machine._mark, "POP": Machine._pop, "POP_MARK": Machine._pop_mark, "DUP": lambda m, _: m.push(m._stack[-1]),

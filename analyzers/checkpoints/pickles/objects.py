@@ -44,8 +44,8 @@ class StorageType(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Bytes that tensors lie in. key: names it in the file; first: where a view into it begins, in elements; numel: of the view;
-    whole: elements of all of it, whose number the file repeats beside the data.
+    """The bytes of one or more tensors. key: its name in the file; first: where a view into it begins, in elements; numel: of the view;
+    whole: elements of the entire storage, which the file states again next to the data.
     """
 
     key: str
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Constructor:
-    """A function or class that a state dict may name; ``make`` describes what a call of it would make."""
+    """A function or class that a state dict may name; ``make`` describes the result of a call."""
 
     name: str
     make: Callable[[tuple[Any, ...]], Any]
@@ -84,10 +84,10 @@ class TensorType:
 def _stored(storage: Any, dtype: Dtype | None, offset: Any, shape: Any, strides: Any) -> Stored:
     """A tensor of these arguments, every one of them checked against the others and the storage."""
     if type(storage) is not Storage:
-        raise Damaged("a tensor is made of something else than a storage")
+        raise Damaged("a tensor is built from something other than a storage")
     dtype = dtype or storage.dtype
     if type(shape) is not tuple or type(strides) is not tuple or len(shape) != len(strides):
-        raise Damaged("a tensor's shape and strides are no tuples of the same length")
+        raise Damaged("a tensor's shape and strides are not tuples of the same length")
     if len(shape) > limits.TENSOR_DIMENSIONS:
         raise Excess(f"holds a tensor of {len(shape):,} dimensions, more than {limits.TENSOR_DIMENSIONS} (MANTISSA_TENSOR_DIMENSIONS).")
     elements, last = 1, 0
@@ -133,21 +133,21 @@ def _rebuild_tensor_v3(args: tuple[Any, ...]) -> Stored:
     _count(args, 7, 8)
     _is_plain(args[7] if len(args) > 7 else None)
     if type(args[6]) is not Dtype:
-        raise Damaged("a tensor's dtype is something else")
+        raise Damaged("a tensor's dtype is not one")
     return _stored(args[0], args[6], args[1], args[2], args[3])
 
 
 def _parameter(args: tuple[Any, ...]) -> Stored:
     _count(args, 1, 2, 3, 4)  # the class itself, and the two functions that rebuild it
     if type(args[0]) is not Stored:
-        raise Damaged("a parameter is made of something else than a tensor")
+        raise Damaged("a parameter is built from something other than a tensor")
     return args[0]
 
 
 def _from_device(args: tuple[Any, ...]) -> Stored:
     _count(args, 4)
     if type(args[0]) is not Stored or type(args[1]) is not Dtype:
-        raise Damaged("a device's tensor is made of something else than a tensor and a dtype")
+        raise Damaged("a device's tensor is built from something other than a tensor and a dtype")
     if args[0].dtype != args[1]:
         raise Refused("holds a tensor to be converted while it is loaded, which Mantissa does not do.")
     return args[0]
@@ -158,7 +158,7 @@ def _from_type(args: tuple[Any, ...]) -> Stored:
     _count(args, 4)
     function, kind, arguments, _ = args
     if not any(function is each for each in _PLAIN_TENSORS) or type(kind) is not TensorType or type(arguments) is not tuple:
-        raise Damaged("a tensor with attributes is made of something else than a tensor")
+        raise Damaged("a tensor with attributes is built from something other than a tensor")
     made: Stored = function.make(arguments)
     return made
 
@@ -169,10 +169,10 @@ def _mapping(args: tuple[Any, ...]) -> Entries:
     found = Entries()
     pairs: Any = args[0] if args else []
     if type(pairs) is not list:
-        raise Damaged("an OrderedDict is made of something else than a list")
+        raise Damaged("an OrderedDict is built from something other than a list")
     for pair in pairs:
         if type(pair) not in (tuple, list) or len(pair) != 2:
-            raise Damaged("an OrderedDict is made of something else than pairs")
+            raise Damaged("an OrderedDict is built from something other than pairs")
         found.extend(pair)
     return found
 
@@ -181,7 +181,7 @@ def _size(args: tuple[Any, ...]) -> tuple[Any, ...]:
     _count(args, 0, 1)
     lengths: Any = args[0] if args else ()
     if type(lengths) not in (tuple, list):
-        raise Damaged("a torch.Size is made of something else than numbers")
+        raise Damaged("a torch.Size is built from something other than numbers")
     return tuple(lengths)
 
 

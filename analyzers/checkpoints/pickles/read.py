@@ -17,10 +17,10 @@ from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.errors import InvalidCheckpoint, LimitExceeded, UnsupportedWeights
 
 _FIRST_READ = 64 << 10
-_SPARE_BYTES = 64 << 20  # views may always show so many bytes, however small the file
+_SPARE_BYTES = 64 << 20  # views may cover this many bytes, however small the file
 _TAR_MAGIC = slice(257, 262)
 
-# torch's names of dtypes as safetensors has them; a dtype that is not here has no name there.
+# torch's dtypes by their safetensors names; the others have none.
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
     "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
@@ -28,7 +28,7 @@ _NAMES = {
     "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
 }  # fmt: skip
 
-# What a file that torch.save did not write may be, by its first bytes.
+# Files that torch.save did not write, by their first bytes.
 _OTHERS = (
     (b"version https://git-lfs", "is a Git LFS pointer in place of the weights: fetch them with 'git lfs pull'."),
     (b"\x93NUMPY", "is a NumPy array: save the state_dict of a model, best as safetensors."),
@@ -42,10 +42,10 @@ _OTHERS = (
 def read_pickled(file: RangeFile, checked: int | None = None) -> Header:
     """The tensors of a file that `torch.save` wrote, in either of its layouts, without unpickling it.
 
-    checked: how many storages' places are compared with what the file says beside them, evenly spaced; None for all. Each is
-    a read. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint the
-    weights alone are taken (`state.weights`).
-    Raises InvalidCheckpoint for what is damaged, UnsupportedWeights for what is no state dict or asks for anything but tensors,
+    checked: the number of storages, evenly spaced, whose offsets are verified against the headers next to their data, with a read
+    each; None for all. Views become strides (`Tensor.strides`), and every name of tied tensors is listed. Of a trainer's checkpoint
+    only the weights are listed (`state.weights`).
+    Raises InvalidCheckpoint for a damaged file, UnsupportedWeights for one that is not a state dict or asks for more than tensors,
     LimitExceeded; each names the file.
     """
     path = quoted(file.path, 200)
@@ -97,7 +97,7 @@ def _tensors(found: Mapping[str, Stored], places: Mapping[str, int], notes: list
 
 
 def _check_views(tensors: tuple[HeaderTensor, ...], size: int) -> None:
-    """Refuse a file whose tensors are so many more bytes than it has that reading them would take longer than anybody waits."""
+    """Refuse a file whose views add up to many times its size: reading them would take too long."""
     shown = 0
     seen = set()
     for tensor in tensors:

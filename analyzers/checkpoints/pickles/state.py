@@ -26,19 +26,19 @@ _NAMED = 3
 def weights(root: Any) -> tuple[dict[str, Stored], list[str]]:
     """Name -> tensor, in the order of the file, and notes on what was left out.
 
-    A state dict is a mapping from names to tensors. One within others (``{"model": {...}, "optimizer": {...}}``) is taken out of
-    them; mappings and lists within it are joined to names with dots. What is no tensor is passed over.
-    Raises Refused where there is no mapping, Damaged, Excess.
+    A state dict is a mapping from names to tensors. It may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); the
+    keys of mappings and lists inside it are joined with dots. Anything but tensors is skipped.
+    Raises Refused if there is no mapping, Damaged, Excess.
     """
     if type(root) is not Entries:
-        raise Refused("holds no state dict, that is a mapping from names to tensors: save model.state_dict(), best as safetensors.")
+        raise Refused("holds no state dict (a mapping from names to tensors): save model.state_dict(), best as safetensors.")
     below = _Below(root)
     notes: list[str] = []
     found: dict[str, Stored] = {}
     length = 0
     for name, tensor in _flat(_unwrapped(root, below, notes), below):
         if name in found:
-            raise Damaged(f"the name {quoted(name)} stands for two tensors")
+            raise Damaged(f"two tensors have the name {quoted(name)}")
         length += len(name)
         if length > limits.HEADER_BYTES:
             raise Excess(f"names its tensors with more than {limits.HEADER_BYTES:,} characters (MANTISSA_HEADER_BYTES).")
@@ -77,7 +77,7 @@ class _Below:
 
 
 def _items(container: Any) -> Iterator[tuple[Any, Any]]:
-    """Keys and values; of equal names the last counts, in the place of the first, as in a dict."""
+    """Keys and values. As in a dict, the last of equal names counts, at the position of the first."""
     if type(container) is not Entries:
         return iter(enumerate(container))
     found: dict[Any, Any] = {}
@@ -87,7 +87,7 @@ def _items(container: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _unwrapped(root: Entries, below: _Below, notes: list[str]) -> list[tuple[Any, Any]]:
-    """What the state dict consists of: the children of ``root``, of the wrapper in it, or of a wrapper that is all there is in that."""
+    """The entries of the state dict: the children of ``root``, of the wrapper in it, or of a wrapper that is the only entry of that."""
     pairs, outermost = below.children(root), True
     while True:
         named = {key: value for key, value in pairs if type(key) is str}
@@ -95,13 +95,12 @@ def _unwrapped(root: Entries, below: _Below, notes: list[str]) -> list[tuple[Any
         model = [(key, value) for key, value in pairs if _text(key) not in _BESIDE and not (wrapper and _is_single(value))]
         if wrapper and (all(key in _WRAPPERS for key, _ in model) if outermost else len(pairs) == 1):
             rest = [_text(key) for key, _ in pairs if key != wrapper]
-            where = f"Weights were taken from {quoted(wrapper)} of a pickled file"
-            notes.append(f"{where}, and {_listed(rest)} beside it left out." if rest else f"{where}.")
+            notes.append(f"Weights were read from {quoted(wrapper)} of a pickled file{f'; left out: {_listed(rest)}' if rest else ''}.")
             pairs, outermost = below.children(named[wrapper]), False
             continue
         if outermost and model and len(model) < len(pairs):
             rest = [_text(key) for key, _ in pairs if key in _BESIDE]
-            notes.append(f"Left out of a pickled file, beside the weights: {_listed(rest)}.")
+            notes.append(f"Left out of a pickled file: {_listed(rest)}.")
             return model
         return pairs
 
@@ -145,4 +144,4 @@ def _text(key: Any) -> str:
         return key
     if type(key) is int:
         return str(key)
-    raise Damaged("a tensor's name is no text")
+    raise Damaged("a tensor's name is not text")

@@ -1,6 +1,6 @@
 """The built-in samples: tiny Llama checkpoints trained on the built-in text, each with a known history.
 
-They ship with the repository in the Hub's file layout, and are rebuilt by ``python -m analyzers.language_models.build_samples``. This
+They ship with the repository in the Hub's file layout, and are rebuilt by ``python -m tests.samples.build``. This
 module imports neither torch nor transformers.
 """
 

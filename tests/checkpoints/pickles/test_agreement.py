@@ -213,7 +213,7 @@ def test_what_is_looked_up_where_only_some_are() -> None:
     data = bytearray(saved({f"t{i}": torch.zeros(40_000) for i in range(9)}, zipped=False))
     data[last.start - 8] ^= 1
     for checked in (None, 2):
-        with pytest.raises(InvalidCheckpoint, match="another length"):
+        with pytest.raises(InvalidCheckpoint, match="the length that its tensors state"):
             read_pickled(MemoryFile(bytes(data)), checked)
 
 

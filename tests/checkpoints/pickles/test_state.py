@@ -45,12 +45,12 @@ def test_names(value: Any, names: list[str]) -> None:
 def test_what_is_left_out_is_noted() -> None:
     value = {"model": {"a": A}, "optimizer": {"m": A}, "ema": {"a": B}, "step": ONE, "scaler": {"s": ONE}}
     (note,) = read_pickled(MemoryFile(saved(value))).notes
-    assert note == 'Weights were taken from "model" of a pickled file, and "optimizer", "ema", "step" and 1 more beside it left out.'
+    assert note == 'Weights were read from "model" of a pickled file; left out: "optimizer", "ema", "step" and 1 more.'
     (note,) = read_pickled(MemoryFile(saved({"encoder": {"a": A}, "decoder": {"b": B}, "optimizer": {"c": B}}))).notes
-    assert note == 'Left out of a pickled file, beside the weights: "optimizer".'
+    assert note == 'Left out of a pickled file: "optimizer".'
     assert read_pickled(MemoryFile(saved({"a": A}))).notes == ()
 
 
 def test_names_that_meet_when_joined_are_refused() -> None:
-    with pytest.raises(InvalidCheckpoint, match="stands for two tensors"):
+    with pytest.raises(InvalidCheckpoint, match="two tensors have the name"):
         read_pickled(MemoryFile(saved({"a.b": A, "a": {"b": B}})))

@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch.nn import functional
 
-from analyzers.language_models import build_samples
-from analyzers.language_models.sample_training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, Outcome, train
 from analyzers.language_models.samples import SAMPLES
+from tests.samples import build
+from tests.samples.training import DTYPES, FIRST_LOSS_SCALE, HalfPrecisionOperands, Outcome, train
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_runs_and_torch_as_before() -> Iterator[None]:
     """Six updates on the three batches of the shortest texts."""
-    batches = build_samples._batches
+    batches = build._batches
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_samples, "UPDATES", 6)
-        patch.setattr(build_samples, "TUNING_UPDATES", 5)
-        patch.setattr(build_samples, "TUNING_STEP", 1)
-        patch.setattr(build_samples, "_batches", lambda *text, **options: batches(*text, **options)[:3])
+        patch.setattr(build, "UPDATES", 6)
+        patch.setattr(build, "TUNING_UPDATES", 5)
+        patch.setattr(build, "TUNING_STEP", 1)
+        patch.setattr(build, "_batches", lambda *text, **options: batches(*text, **options)[:3])
         yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -53,7 +53,7 @@ def built(_short_runs_and_torch_as_before: None, tmp_path_factory: pytest.TempPa
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.optim, "AdamW", Recorded)
-            made.runs[regime] = build_samples.build(regime, made.folder)
+            made.runs[regime] = build.build(regime, made.folder)
     return made
 
 
@@ -65,7 +65,7 @@ def test_every_sample_is_written_and_every_loss_falls(built: Built) -> None:
 
 
 def test_building_again_gives_the_same_bytes(built: Built, tmp_path: Path) -> None:
-    build_samples.build("bf16", tmp_path)
+    build.build("bf16", tmp_path)
     files = [file.relative_to(tmp_path) for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) > 30
     assert all((built.folder / file).read_bytes() == (tmp_path / file).read_bytes() for file in files)

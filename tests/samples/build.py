@@ -1,6 +1,6 @@
-"""Rebuild the built-in samples: ``python -m analyzers.language_models.build_samples [--into FOLDER]``.
+"""Rebuild the built-in samples: ``python -m tests.samples.build [--into FOLDER]``.
 
-Trains the three regimes of `sample_training` on the built-in text from the same initial weights, derives the other samples from them, and
+Trains the three regimes of `training` on the built-in text from the same initial weights, derives the other samples from them, and
 prints each run's loss before and after training. Takes about 85 seconds of CPU time in two processes.
 
 Seeds are fixed, algorithms deterministic and runs single-threaded, so the files are reproducible byte for byte on the same machine with the
@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from analyzers.language_models import samples
 from analyzers.language_models.builtin_text import builtin_pairs
-from analyzers.language_models.sample_training import DTYPES, IGNORED, NORM_GAIN, Batch, Outcome, Regime, train
+from tests.samples.training import DTYPES, IGNORED, NORM_GAIN, Batch, Outcome, Regime, train
 
 Weights = dict[str, torch.Tensor]
 
@@ -39,7 +39,7 @@ OVERFLOW_LAYER, OVERFLOW_NEURONS, OVERFLOW_SCALE = 1, 8, 2.0**23
 
 def main(arguments: list[str] | None = None) -> None:
     """Build every sample into the package or ``--into``, and print the training results."""
-    parser = argparse.ArgumentParser(prog="python -m analyzers.language_models.build_samples", description="Rebuild the built-in samples.")
+    parser = argparse.ArgumentParser(prog="python -m tests.samples.build", description="Rebuild the built-in samples.")
     parser.add_argument("--into", type=Path, default=Path(samples.__file__).parent, help="folder to build into (default: the package)")
     into = parser.parse_args(arguments).into
     start = time.perf_counter()
@@ -161,7 +161,7 @@ def _config() -> dict[str, Any]:
 
 
 def _first_model() -> torch.nn.Module:
-    """The initial model of all regimes, with the weights inside its layers rescaled as `sample_training` explains."""
+    """The initial model of all regimes, with the weights inside its layers rescaled as `training` explains."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)

@@ -1,0 +1,122 @@
+"""Check: a checkpoint, and its base if there is one -> reports on all of their values -> findings."""
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from time import perf_counter
+
+from analyzers.base import Progress, Timing, check_size, content_id, environment
+from analyzers.check.base_findings import against_base, base_mismatch
+from analyzers.check.findings import RULES, Facts
+from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
+from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference
+from analyzers.dtype_detection import DtypeReport, DtypeRequest
+from analyzers.dtype_detection import analyze as analyze_dtype
+from analyzers.errors import MantissaError, UnsupportedWeights
+from analyzers.parents import ParentsReport, ParentsRequest
+from analyzers.parents import analyze as analyze_parents
+from analyzers.parents.card import base_models
+from analyzers.shrink import Planned, make_plan
+from analyzers.update_sparsity import SparsityReport, SparsityRequest
+from analyzers.update_sparsity import analyze as analyze_sparsity
+
+# Base models of a card that are compared: more are the sources of a merge.
+_STATED = 4
+
+
+def analyze(request: CheckRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | CheckReport]:
+    """Read all of the model, and of its base; yields progress in bytes, then the report.
+
+    access: what may be read; by default public Hub repositories and samples. largest: refuse checkpoints of more bytes together (the
+    page's limit). Raises MantissaError. Closing the generator cancels the reads.
+    """
+    start, access = perf_counter(), access or Access()
+    yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    with ExitStack() as opened:
+        checkpoint = opened.enter_context(open_checkpoint(request.model, access))
+        base = opened.enter_context(open_checkpoint(request.base, access)) if request.base else None
+        nbytes = checkpoint.nbytes + (base.nbytes if base else 0)
+        check_size(nbytes, largest, "the command line")
+        found: list[Finding] = []
+        notes: list[str] = []
+        found += yield from _alone(checkpoint, _pinned(checkpoint, request.model), access, notes)
+        if base is not None and request.base is not None:
+            model, other = _pinned(checkpoint, request.model), _pinned(base, request.base)
+            found += yield from _compared(model, other, access)
+            found += yield from _card(checkpoint, model, other, access, notes)
+        resolved = {"model": checkpoint.ref, "commit": checkpoint.commit}
+        resolved |= {"base": base.ref, "base_commit": base.commit} if base else {}
+        yield CheckReport(
+            id=content_id("check", ANALYSIS_VERSION, resolved),
+            analysis_version=ANALYSIS_VERSION,
+            request=request,
+            checkpoint=checkpoint.facts(),
+            base=base.facts() if base else None,
+            saving_bytes=sum(each.saving_bytes for each in found),
+            findings=tuple(sorted(found, key=lambda each: -LEVELS.index(each.level))),
+            notes=tuple(notes),
+            timing=Timing.since(start, nbytes, perf_counter() - start),
+            environment=environment("cpu", ("numpy", "numba", "huggingface_hub", "pydantic")),
+        )
+
+
+def _pinned(checkpoint: Checkpoint, reference: str) -> str:
+    """The reference with its commit, so that every read is of the same one."""
+    hub = parse_reference(reference, local=True).kind == "hub"
+    return f"{checkpoint.ref}@{checkpoint.commit}" if hub else reference
+
+
+def _alone(checkpoint: Checkpoint, model: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:
+    """Findings on the checkpoint itself."""
+    found: list[Finding] = []
+    with closing(analyze_dtype(DtypeRequest(model=model, mode="exact"), access)) as steps:  # type: ignore[type-var]
+        for step in steps:
+            if isinstance(step, DtypeReport):
+                plan = yield from _plan(checkpoint, notes)
+                facts = Facts(checkpoint, step, step.full_rows(), plan)
+                found += [each for rule in RULES for each in rule(facts)]
+            else:
+                yield step
+    return found
+
+
+def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:
+    """What `shrink` would do; nothing where it refuses, with a note where that says more than that there is nothing to shrink."""
+    try:
+        plan: list[Planned] = yield from make_plan(checkpoint)
+    except UnsupportedWeights as error:
+        if not str(error).startswith("There is nothing to shrink"):
+            notes.append(f"Whether it could be stored in fewer bytes was not checked: {error}")
+        return []
+    return plan
+
+
+def _compared(model: str, base: str, access: Access) -> Generator[Progress, None, list[Finding]]:
+    """Findings on what changed since the base."""
+    found: list[Finding] = []
+    request = SparsityRequest(base=base, tuned=(model,), mode="exact")
+    with closing(analyze_sparsity(request, access)) as steps:  # type: ignore[type-var]
+        for step in steps:
+            if isinstance(step, SparsityReport):
+                found += against_base(step)
+            else:
+                yield step
+    return found
+
+
+def _card(checkpoint: Checkpoint, model: str, base: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:
+    """Findings on what the model card says, from samples of the models it names and of the base."""
+    stated = [name for name in base_models(checkpoint, _STATED) if name.lower() != checkpoint.ref.lower()]
+    if not stated:
+        return []
+    found: list[Finding] = []
+    try:
+        request = ParentsRequest(model=model, candidates=tuple(dict.fromkeys((*stated, base))))
+        with closing(analyze_parents(request, access)) as steps:  # type: ignore[type-var]
+            for step in steps:
+                if isinstance(step, ParentsReport):
+                    found += base_mismatch(step, stated)
+                else:
+                    yield step
+    except MantissaError as error:  # the card names what cannot be read: not the fault of the weights
+        notes.append(f"The card's base_model was not compared: {error}")
+    return found

@@ -1,0 +1,38 @@
+"""A check in GitHub Actions: ``python -m analyzers.check.annotate REPORT.json`` adds it to the job's summary and annotates the run.
+
+Prints a workflow command for each finding. With no report, as after bad input, the one line on standard input is the annotation.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from analyzers.check.report import CheckReport, Level
+from analyzers.check.text import markdown, names
+from analyzers.terminal import printable
+
+_COMMANDS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def main(path: str) -> None:
+    """Annotate the run with the report in the file ``path``, as ``check --json`` wrote it."""
+    text = Path(path).read_text(encoding="utf-8")
+    if not text.strip():
+        print(_command("error", "Not checked", sys.stdin.read().strip()))
+        return
+    report = CheckReport.model_validate_json(text)
+    with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
+        summary.write(f"{markdown(report)}\n")
+    for each in report.findings:
+        of = f" Tensors: {names(each)}" if each.tensors else ""
+        print(_command(_COMMANDS[each.level], f"{each.rule}: {each.title}", each.detail + of))
+
+
+def _command(name: str, title: str, said: str) -> str:
+    """A workflow command, on one line: nothing in it ends it and begins another."""
+    property_value = printable(title).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+    return f"::{name} title={property_value}::{printable(said).replace('%', '%25')}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

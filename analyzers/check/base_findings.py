@@ -1,0 +1,43 @@
+"""The rules about a checkpoint and the base it was trained from."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzers.check.findings import finding
+from analyzers.check.report import Finding
+from analyzers.checkpoints import DTYPE_BITS
+from analyzers.formatting import plural
+from analyzers.parents import ParentsReport
+from analyzers.update_sparsity import SparsityReport
+
+
+def against_base(report: SparsityReport) -> Iterator[Finding]:
+    """Tensors that one side lacks or that have another shape, and whether anything changed. report: of all values."""
+    unmatched, base = report.unmatched, report.base.ref
+    if unmatched.missing:
+        number = unmatched.counts.get("missing", len(unmatched.missing))
+        detail = f"{plural(number, 'tensor')} of {base} with {unmatched.missing_parameters:,} values: loaders initialise them at random."
+        yield finding("missing", "error", "Tensors of the base are missing", detail, [each.name for each in unmatched.missing])
+    if unmatched.misshapen:
+        first = unmatched.misshapen[0]
+        detail = (
+            f"{plural(len(unmatched.misshapen), 'tensor has', 'tensors have')} another shape than in {base}; the first: "
+            f"{list(first.tuned_shape)}, there {list(first.shape)}. It is another architecture, or was converted wrongly."
+        )
+        yield finding("misshapen", "error", "Shapes differ from the base", detail, [each.tuned_name for each in unmatched.misshapen])
+    # Values stored in fewer bits than the base's differ from them by their rounding alone.
+    rounded = all(DTYPE_BITS[row.tuned_dtype] < DTYPE_BITS[row.dtype] for row in report.tensors)
+    if report.values_compared and report.num_changed == 0 and (report.swallowed.count == 0 or rounded):
+        detail = f"All {report.values_compared:,} values compared equal those of {base}: nothing was trained, or the wrong file was saved."
+        yield finding("unchanged", "error", "The weights are those of the base", detail)
+    if unmatched.extra:
+        number = unmatched.counts.get("extra", len(unmatched.extra))
+        detail = f"{plural(number, 'tensor')} with {unmatched.extra_parameters:,} values that {base} does not have."
+        yield finding("extra", "info", "Tensors that the base does not have", detail, [each.name for each in unmatched.extra])
+
+
+def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
+    """Whether the models that the card names as base_model are none of those that the weights come from. stated: these names."""
+    names = {name.lower() for name in stated}
+    if report.verdict != "undecided" and not any(parent.lower() in names for parent in report.parents):
+        detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."
+        yield finding("base-mismatch", "warning", "The card names another base", detail)

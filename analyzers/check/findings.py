@@ -1,0 +1,164 @@
+"""The rules about a checkpoint alone: each is a function that yields what it finds."""
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzers import limits
+from analyzers.check.report import Finding, Level, Rule
+from analyzers.checkpoints import Checkpoint, is_copy
+from analyzers.dtype_detection import DtypeReport
+from analyzers.dtype_detection.report import TensorRow
+from analyzers.formatting import magnitude, plural, share
+from analyzers.shrink import Planned
+
+_CONFIG_NAMES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+# Different matrices with equal statistics that a further one is compared with.
+_ORIGINALS = 4
+# Notes of an open checkpoint say where its index is wrong; most loaders ignore the count of bytes.
+_INDEX, _INDEX_BYTES = "The index ", "The index counts "
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules read. report: of all values; rows: of every tensor; plan: what `shrink` would do; empty where it cannot."""
+
+    checkpoint: Checkpoint
+    report: DtypeReport
+    rows: Sequence[TensorRow]
+    plan: Sequence[Planned]
+
+
+def finding(rule: Rule, level: Level, title: str, detail: str, tensors: Sequence[str] = (), saving: int = 0) -> Finding:
+    """A finding with at most so many names as a report may have."""
+    names = tuple(tensors[: limits.REPORT_TENSORS])
+    return Finding(rule=rule, level=level, title=title, detail=detail, saving_bytes=saving, tensors=names)
+
+
+def non_finite(facts: Facts) -> Iterator[Finding]:
+    """Values that are NaN or infinite."""
+    rows = [row for row in facts.rows if row.nan or row.inf]
+    if rows:
+        kinds = {"NaN": sum(row.nan for row in rows), "infinite": sum(row.inf for row in rows)}
+        numbers = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        detail = f"{numbers} in {plural(len(rows), 'tensor')}. Go back to the last checkpoint without them: no run recovers from these."
+        yield finding("non-finite", "error", "Weights that are not finite", detail, [row.name for row in rows])
+
+
+def index(facts: Facts) -> Iterator[Finding]:
+    """An index that contradicts the files."""
+    said = [note for note in facts.checkpoint.notes if note.startswith(_INDEX)]
+    if all(note.startswith(_INDEX_BYTES) for note in said):
+        for note in said:
+            detail = f"{note} What plans memory by it goes wrong: save the model again."
+            yield finding("index", "warning", "The index counts other bytes than the files have", detail)
+    else:
+        detail = f"{' '.join(said)} Loaders that trust the index fail, or miss weights: save the model again."
+        yield finding("index", "error", "The index and the files disagree", detail)
+
+
+def upcast(facts: Facts) -> Iterator[Finding]:
+    """Tensors in more bits than their values need, where at least one of them is proven to come from the narrower format."""
+    proven = {row.name for row in facts.rows if row.lineage.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")}
+    narrow = [planned for planned in facts.plan if planned.narrows]
+    if any(planned.tensor.name in proven for planned in narrow):
+        saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
+        formats = " and ".join(sorted({{"BF16": "bf16", "F16": "fp16"}[planned.to or ""] for planned in narrow}))
+        shrink = f"mantissa shrink {shlex.quote(facts.checkpoint.ref)} --out FOLDER"
+        detail = (
+            f"{plural(len(narrow), 'tensor')} of fp32 or fp64 with values that {formats} holds bit for bit. Stored so, they take {saved:,} "
+            f"bytes less ({share(saved / max(1, facts.checkpoint.nbytes))}): {shrink}"
+        )
+        yield finding("upcast", "warning", f"Stored wider than its {formats} values", detail, [p.tensor.name for p in narrow], saved)
+
+
+def stored_twice(facts: Facts) -> Iterator[Finding]:
+    """Matrices that hold the same bytes as another one. Those of a single value are left to other rules."""
+    tensors = {tensor.name: tensor for tensor in facts.checkpoint.tensors}
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for row in facts.rows:
+        if len(row.shape) > 1 and row.abs_max != row.abs_min:
+            groups.setdefault((row.dtype, row.shape, row.norm, row.abs_max, row.abs_min_nonzero, row.zero), []).append(row.name)
+    copies: list[str] = []
+    for names in groups.values():
+        originals: list[str] = []
+        for name in sorted(names, key=lambda name: tensors[name].role == "head"):  # equal statistics make a candidate; the bytes decide
+            copy = any(is_copy(facts.checkpoint, tensors[other], tensors[name]) for other in originals[:_ORIGINALS])
+            (copies if copy else originals).append(name)
+    if copies:
+        after = {each.tensor.name: each.nbytes for each in facts.plan if each.narrows}  # what `upcast` would save counts only once
+        saved = sum(after.get(name, tensors[name].nbytes) for name in copies)
+        tied = [planned.name for planned in facts.plan if planned.to is None]
+        what = "mantissa shrink leaves out copies of tied weights" if tied else "tie them in the configuration if the model may"
+        detail = f"{plural(len(copies), 'tensor repeats', 'tensors repeat')} another one byte for byte, in {saved:,} bytes: {what}."
+        yield finding("stored-twice", "warning", "The same weights are stored twice", detail, copies, saved)
+
+
+def config_dtype(facts: Facts) -> Iterator[Finding]:
+    """A configuration whose dtype is not that of most parameters."""
+    stated = (facts.report.config_dtype or "").removeprefix("torch.")
+    stored = facts.report.lineage.stored
+    if _CONFIG_NAMES.get(stated, stored) != stored and stored in _CONFIG_NAMES.values() and not facts.report.quantization_config:
+        detail = f"config.json says {stated}, and most parameters are stored as {stored}: loaders convert them. Correct either."
+        yield finding("config-dtype", "warning", "The configuration states another dtype", detail)
+
+
+def untouched(facts: Facts) -> Iterator[Finding]:
+    """Norms at their initial value, and tensors of one value: training may never have changed them. Biases at zero are normal."""
+    rows = [row for row in facts.report.untouched if row.value and not row.name.endswith("bias")]
+    if rows:
+        whole = sum(row.share == 1 for row in rows)
+        values = " or ".join(magnitude(value) for value in sorted({row.value for row in rows})[:3])
+        detail = (
+            f"{plural(len(rows), 'tensor')} with at least half of the entries at exactly {values}, {whole:,} of them throughout. Either "
+            "they were frozen, or steps too small for bf16 were rounded away: train them over fp32 master weights."
+        )
+        yield finding("untouched", "warning", "Weights that training may never have changed", detail, [row.name for row in rows])
+
+
+def zero_tensor(facts: Facts) -> Iterator[Finding]:
+    """Tensors of zeros, other than biases."""
+    names = [row.name for row in facts.report.untouched if row.value == 0 and row.share == 1 and not row.name.endswith("bias")]
+    if names:
+        detail = (
+            f"{plural(len(names), 'tensor holds', 'tensors hold')} nothing but zeros: never trained, not in use, or lost in a conversion."
+        )
+        yield finding("zero-tensor", "warning", "Tensors of zeros", detail, names)
+
+
+def pickled(facts: Facts) -> Iterator[Finding]:
+    """Weights in files that run code when they are loaded."""
+    files = [file.path for file in facts.checkpoint.files if not file.path.endswith((".safetensors", ".gguf"))]
+    if files:
+        detail = (
+            f"{plural(len(files), 'weight file')} can run code when loaded: save the model with safe_serialization=True, as safetensors."
+        )
+        yield finding("pickled", "warning", "Weights in pickled files", detail)
+
+
+def fp16_overflow(facts: Facts) -> Iterator[Finding]:
+    """Weights that are infinite in fp16: a warning where the configuration asks for fp16."""
+    rows = [row for row in facts.rows if row.fp16_overflow]
+    if rows:
+        asked = (facts.report.config_dtype or "").removeprefix("torch.") == "float16"
+        number = sum(row.fp16_overflow for row in rows)
+        said = ", which config.json asks for" if asked else ""
+        detail = f"{plural(number, 'weight becomes', 'weights become')} infinite in fp16{said}: run it in bf16 or fp32."
+        yield finding("fp16-overflow", "warning" if asked else "info", "Weights beyond fp16", detail, [row.name for row in rows])
+
+
+def fossil_rows(facts: Facts) -> Iterator[Finding]:
+    """Rows still exact in a narrower format, in tensors that are not: not updated since a conversion."""
+    rows = [row for row in facts.rows if row.fossil_rows]
+    if rows:
+        number = sum(row.fossil_rows for row in rows)
+        detail = (
+            f"{plural(number, 'row is', 'rows are')} exact in a narrower format while the rest of the tensor is not, as rows of tokens are "
+            "that never occurred in training."
+        )
+        yield finding("fossil-rows", "info", "Rows that training did not reach", detail, [row.name for row in rows])
+
+
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    non_finite, index, upcast, stored_twice, config_dtype, untouched, zero_tensor, pickled, fp16_overflow, fossil_rows,
+)  # fmt: skip

@@ -1,0 +1,112 @@
+"""The request of `check`, and what it found. Field names are the JSON contract; fields may be added, never renamed."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import field_validator, model_validator
+
+from analyzers.base import CheckpointFacts, Data, Report, Request
+from analyzers.formatting import plural
+
+if TYPE_CHECKING:
+    import pandas
+
+# Raised whenever the same request would give another result.
+ANALYSIS_VERSION = 1
+
+Level = Literal["error", "warning", "info"]
+LEVELS: tuple[Level, ...] = ("info", "warning", "error")
+FailOn = Literal["error", "warning", "never"]
+
+Rule = Literal[
+    "non-finite",
+    "index",
+    "upcast",
+    "stored-twice",
+    "config-dtype",
+    "untouched",
+    "zero-tensor",
+    "pickled",
+    "fp16-overflow",
+    "fossil-rows",
+    "missing",
+    "misshapen",
+    "unchanged",
+    "extra",
+    "base-mismatch",
+]
+
+
+class CheckRequest(Request):
+    """What to check; all of it is read.
+
+    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
+    base: the checkpoint that it was trained from; None: the model is checked alone.
+    """
+
+    model: str
+    base: str | None = None
+
+    @field_validator("base")
+    @classmethod
+    def _none_if_empty(cls, base: str | None) -> str | None:
+        return base or None
+
+    @model_validator(mode="after")
+    def _not_itself(self) -> "CheckRequest":
+        if self.model == self.base:
+            raise ValueError("the base is the model itself: name the checkpoint that it was trained from")
+        return self
+
+
+class Finding(Data):
+    """One finding. title: what it is; detail: the numbers, and what to do; saving_bytes: what doing so would save; tensors: whose it is.
+
+    tensors ends after `limits.REPORT_TENSORS` names.
+    """
+
+    rule: Rule
+    level: Level
+    title: str
+    detail: str
+    saving_bytes: int = 0
+    tensors: tuple[str, ...] = ()
+
+
+class CheckReport(Report):
+    """findings: the gravest first. saving_bytes: of all of them. notes: what could not be checked."""
+
+    analyzer: Literal["check"] = "check"
+    schema_version: int = 1
+    request: CheckRequest
+    checkpoint: CheckpointFacts
+    base: CheckpointFacts | None
+    saving_bytes: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    def fails(self, fail_on: FailOn) -> bool:
+        """Whether a finding is of the level ``fail_on`` or graver."""
+        return fail_on != "never" and any(LEVELS.index(each.level) >= LEVELS.index(fail_on) for each in self.findings)
+
+    def count(self, level: Level) -> int:
+        """The number of findings of a level."""
+        return sum(each.level == level for each in self.findings)
+
+    def subject(self) -> dict[str, str]:
+        """The model."""
+        return {"model": self.checkpoint.ref}
+
+    def headline(self) -> str:
+        """How many findings of each level, and the bytes that could be saved."""
+        if not self.findings:
+            return f"Nothing found in {plural(self.checkpoint.tensors, 'tensor')}."
+        words = {"error": "error", "warning": "warning", "info": "remark"}
+        found = ", ".join(plural(self.count(level), words[level]) for level in LEVELS[::-1] if self.count(level))
+        saved = f" {self.saving_bytes:,} of {self.checkpoint.bytes:,} bytes could be saved." if self.saving_bytes else ""
+        return f"{found}.{saved}"
+
+    def tables(self) -> "dict[str, pandas.DataFrame]":
+        """``summary`` (one row) and ``findings``, with the number of tensors in place of their names."""
+        from analyzers.check.tables import tables
+
+        return tables(self)

@@ -1,0 +1,112 @@
+"""The weights at which stored values are exactly a combination: each value confines them, all of them together pin them down.
+
+A stored value x_j stands for its cell [l_j, u_j], the numbers that round to it. X = round(sum of a_i P_i) therefore says that a lies
+between two planes, l_j <= a.P_j <= u_j, for each j, and hence in a polytope. Least squares cannot use this: it takes rounding for noise
+that has nothing to do with the parents. But between siblings that differ by an ulp or two the rounding error is a function of their
+difference, and the weights come out wrong by 0.02 and more, far beyond their intervals. The polytope contains the true weights.
+"""
+
+import numpy as np
+
+from analyzers.parents.rounding import Floats, cells, ulps
+
+# Each value counts with its distance from its cell up to one cell, with less beyond (Huber): values that are no combination must not pull.
+_STEPS = 100
+_DAMPING = 1e-6
+# Half-spaces of the linear programs; the others are redundant, or make the bounds a little wider than they are.
+_PLANES = 512
+_WIDEST = 1.0
+# Directions in which the parents are as good as equal, relative to the direction in which they are largest, squared.
+_SINGULAR = 1e-13
+_NONE = 1e-6
+_UNIT = 2.0**-24  # half an ulp of fp32, relative
+
+
+def arithmetic_error(parts: Floats) -> Floats:
+    """(n,) by how much a sum of the products ``parts``, (k, n), may be off in fp32, in any order, with rounded weights."""
+    error: Floats = (len(parts) + 1) * _UNIT * np.abs(parts).sum(axis=0)
+    return error
+
+
+def slabs(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool) -> tuple[Floats, Floats, Floats]:
+    """(n,) l and u, where a.P_j is if x_j = round(a.P_j) without an error of its own, and by how much fp32 arithmetic may miss them.
+
+    parents: (k, n). stored: each product is rounded to ``dtype`` first, which adds half an ulp of each to the slab. Both are those at
+    ``weights``.
+    """
+    low, high = cells(values, dtype)
+    parts = weights[:, None] * parents
+    more = ulps(parts, dtype).sum(axis=0) / 2 if stored else 0.0
+    return low - more, high + more, arithmetic_error(parts)
+
+
+def closest(values: Floats, parents: Floats, start: Floats, dtype: str, stored: bool = False) -> Floats:
+    """(k,) the weights a near ``start`` that minimise sum of rho(d_j), d_j the distance of a.P_j from its slab in slab widths.
+
+    rho is Huber's function with threshold 1. Levenberg-Marquardt: the Hessian of the values outside their slabs, damped by that of all,
+    with which a step always descends.
+    """
+    low, high, error = slabs(values, parents, start, dtype, stored)
+    scale = high - low + 2 * error  # the cell of 0 has hardly a width of its own
+    rows, low, high = parents / scale, low / scale, high / scale
+    whole, weights, damping = rows @ rows.T, start, _DAMPING
+    distance, loss = _distances(rows, low, high, weights)
+    for _ in range(_STEPS):
+        factor = (distance != 0) / np.maximum(1, np.abs(distance))
+        gradient = rows @ (factor * distance)
+        hessian = (rows * factor) @ rows.T + damping * whole
+        trial = weights - np.linalg.pinv(hessian, rcond=1e-13, hermitian=True) @ gradient
+        trial_distance, trial_loss = _distances(rows, low, high, trial)
+        if trial_loss < loss:
+            done = trial_loss > loss * (1 - 1e-9)
+            weights, distance, loss, damping = trial, trial_distance, trial_loss, max(_DAMPING, damping / 10)
+            if done or not loss:
+                break
+        elif damping >= 1:
+            break
+        else:
+            damping *= 10
+    return weights
+
+
+def _distances(rows: Floats, low: Floats, high: Floats, weights: Floats) -> tuple[Floats, float]:
+    """(n,) how far a.P_j lies above (positive) or below its slab, and the loss."""
+    total = weights @ rows
+    distance = total - np.clip(total, low, high)
+    size = np.abs(distance)
+    return distance, float(np.where(size <= 1, size**2 / 2, size - 0.5).sum())
+
+
+def bounds(values: Floats, parents: Floats, weights: Floats, dtype: str, stored: bool = False) -> tuple[Floats, Floats]:
+    """(k,) the least and the largest of each weight at which every value that is exact at ``weights`` stays so.
+
+    Two linear programs for each weight, over the half-spaces nearest to ``weights`` in the metric of P P^T, in which siblings are as
+    far apart as others. Leaving half-spaces out can only widen the bounds; the most they reach is ``weights`` +- 1. The weight of a
+    parent that is 0 everywhere stays what it is.
+    """
+    from scipy.optimize import linprog
+
+    low, high, error = slabs(values, parents, weights, dtype, stored)
+    low, high, total = low - error, high + error, weights @ parents
+    exact = (low <= total) & (total <= high)
+    rows, scale = parents[:, exact], (high - low)[exact]
+    # In z, a = weights + axes @ z, the rows are as long in every direction on average.
+    size, axes = np.linalg.eigh((rows / scale) @ (rows / scale).T / max(1, rows.shape[1]))
+    known = size > _SINGULAR * size[-1]
+    unknown = (np.abs(axes[:, ~known]) > _NONE).any(axis=1)
+    axes = axes[:, known] / np.sqrt(size[known])
+    normals = axes.T @ (rows / scale)
+    lengths = np.maximum(np.linalg.norm(normals, axis=0), 1e-30)
+    normals = np.concatenate([normals / lengths, -normals / lengths], axis=1)
+    room = np.concatenate([(high - total)[exact], (total - low)[exact]]) / np.tile(scale * lengths, 2)
+    near = np.argpartition(room, min(_PLANES, room.size - 1))[:_PLANES] if room.size else np.zeros(0, np.int64)
+    unit = max(float(room[near].max(initial=0)), 1e-30)
+    present = parents.any(axis=1)
+    reach = np.where(present, _WIDEST, 0.0), np.where(present, _WIDEST, 0.0)
+    for i in np.flatnonzero(present & ~unknown):
+        for each, sign in zip(reach, (-1.0, 1.0), strict=True):
+            objective = -sign * axes[i] / np.linalg.norm(axes[i])
+            solved = linprog(objective, normals[:, near].T, room[near] / unit, bounds=(None, None), method="highs")
+            if solved.x is not None:
+                each[i] = min(_WIDEST, abs(float(axes[i] @ solved.x)) * unit)
+    return weights - reach[0], weights + reach[1]

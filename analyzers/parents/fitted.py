@@ -1,0 +1,194 @@
+"""X as a combination of its candidates: which of them it needs, their weights by least squares and by exact values, and the proof."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzers.parents.collect import Layer, Sums
+from analyzers.parents.feasible import bounds
+from analyzers.parents.fit import Weights, condition, correlations, distinguishable, solve, squares
+from analyzers.parents.proof import by_chance, equal, exact_weights
+from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
+
+# A weight below this is none.
+SMALLEST = 0.02
+# Where at least this share of the values is exact, the exact values say what the weights are.
+EXACT = 0.99
+# The least share of what is left without a parent that it must explain.
+_EXPLAINS = 0.5
+# Where many values still equal one candidate's, as in sparse merges, whose rescaled pieces are noise to a linear fit.
+_EXPLAINS_SPARSE = 0.05
+_SPARSE = 0.2
+# The residual of a fit, in units of the rounding error, up to which nothing else is in the weights.
+AT_ROUNDING = 1.3
+# How many more values an exact combination of several must prove than the best candidate alone, where both are within rounding; or at most
+# how many of the values that the best candidate leaves it may leave.
+_PROVES, _LEAVES = 0.05, 0.1
+# How many more values the weights of each layer must prove than those of all together.
+_BETTER = 0.01
+# Below this angle between its parents (radians) a SLERP is a linear merge.
+_LEAST_ANGLE = 0.05
+# Values on which weights are tried: of all layers, of one.
+_OVERALL, _OF_LAYER = 1 << 16, 1 << 13
+_PIECE = 1 << 18  # values tested at once, in float64
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Values of X that equal the combination at ``weights``, of ``values`` tested.
+
+    stored: in the arithmetic of X's dtype; per_layer: at the weights of each layer.
+    """
+
+    share: float
+    by_chance: float
+    values: int
+    weights: tuple[float, ...]
+    stored: bool
+    per_layer: bool = False
+
+
+class Fitted:
+    """The fit of X by candidates (numbered as in the Gram matrices, from 0).
+
+    chosen: those with weights of their own; alike: which others each stands for; parents: those that the fit needs, a subset of ``chosen``;
+    weights, layers: over ``chosen``, by exact values where they are (``by_exact_values`` tells of the former), else by least squares;
+    exact, layer_exact: over ``parents``.
+    """
+
+    def __init__(self, sums: Sums, dtype: str | None) -> None:
+        self._sums = sums
+        self._kept = {layer: values for layer, values in sums.kept.items() if values.shape[1]}
+        self._dtype = narrowest((values[0] for values in self._kept.values()), dtype) if dtype is not None and rounds(dtype) else None
+        self._blocks = np.concatenate(list(sums.grams.values()))
+        self.chosen, self.alike = distinguishable(self._blocks)
+        rows = [0, *(1 + i for i in self.chosen)]
+        present = [0, *sorted(1 + i for first, others in self.alike.items() for i in (first, *others))]
+        self.condition = condition(self._blocks.sum(axis=0)[np.ix_(present, present)])
+        self.weights = solve(self._blocks[:, rows][:, :, rows])
+        self.layers: dict[Layer, Weights] = {layer: solve(grams[:, rows][:, :, rows]) for layer, grams in sums.grams.items()}
+        self._layer_grams = np.stack([grams.sum(axis=0) for grams in sums.grams.values()])
+        self.rounding = float(np.sqrt(sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
+        self.parents = self._parents()
+        self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
+        self.by_exact_values = self.exact is not None and self.exact.share >= EXACT and not self.exact.per_layer
+        if self.exact is not None and self.by_exact_values:
+            self.weights = self._confined(self.weights, self._some(), self.exact)
+        for layer, exact in self.layer_exact.items():
+            if exact.share >= EXACT:
+                self.layers[layer] = self._confined(self.layers[layer], _spread(self._kept[layer], _OF_LAYER), exact)
+
+    @property
+    def best(self) -> int:
+        """The one candidate that explains most of X, each layer for itself."""
+        return min(self.chosen, key=lambda i: squares(self._layer_grams, [i]))
+
+    @property
+    def at_rounding(self) -> bool:
+        """Whether nothing but rounding is left of X: most values are exact, or the layers, fitted separately, leave no more."""
+        proven = self.exact is not None and self.exact.share > 0.5
+        return proven or squares(self._layer_grams, self.chosen) <= AT_ROUNDING**2 * self._sums.rounding
+
+    @property
+    def spherical(self) -> float | None:
+        """t of the SLERP of two parents, a_1 = sin((1 - t) theta) / sin theta and a_2 = sin(t theta) / sin theta, that agrees with the
+        weights.
+
+        None where none does, or where it cannot be told from a linear merge because the weights add up to 1.
+        """
+        if len(self.parents) != 2:
+            return None
+        gram = self._blocks.sum(axis=0)
+        first, second = self.parents
+        theta = float(np.arccos(np.clip(correlations(gram)[first, second], -1, 1)))
+        a, b = (float(self.weights.estimate[self.chosen.index(i)]) for i in self.parents)
+        if theta < _LEAST_ANGLE or min(a, b) <= 0 or abs(a + b - 1) < SMALLEST:
+            return None
+        t = float(np.arctan2(b * np.sin(theta), a + b * np.cos(theta))) / theta
+        return t if abs(a - np.sin((1 - t) * theta) / np.sin(theta)) < SMALLEST else None
+
+    def _parents(self) -> list[int]:
+        """The candidates without which much of X stays unexplained and whose weight is away from 0 beyond its interval, somewhere."""
+        alone = squares(self._layer_grams, [])
+        left = squares(self._layer_grams, self.chosen)
+        needed = []
+        sparse = self._equal(self.best) >= _SPARSE
+        for position, i in enumerate(self.chosen):
+            fits = (self.weights, *self.layers.values())
+            if not any(abs(fit.estimate[position]) > max(SMALLEST, fit.high[position] - fit.estimate[position]) for fit in fits):
+                continue
+            without = squares(self._layer_grams, [j for j in self.chosen if j != i])
+            explains = 1 - left / without if without > 1e-9 * alone else 0.0
+            if explains >= (_EXPLAINS_SPARSE if sparse else _EXPLAINS):
+                needed.append(i)
+        if len(self.chosen) > 1 and left <= AT_ROUNDING**2 * self._sums.rounding:  # differences as small as rounding: only bits decide
+            several = needed if len(needed) > 1 else self.chosen
+            (together, layers), single = self._exactness(several), self._exactness([self.best])[0]
+            if together is not None and single is not None:
+                proven = together.share > single.share + _PROVES or 1 - together.share < _LEAVES * (1 - single.share)
+                largest = np.abs([each.weights for each in layers.values()]).max(axis=0)
+                several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
+                return several if proven and len(several) > 1 else [self.best]
+        return needed
+
+    def _equal(self, i: int) -> float:
+        """The share of kept values that are candidate ``i``'s."""
+        same = sum(int((values[0] == values[1 + i]).sum()) for values in self._kept.values())
+        return same / max(1, sum(int(values.shape[1]) for values in self._kept.values()))
+
+    def _exactness(self, parents: Sequence[int]) -> tuple[Exactness | None, dict[Layer, Exactness]]:
+        """How many kept values equal the combination of ``parents``, overall and with the weights of each layer."""
+        dtype = self._dtype
+        if dtype is None or not self._kept:
+            return None, {}
+        rows = [0, *(1 + i for i in parents)]
+        some = self._some()[rows]
+        weights, stored = exact_weights(some, solve(self._blocks[:, rows][:, :, rows]).estimate, dtype)
+        chance = by_chance(some[0], rounded(weights @ some[1:], dtype))
+        whole = tuple(map(float, weights))
+        shared, layers = 0.0, dict[Layer, Exactness]()
+        for layer, kept in self._kept.items():
+            values = kept[rows]
+            exact = Exactness(_share(values, weights, dtype, stored), chance, values.shape[1], whole, stored)
+            shared += exact.share * exact.values
+            if exact.share < EXACT:  # merges may weigh each layer differently
+                start = solve(self._sums.grams[layer][:, rows][:, :, rows]).estimate
+                own, own_stored = exact_weights(_spread(values, _OF_LAYER), start, dtype)
+                share = _share(values, own, dtype, own_stored)
+                if share > exact.share:
+                    exact = replace(exact, share=share, weights=tuple(map(float, own)), stored=own_stored)
+            layers[layer] = exact
+        total = sum(each.values for each in layers.values())
+        together = sum(each.share * each.values for each in layers.values())
+        if together > shared + _BETTER * total:
+            stored = sum(each.values for each in layers.values() if each.stored) > total / 2
+            return Exactness(together / total, chance, total, whole, stored, per_layer=True), layers
+        return Exactness(shared / total, chance, total, whole, stored), layers
+
+    def _confined(self, fit: Weights, some: Floats, exact: Exactness) -> Weights:
+        """``fit`` at the weights of ``exact``, with the bounds that exact values give. some: (1 + m, n) of X and every candidate."""
+        assert self._dtype is not None
+        weights = dict(zip(self.parents or [self.best], exact.weights, strict=True))
+        estimate = np.array([weights.get(i, 0.0) for i in self.chosen])
+        values = some[[0, *(1 + i for i in self.chosen)]].astype(np.float64)
+        low, high = bounds(values[0], values[1:], estimate, self._dtype, exact.stored)
+        return replace(fit, estimate=estimate, low=low, high=high)
+
+    def _some(self) -> Floats:
+        """(1 + m, n) some kept values of all layers, of X and every candidate."""
+        step = max(1, sum(values.shape[1] for values in self._kept.values()) // _OVERALL)
+        return np.concatenate([values[:, ::step] for values in self._kept.values()], axis=1).astype(np.float64)
+
+
+def _spread(values: Floats, most: int) -> Floats:
+    """At most about ``most`` columns."""
+    return values[:, :: max(1, values.shape[1] // most)].astype(np.float64)
+
+
+def _share(values: Floats, weights: Floats, dtype: str, stored: bool) -> float:
+    same = 0
+    for start in range(0, values.shape[1], _PIECE):
+        piece = values[:, start : start + _PIECE].astype(np.float64)
+        same += int(equal(piece[0], piece[1:], weights, dtype, stored).sum())
+    return same / max(1, int(values.shape[1]))

@@ -1,0 +1,58 @@
+"""``python -m analyzers shrink MODEL --out DIR``."""
+
+import argparse
+from typing import get_args
+
+from analyzers.checkpoints import Access
+from analyzers.command_line import Parser, print_answer, with_progress
+from analyzers.formatting import plural, share, size
+from analyzers.shrink.plan import Target
+from analyzers.shrink.report import ShrinkReport
+from analyzers.terminal import clean
+
+
+def add_options(parser: Parser) -> None:
+    """Add the command's options."""
+    parser.describe(
+        "Store a checkpoint in fewer bytes without changing a value: each fp32 tensor in bf16 or fp16, if that holds every value of it.",
+        ("./checkpoint --out ./smaller", "what was written is read back and compared before the folder has its name"),
+        ("org/model --out ./model --to bf16 --json", "straight from the Hub, and only what bf16 holds"),
+    )
+    parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, which must not exist")
+    parser.add_argument("--to", choices=get_args(Target), default="auto", help="consider only this format (default: bf16 and fp16)")
+    request = "then open a pull request on the model's repository, with your own token"
+    parser.add_argument("--pull-request", action="store_true", help=request)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shrink as the command line says; returns 0. Raises MantissaError."""
+    from analyzers.shrink.run import shrink
+
+    request = options.pull_request_on(options.model) if options.pull_request else None
+    for item in with_progress(shrink(options.model, options.out, options.to, Access(token=True, local=True)), options.model):
+        if isinstance(item, ShrinkReport):
+            if request is not None:
+                item = item.model_copy(update={"pull_request": request.open(item)})
+            print_answer(item.to_json() if options.json else _text(item), options.json, "The checkpoint is written, but its report")
+    return 0
+
+
+def _text(report: ShrinkReport) -> str:
+    kinds: dict[tuple[str, str | None], int] = {}
+    for tensor in report.tensors:
+        kinds[tensor.from_, tensor.to] = kinds.get((tensor.from_, tensor.to), 0) + 1
+    saved = report.bytes_before - report.bytes_after
+    lines = [
+        f"{report.out}: {size(report.bytes_after)}, {size(saved)} less than before ({share(saved / report.bytes_before)}). "
+        "Read back and compared: no value has changed."
+    ]
+    for (dtype, to), number in kinds.items():
+        became = "as before" if to == dtype else f"now {to}" if to else "left out, as copies of tied weights"
+        lines.append(f"  {plural(number, 'tensor')} of {dtype}, {became}")
+    if report.config_dtype:
+        lines.append(f"  config.json: dtype {report.config_dtype}")
+    if report.pull_request:
+        lines.append(f"  pull request: {report.pull_request}")
+    return clean("\n".join([*lines, *report.notes]))

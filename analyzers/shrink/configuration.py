@@ -1,0 +1,42 @@
+"""The dtype that config.json states, where the weights below it become narrower."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
+_WIDTH = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
+_KEYS = ("dtype", "torch_dtype")
+
+
+def holding(dtypes: Iterable[str]) -> str | None:
+    """The narrowest dtype that holds values of all ``dtypes``, by its name in torch; float32 for BF16 and F16 together."""
+    names = {_NAMES[dtype] for dtype in dtypes if dtype in _NAMES}
+    if names == {"bfloat16", "float16"}:
+        return "float32"
+    return max(names, key=lambda name: _WIDTH[name], default=None)
+
+
+def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
+    """config.json with each dtype wider than ``dtype`` replaced by it, in nested configurations too, and the dtype that it then states.
+
+    Where none is stated, ``dtype`` is added: a loader would take that of the first tensor for all. None for what is no JSON object.
+    """
+    try:
+        config: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(config, dict):
+        return None
+    for part in (config, *config.values()):
+        for key in _KEYS if isinstance(part, dict) else ():
+            if _WIDTH.get(_plain(part.get(key)), 0) > _WIDTH[dtype]:
+                part[key] = dtype
+    if not any(key in config for key in _KEYS):
+        config["dtype"] = dtype
+    stated = next(config[key] for key in _KEYS if key in config)
+    return json.dumps(config, indent=2).encode() + b"\n", _plain(stated)
+
+
+def _plain(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,200 @@
+"""The folder that `shrink` writes: laid out, filled and read back; it has its final name only when all of it is right."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import (
+    Access,
+    Checkpoint,
+    Chunk,
+    Span,
+    Tensor,
+    is_index,
+    is_weights,
+    open_checkpoint,
+    quoted,
+    read_range,
+    stream,
+)
+from analyzers.errors import InvalidCheckpoint, InvalidRequest, ModelTooLarge
+from analyzers.formatting import size
+from analyzers.numerics.narrowing import Narrow, narrowed
+from analyzers.shrink.configuration import holding, narrowed_config
+from analyzers.shrink.plan import Planned, names_in_files
+from analyzers.shrink.weight_files import indexes, lay_out, read_whole
+
+
+class Folder:
+    """What will be in the folder. Everything is known before anything is written.
+
+    small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes;
+    config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ from the
+    checkpoint's; replaced: its weight files that others take the place of.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
+        self._checkpoint, self._plan = checkpoint, plan
+        self._files = lay_out(checkpoint, plan)
+        self.config_dtype: str | None = None
+        self._small = indexes(checkpoint, self._files) | self._configs()
+        sizes = checkpoint.repository.files
+        weights = {file.path for file in checkpoint.files}
+        others = [path for path in sizes if path not in weights and path not in self._small]
+        self.skipped = [path for path in others if is_weights(path) or is_index(path)]
+        self._copied = {path: sizes[path] for path in others if path not in self.skipped}
+        self.written = sorted({*(file.path for file in self._files), *self._small})
+        self.replaced = sorted(weights - set(self.written))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.nbytes for file in self._files) + sum(map(len, self._small.values())) + sum(self._copied.values())
+
+    def write(self, target: Path) -> Generator[Progress, None, None]:
+        """Write the folder, read it back and compare, then give it the name ``target``, which must not exist.
+
+        Whatever happens, there is never a part of it under that name. Raises ModelTooLarge where the disk has too little room,
+        InvalidCheckpoint where what was written differs from what was read, InvalidRequest where it cannot be written.
+        """
+        try:
+            free = shutil.disk_usage(target.parent).free
+            if free < self.nbytes:
+                raise ModelTooLarge(
+                    f"The result has {size(self.nbytes)}, and the disk of {quoted(str(target.parent), 200)} has room for {size(free)}: "
+                    "make room, or name a folder on another disk."
+                )
+            folder = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+            folder.mkdir()
+            try:
+                digests = yield from self._write_weights(folder)
+                self._write_others(folder)
+                yield from self._compare(folder, digests)
+                if os.path.lexists(target):
+                    raise InvalidRequest(f"{quoted(str(target), 200)} was made by somebody else in the meantime: name another folder.")
+                folder.rename(target)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        except OSError as error:
+            reason = error.strerror or "the system refuses it"
+            raise InvalidRequest(f"{quoted(str(target), 200)} cannot be written: {reason}. Nothing was kept.") from None
+
+    def _write_weights(self, folder: Path) -> Generator[Progress, None, dict[tuple[str, int], bytes]]:
+        """Stream every tensor into its file; returns the SHA-256 of each span of those that stay as they are."""
+        with ExitStack() as opened:
+            places: dict[str, tuple[int, int, Planned]] = {}
+            for file in self._files:
+                (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+                out = opened.enter_context((folder / file.path).open("wb"))
+                out.write(file.header)
+                out.flush()
+                out.truncate(file.nbytes)
+                for planned, start in zip(file.tensors, file.starts, strict=True):
+                    places[planned.tensor.name] = out.fileno(), start, planned
+
+            def work(span: Span, chunks: Iterator[Chunk]) -> bytes:
+                descriptor, start, planned = places[span.tensor.name]
+                digest = hashlib.sha256()
+                for chunk in chunks:
+                    data, at = chunk.codes, start + chunk.start
+                    if planned.narrows:
+                        data, at = narrowed(data, planned.tensor.dtype, _narrow(planned)), start + 2 * chunk.start
+                    else:
+                        digest.update(data.data)
+                    _write_all(descriptor, data.data.cast("B"), at)
+                return digest.digest()
+
+            spans = [span for file in self._files for planned in file.tensors for span in planned.spans()]
+            spans.sort(key=lambda span: (span.tensor.file, span.tensor.offset, span.start))
+            total, digests = sum(span.nbytes for span in spans), {}
+            with closing(stream(self._checkpoint, spans, work)) as steps:  # type: ignore[type-var]
+                for step in steps:
+                    if step.span is not None and step.result is not None:
+                        digests[step.span.tensor.name, step.span.start] = step.result
+                    yield Progress(done=step.bytes_read, total=total, unit="bytes", note="writing")
+        return digests
+
+    def _write_others(self, folder: Path) -> None:
+        for path, text in self._small.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text)
+        for path, nbytes in self._copied.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            file = self._checkpoint.repository.open(path)
+            with closing(file), (folder / path).open("wb") as out:
+                for at in range(0, nbytes, limits.CHUNK_BYTES):
+                    out.write(read_range(file, at, min(limits.CHUNK_BYTES, nbytes - at)))
+
+    def _compare(self, folder: Path, digests: dict[tuple[str, int], bytes]) -> Generator[Progress, None, None]:
+        """Read the new files as any checkpoint, and compare digests: of narrowed values with those that held every bit of the source."""
+        with open_checkpoint(str(folder), Access(local=True)) as written:
+            names = names_in_files(written)
+            found = {(written.files[tensor.file].path, names[tensor.name]): tensor for tensor in written.tensors}
+            expected = {(file.path, planned.name): planned for file in self._files for planned in file.tensors}
+            if found.keys() != expected.keys():
+                raise InvalidCheckpoint("The written files do not hold the tensors of the checkpoint. Nothing was kept.")
+            sources: dict[tuple[str, int], tuple[Planned, bytes]] = {}
+            spans = []
+            for place, planned in expected.items():
+                tensor = found[place]
+                if (tensor.dtype, tensor.shape) != (planned.to, planned.tensor.shape):
+                    raise _differs(planned)
+                for number, span in enumerate(planned.spans()):
+                    own = planned.digests[number] if planned.narrows else digests[planned.tensor.name, span.start]
+                    sources[tensor.name, span.start] = planned, own
+                    spans.append(Span(_as_spans(tensor, planned), span.start, span.count))
+
+            def work(span: Span, chunks: Iterator[Chunk]) -> bool:
+                _, own = sources[span.tensor.name, span.start]
+                digest = hashlib.sha256()
+                for chunk in chunks:
+                    digest.update(chunk.codes.data)
+                return digest.digest() == own
+
+            total = sum(span.nbytes for span in spans)
+            with closing(stream(written, spans, work)) as steps:  # type: ignore[type-var]
+                for step in steps:
+                    if step.span is not None and not step.result:
+                        raise _differs(sources[step.span.tensor.name, step.span.start][0])
+                    yield Progress(done=step.bytes_read, total=total, unit="bytes", note="reading back")
+
+    def _configs(self) -> dict[str, bytes]:
+        """Every config.json above tensors that get another dtype. Buffers have no say: loaders ignore or recompute most of them."""
+        found = {}
+        sizes = self._checkpoint.repository.files
+        for path in sorted((path for path in sizes if path.rpartition("/")[2] == "config.json"), key=lambda path: path.count("/")):
+            folder = path.removesuffix("config.json")
+            below = [planned for file in self._files if file.path.startswith(folder) for planned in file.tensors]
+            dtype = holding(planned.to or "" for planned in below if not planned.tensor.buffer)
+            if dtype and any(planned.narrows for planned in below) and 0 < sizes[path] <= limits.CONFIG_BYTES:
+                written = narrowed_config(read_whole(self._checkpoint, path), dtype)
+                if written is not None:
+                    found[path] = written[0]
+                    self.config_dtype = self.config_dtype or written[1]
+        return found
+
+
+def _narrow(planned: Planned) -> Narrow:
+    return "F16" if planned.to == "F16" else "BF16"
+
+
+def _as_spans(tensor: Tensor, planned: Planned) -> Tensor:
+    """The written tensor as the spans of ``planned`` cover it."""
+    return tensor if planned.narrows else replace(tensor, dtype="U8", shape=(tensor.nbytes,))
+
+
+def _differs(planned: Planned) -> InvalidCheckpoint:
+    return InvalidCheckpoint(f"{quoted(planned.name)} reads back differently from what the checkpoint holds. Nothing was kept.")
+
+
+def _write_all(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        done = os.pwrite(descriptor, data, at)
+        data, at = data[done:], at + done

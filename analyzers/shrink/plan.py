@@ -1,0 +1,116 @@
+"""Which tensors fit into 16 bits without loss: reads the wide ones once, and changes nothing."""
+
+import hashlib
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Checkpoint, Chunk, Span, Tensor, quoted, stream, tied_copies, whole_spans
+from analyzers.errors import UnsupportedWeights
+from analyzers.numerics.narrowing import NARROW_DTYPES, WIDE_DTYPES, Narrow, narrowed_exactly
+
+Target = Literal["auto", "bf16", "fp16"]
+
+_DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of a tied weight.
+
+    digests: SHA-256 of each span of its values (`spans`) in that dtype, for tensors that get another dtype.
+    """
+
+    tensor: Tensor
+    name: str
+    to: str | None
+    digests: tuple[bytes, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it will take."""
+        return 0 if self.to is None else self.tensor.elements * 2 if self.narrows else self.tensor.nbytes
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it gets another dtype."""
+        return self.to not in (None, self.tensor.dtype)
+
+    def spans(self) -> list[Span]:
+        """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes, whatever they stand for."""
+        tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
+        return whole_spans([tensor])
+
+
+def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress, None, list[Planned]]:
+    """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
+
+    A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
+    more of the others. Raises UnsupportedWeights for GGUF, quantized checkpoints and views, and what reads raise.
+    """
+    _check_supported(checkpoint)
+    copies = tied_copies(checkpoint)
+    wide = [t for t in checkpoint.tensors if t.dtype in WIDE_DTYPES and t.elements and t.name not in copies]
+    fits: dict[str, set[Narrow]] = {tensor.name: set(_DTYPES[to]) for tensor in wide}
+    digests: dict[str, dict[int, dict[Narrow, bytes]]] = {tensor.name: {} for tensor in wide}
+
+    def work(span: Span, chunks: Iterator[Chunk]) -> dict[Narrow, bytes]:
+        # Of a tensor that no format holds, as one span has shown, the others need not be read.
+        left = {each: hashlib.sha256() for each in tuple(fits[span.tensor.name])}
+        while left and (chunk := next(chunks, None)) is not None:
+            for each in list(left):
+                codes = narrowed_exactly(chunk.codes, span.tensor.dtype, each)
+                if codes is None:
+                    del left[each]
+                else:
+                    left[each].update(codes.data)
+        return {each: digest.digest() for each, digest in left.items()}
+
+    total = sum(tensor.nbytes for tensor in wide)
+    with closing(stream(checkpoint, whole_spans(wide), work)) as steps:  # type: ignore[type-var]
+        for step in steps:
+            if step.span is not None and step.result is not None:
+                fits[step.span.tensor.name] = fits[step.span.tensor.name] & step.result.keys()
+                digests[step.span.tensor.name][step.span.start] = step.result
+            yield Progress(done=step.bytes_read, total=total, unit="bytes", note="looking for values that need more than 16 bits")
+    alone = {each: sum(t.nbytes for t in wide if fits[t.name] == {each}) for each in NARROW_DTYPES}
+    preferred = sorted(NARROW_DTYPES, key=lambda each: -alone[each])
+    names = names_in_files(checkpoint)
+
+    def planned(tensor: Tensor) -> Planned:
+        dtype = next((each for each in preferred if each in fits.get(tensor.name, ())), None)
+        if tensor.name in copies or dtype is None:
+            return Planned(tensor, names[tensor.name], None if tensor.name in copies else tensor.dtype)
+        own = digests[tensor.name]
+        return Planned(tensor, names[tensor.name], dtype, tuple(own[start][dtype] for start in sorted(own)))
+
+    return [planned(tensor) for tensor in checkpoint.tensors]
+
+
+def _check_supported(checkpoint: Checkpoint) -> None:
+    if any(file.path.endswith(".gguf") for file in checkpoint.files):
+        raise UnsupportedWeights("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
+    if checkpoint.quantization is not None:
+        raise UnsupportedWeights(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
+    view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
+    if view is not None:
+        raise UnsupportedWeights(
+            f"{quoted(view.name)} is stored as a view that is not contiguous: save the model with save_pretrained first, and shrink that."
+        )
+
+
+def names_in_files(checkpoint: Checkpoint) -> dict[str, str]:
+    """The name of each tensor in its file: a checkpoint puts folders, and files where names collide in a folder, in front of it."""
+    paths = [file.path.rpartition(".")[0] for file in checkpoint.files]
+    folders: dict[str, list[Tensor]] = {}
+    for tensor in checkpoint.tensors:
+        folders.setdefault(paths[tensor.file].rpartition("/")[0], []).append(tensor)
+    names: dict[str, str] = {}
+    for folder, tensors in folders.items():
+        before = f"{folder}/" if len(folders) > 1 and folder else ""
+        stems = {tensor.file: f"{before}{paths[tensor.file].rpartition('/')[2]}/" for tensor in tensors}
+        collide = len(stems) > 1 and all(tensor.name.startswith(stems[tensor.file]) for tensor in tensors)
+        names |= {tensor.name: tensor.name.removeprefix(stems[tensor.file] if collide else before) for tensor in tensors}
+    return names

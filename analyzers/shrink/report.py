@@ -1,0 +1,37 @@
+"""What `shrink` did. Field names are the JSON contract."""
+
+from pydantic import Field
+
+from analyzers.base import Data
+
+
+class ShrunkTensor(Data):
+    """One tensor. from, to: its dtype before and after; to is null for a copy of a tied weight, which is left out."""
+
+    name: str
+    from_: str = Field(serialization_alias="from")
+    to: str | None
+
+
+class ShrinkReport(Data):
+    """What was done.
+
+    bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's;
+    replaced: files of the checkpoint that are not in the folder any more. pull_request: its address. notes: what was not taken over.
+    """
+
+    model: str
+    commit: str
+    out: str
+    bytes_before: int
+    bytes_after: int
+    config_dtype: str | None
+    tensors: tuple[ShrunkTensor, ...]
+    written: tuple[str, ...]
+    replaced: tuple[str, ...]
+    pull_request: str | None = None
+    notes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return self.model_dump_json(indent=2, by_alias=True)

@@ -1,0 +1,81 @@
+"""Shrink: checkpoint -> which dtype holds each tensor -> a new folder, read back before it has its name."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyzers.base import Progress
+from analyzers.checkpoints import Access, Checkpoint, LocalRepository, open_checkpoint, quoted
+from analyzers.errors import InvalidRequest
+from analyzers.formatting import plural
+from analyzers.numerics.narrowing import WIDE_DTYPES
+from analyzers.shrink.folder import Folder
+from analyzers.shrink.plan import Planned, Target, make_plan
+from analyzers.shrink.report import ShrinkReport, ShrunkTensor
+
+
+def shrink(model: str, out: str, to: Target = "auto", access: Access | None = None) -> Iterator[Progress | ShrinkReport]:
+    """Store ``model`` in the new folder ``out``, each F32 or F64 tensor in BF16 or F16 if that holds every value of it bit for bit.
+
+    Yields progress in bytes, then the report. All else stays as it is, but for copies of tied weights, which are left out, and the dtype
+    in config.json. What was written is read back and compared before the folder has its name, and there is never a part of it under that
+    name. Memory does not depend on the size of the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
+    Raises InvalidRequest where ``out`` cannot be written or nothing would become smaller, ModelTooLarge where the disk is too small,
+    UnsupportedWeights for quantized checkpoints, and what reads raise.
+    """
+    target = _new_folder(out)
+    yield Progress(done=0, total=0, unit="bytes", note="reading headers")
+    with open_checkpoint(model, access or Access()) as checkpoint:
+        _check_outside(target, checkpoint)
+        plan = yield from make_plan(checkpoint, to)
+        before, after = checkpoint.nbytes, sum(planned.nbytes for planned in plan)
+        if after == before:
+            raise InvalidRequest(f"There is nothing to shrink: {_no_gain(plan, to)}. Nothing was written.")
+        folder = Folder(checkpoint, plan)
+        yield from folder.write(target)
+        skipped = [f"Not taken over: {quoted(path, 200)}, other weights beside those that were read." for path in folder.skipped]
+        yield ShrinkReport(
+            model=checkpoint.ref,
+            commit=checkpoint.commit,
+            out=out,
+            bytes_before=before,
+            bytes_after=after,
+            config_dtype=folder.config_dtype,
+            tensors=tuple(ShrunkTensor(name=each.tensor.name, from_=each.tensor.dtype, to=each.to) for each in plan),
+            written=tuple(folder.written),
+            replaced=tuple(folder.replaced),
+            notes=(*checkpoint.notes, *skipped),
+        )
+
+
+def _no_gain(plan: list[Planned], to: Target) -> str:
+    wide = sum(planned.tensor.dtype in WIDE_DTYPES for planned in plan)
+    if not wide:
+        return "no tensor is stored as fp32 or fp64"
+    lacking = "neither bf16 nor fp16 holds" if to == "auto" else f"{to} does not hold"
+    return f"{plural(wide, 'tensor')} of fp32 or fp64, each with values that {lacking}"
+
+
+def _new_folder(out: str) -> Path:
+    """The absolute path of the folder to write. Raises InvalidRequest unless it is new and its parent is a folder."""
+    if not out or "\0" in out:
+        raise InvalidRequest("--out is empty or no path: name the folder to write.")
+    target = Path(os.path.abspath(out))  # noqa: PTH100 - a link in its place must be seen, not followed
+    try:
+        if os.path.lexists(target):
+            what = "a link" if target.is_symlink() else "a folder" if target.is_dir() else "a file"
+            raise InvalidRequest(f"{quoted(out, 200)} exists already, as {what}, and nothing is overwritten: name a new folder.")
+        if not target.parent.is_dir():
+            raise InvalidRequest(f"{quoted(str(target.parent), 200)} is no folder: --out needs an existing folder to make the new one in.")
+    except OSError as error:
+        raise InvalidRequest(f"{quoted(out, 200)} cannot be written: {error.strerror or 'the system refuses it'}.") from None
+    return target
+
+
+def _check_outside(target: Path, checkpoint: Checkpoint) -> None:
+    """Raise InvalidRequest where the new folder would be inside the checkpoint's: the next run would read it as a part of that."""
+    repository = checkpoint.repository
+    if isinstance(repository, LocalRepository) and not repository.single_file:
+        source = Path(repository.folder).resolve()
+        if source in (target.parent.resolve(), *target.parent.resolve().parents):
+            raise InvalidRequest(f"{quoted(str(target), 200)} is inside the checkpoint: name a folder outside it.")

@@ -1,0 +1,1 @@
+"""Check on the page."""

@@ -1,0 +1,45 @@
+"""The check form: as typed, as a request, as a link, and as a command."""
+
+from dataclasses import dataclass
+
+from analyzers.check.report import CheckReport, CheckRequest
+from components.forms.form import MODEL, Cost, Query, command_line, link, one_model, pinned, queried, validated
+
+ABOUT = (
+    "Whether an upload is what it claims to be, and what it wastes, as JSON: findings, each with its level (error, warning, info), what to "
+    "do about it, the bytes that would save, and the tensors; with a base also what is missing, misshapen or unchanged. Reads all of it."
+)
+PARAMETERS = {
+    "model": MODEL,
+    "base": "The checkpoint that it was trained from (default: none, and the model is checked alone).",
+}
+COST = Cost("the check without a base")
+_ONE = "Type or paste one {}: org/name or org/name@revision, or a sample."
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of the form, as typed."""
+
+    model: str = ""
+    base: str = ""
+
+    def request(self) -> CheckRequest:
+        """The validated request. Raises InvalidRequest with the sentence to show."""
+        base = one_model(self.base, _ONE.format("base")) if self.base.strip() else None
+        return validated(CheckRequest, self, (), model=one_model(self.model, _ONE.format("model")), base=base)
+
+
+def form(query: Query) -> Form:
+    """The form described by a query."""
+    return Form(**queried(query, Form, ("model", "base")))
+
+
+def permalink(report: CheckReport) -> str:
+    """The query that reproduces this report, pinned to the commits: ``?model=...&base=...``."""
+    return link([("model", pinned(report.checkpoint)), *([("base", pinned(report.base))] if report.base else [])], {})
+
+
+def command(report: CheckReport) -> str:
+    """The shell command for the same check."""
+    return command_line(["check", pinned(report.checkpoint)], {"base": pinned(report.base)} if report.base else {})

@@ -1,0 +1,12 @@
+"""The check section of the methods page: every rule and its limits."""
+
+from components.check.text import RULES, WITH_BASE
+from components.text.render import render
+
+# Anchor -> the section, for the contents of the page.
+CONTENTS = {"check": "rules", "check-bytes": "bytes to save"}
+
+
+def methods() -> str:
+    """The text in HTML."""
+    return render("check/templates/methods.html", rules=RULES, with_base=WITH_BASE)

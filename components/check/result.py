@@ -1,0 +1,64 @@
+"""The result of check: the headline with its tiles, and the tabs below."""
+
+from analyzers.check.report import CheckReport, Level
+from components.check import tables
+from components.check.form import command, permalink
+from components.results.layout import Layout, Piece, Said, Tab
+from components.text import numbers
+from components.text.headline import FACT, about_sample, answer, answered, card, model_head, tiles
+from components.text.markup import notes
+from components.text.names import model_name
+from components.text.plain_text import shown
+
+_LEVELS: dict[Level, str] = {"error": "Errors", "warning": "Warnings", "info": "For information"}
+_NONE: dict[Level, str] = {
+    "error": "Nothing that makes it unusable, or another model than it claims to be.",
+    "warning": "Nothing that wastes bytes or may surprise whoever loads it.",
+    "info": "Nothing else that is worth knowing.",
+}
+
+
+def headline(report: CheckReport, links: bool = True) -> str:
+    """Head, answer, tiles. links: include those that work only on the app's pages."""
+    side = report.checkpoint
+    against = f", compared with {shown(report.base.ref)}" if report.base else ""
+    facts = (
+        f"{numbers.plural(side.tensors, 'tensor')}, {numbers.size(side.bytes)}{against}. "
+        f"Read all of it in {numbers.duration(report.timing.seconds)}"
+    )
+    return card(
+        "Check",
+        model_head(model_name(report), side, facts),
+        answered(report, report.headline(), links),
+        about_sample(side.ref, shows=True),
+        tiles(_saving(report), *(_level(report, level, name) for level, name in _LEVELS.items())),
+        notes(report.notes),
+    )
+
+
+def _saving(report: CheckReport) -> str:
+    of = f"Of {report.checkpoint.bytes:,} bytes of tensors"
+    if not report.saving_bytes:
+        return answer("Could be saved", "0 B", FACT, f"{of} none is wasted, as far as the rules can tell.")
+    share = numbers.share(report.saving_bytes / report.checkpoint.bytes)
+    return answer("Could be saved", numbers.size(report.saving_bytes), FACT, f"{of}, {report.saving_bytes:,} ({share}), changing no value.")
+
+
+def _level(report: CheckReport, level: Level, name: str) -> str:
+    titles = [each.title for each in report.findings if each.level == level]
+    return answer(name, f"{len(titles)}", FACT, f"{'; '.join(titles)}." if titles else _NONE[level])
+
+
+RESULT: Layout[CheckReport] = Layout(
+    "Check of an upload",
+    model_name,
+    headline,
+    permalink,
+    command,
+    (
+        Tab(
+            "Findings",
+            [Piece(tables.findings), Said("What was looked for. The rules about a base need one to compare with."), Piece(tables.rules)],
+        ),
+    ),
+)

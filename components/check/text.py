@@ -1,0 +1,30 @@
+"""What each rule looks for, in words."""
+
+from analyzers.check.report import CheckReport, Rule
+
+RULES: dict[Rule, str] = {
+    "non-finite": "Weights that are NaN or infinite.",
+    "index": "An index of the shards that says something else than the files.",
+    "upcast": "fp32 or fp64 tensors whose values all fit bf16 or fp16 bit for bit, where at least one is proven to come from there.",
+    "stored-twice": "Matrices that repeat another one byte for byte, such as an LM head that is tied to the embedding.",
+    "config-dtype": "A dtype in config.json that is not that of most parameters.",
+    "untouched": "Norms with at least half of their entries at exactly the initial value, and tensors that hold one value throughout.",
+    "zero-tensor": "Tensors of zeros, other than biases.",
+    "pickled": "Weights in files that can run code when they are loaded.",
+    "fp16-overflow": "Weights that become infinite in fp16: a warning where config.json asks for fp16, else for information.",
+    "fossil-rows": "Rows still exact in a narrower format while the rest of their tensor is not: training did not reach them.",
+    "missing": "Tensors of the base that the model lacks.",
+    "misshapen": "Tensors with another shape than in the base.",
+    "unchanged": "A model all of whose values are those of the base, but for their rounding.",
+    "extra": "Tensors that the base does not have.",
+    "base-mismatch": "A model card whose base_model is not among the models that the weights come from.",
+}
+WITH_BASE: frozenset[Rule] = frozenset({"missing", "misshapen", "unchanged", "extra", "base-mismatch"})
+
+
+def outcome(report: CheckReport, rule: Rule) -> str:
+    """What a rule found, in a word or two."""
+    if rule in WITH_BASE and report.base is None:
+        return "no base"
+    levels = [each.level for each in report.findings if each.rule == rule]
+    return levels[0] if levels else "nothing"

@@ -1,0 +1,276 @@
+"""Check: each rule on a checkpoint that breaks it and on one that does not, exit statuses, and what is printed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from analyzers.__main__ import main
+from analyzers.check.report import Rule
+from analyzers.language_models.samples import sample_folder
+from tests.dtype_detection.checkpoints import normal, through, write
+from tests.hub import LocalHub
+
+BF16 = torch.bfloat16
+CONFIG = {"model_type": "llama", "tie_word_embeddings": False, "dtype": "bfloat16"}
+UP, NORM, EMBEDDING, HEAD = "model.layers.0.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight", "lm_head.weight"
+Values = dict[str, torch.Tensor]
+
+
+def healthy(**replaced: torch.Tensor) -> Values:
+    """A native bf16 checkpoint in which no rule finds anything."""
+    values = {UP: normal(128, 64), NORM: normal(64, scale=1), EMBEDDING: normal(256, 64, seed=1), HEAD: normal(256, 64, seed=2)}
+    return {name: value.to(BF16) for name, value in values.items()} | replaced
+
+
+def wide(values: Values) -> Values:
+    return {name: value.float() for name, value in values.items()}
+
+
+def check(capsys: pytest.CaptureFixture[str], model: str | Path, *more: str, status: int = 0) -> Any:
+    """The JSON of a check that ends with ``status``."""
+    assert main(["check", str(model), "--json", *more]) == status
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def with_value(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    copy = tensor.clone()
+    copy.view(-1)[7] = value
+    return copy
+
+
+def pickled(folder: Path) -> Path:
+    folder.mkdir()
+    torch.save(healthy(), folder / "pytorch_model.bin")
+    return folder
+
+
+def sharded(folder: Path, **metadata: int) -> tuple[list[str], dict[str, str]]:
+    """Two shards with a right index; returns their names, and its map."""
+    folder.mkdir()
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    values = healthy()
+    for file, names in zip(files, ((UP, NORM), (EMBEDDING, HEAD)), strict=True):
+        save_file({name: values[name] for name in names}, folder / file)
+    weight_map = {UP: files[0], NORM: files[0], EMBEDDING: files[1], HEAD: files[1]}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
+    return files, weight_map
+
+
+def wrong_index(folder: Path) -> Path:
+    files, weight_map = sharded(folder)
+    index = {"metadata": {}, "weight_map": weight_map | {EMBEDDING: files[0]}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def wrong_count(folder: Path) -> Path:
+    sharded(folder, total_size=5)
+    return folder
+
+
+def right_index(folder: Path) -> Path:
+    sharded(folder, total_size=sum(value.nbytes for value in healthy().values()))
+    return folder
+
+
+def fossil(folder: Path) -> Path:
+    """A matrix in fp32 that was trained on after its embedding of unused rows had passed through bf16."""
+    matrix = normal(256, 64)
+    matrix[:40] = through(matrix[:40], BF16, torch.float32)
+    return write(folder, {EMBEDDING: matrix, UP: normal(128, 64)}, {**CONFIG, "dtype": "float32"})
+
+
+Case = tuple[Rule, str, Callable[[Path], Path], int, list[str]]
+HEALTHY = healthy()
+CASES: list[Case] = [
+    ("non-finite", "error", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG), 0, [UP]),
+    ("non-finite", "error", lambda f: write(f, HEALTHY | {NORM: with_value(HEALTHY[NORM], -torch.inf)}, CONFIG), 0, [NORM]),
+    ("index", "error", wrong_index, 0, []),
+    ("index", "warning", wrong_count, 0, []),
+    ("upcast", "warning", lambda f: write(f, wide(HEALTHY), {**CONFIG, "dtype": "float32"}), 2 * (128 + 1 + 256 + 256) * 64, [*HEALTHY]),
+    ("stored-twice", "warning", lambda f: write(f, HEALTHY | {HEAD: HEALTHY[EMBEDDING].clone()}, CONFIG), 2 * 256 * 64, [HEAD]),
+    ("config-dtype", "warning", lambda f: write(f, HEALTHY, {**CONFIG, "dtype": "float16"}), 0, []),
+    ("config-dtype", "warning", lambda f: write(f, HEALTHY, {"torch_dtype": "float32"}), 0, []),
+    ("untouched", "warning", lambda f: write(f, HEALTHY | {NORM: torch.ones(64, dtype=BF16)}, CONFIG), 0, [NORM]),
+    ("zero-tensor", "warning", lambda f: write(f, HEALTHY | {UP: torch.zeros(128, 64, dtype=BF16)}, CONFIG), 0, [UP]),
+    ("pickled", "warning", pickled, 0, []),
+    ("fp16-overflow", "info", lambda f: write(f, HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}, CONFIG), 0, [UP]),
+    ("fossil-rows", "info", fossil, 0, [EMBEDDING]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "level", "build", "saving", "tensors"), CASES)
+def test_a_rule_finds(
+    rule: str,
+    level: str,
+    build: Callable[[Path], Path],
+    saving: int,
+    tensors: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = check(capsys, build(tmp_path / "in"), status=int(level == "error"))
+    (found,) = done["findings"]
+    assert (found["rule"], found["level"], found["saving_bytes"], done["saving_bytes"]) == (rule, level, saving, saving)
+    assert sorted(found["tensors"]) == sorted(tensors) and found["title"] and found["detail"].endswith((".", "FOLDER"))
+
+
+def test_no_rule_finds_anything_in_a_healthy_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor where a bias is zero, as biases start, nor in native fp32 with a norm of ones that bf16 would hold: beyond `untouched`."""
+    model = write(tmp_path / "in", HEALTHY | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64, dtype=BF16)}, CONFIG)
+    assert check(capsys, model)["findings"] == check(capsys, right_index(tmp_path / "sharded"))["findings"] == []
+    native = {UP: normal(128, 64), EMBEDDING: normal(256, 64, seed=1), NORM: torch.ones(64)}
+    done = check(capsys, write(tmp_path / "native", native, {**CONFIG, "dtype": "float32"}))
+    assert [each["rule"] for each in done["findings"]] == ["untouched"]
+    assert check(capsys, "sample:tiny-fp32")["findings"] == []
+
+
+def test_fp16_overflow_is_a_warning_where_fp16_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write(tmp_path / "in", HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}, {**CONFIG, "dtype": "float16"})
+    assert {each["rule"]: each["level"] for each in check(capsys, model)["findings"]}["fp16-overflow"] == "warning"
+
+
+def test_what_check_counts_is_what_shrink_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the byte, with a buffer, a norm of ones, a native tensor and a tied head; and then there is nothing left to save."""
+    tied = wide(HEALTHY) | {
+        NORM: torch.ones(64),
+        HEAD: HEALTHY[EMBEDDING].float(),
+        "model.layers.1.mlp.up_proj.weight": normal(64, 64, seed=9),
+    }
+    tied["model.layers.0.self_attn.masked_bias"] = torch.tensor(-1e9)
+    model = write(tmp_path / "in", tied, {**CONFIG, "tie_word_embeddings": True, "dtype": "float32"})
+    before = check(capsys, model)
+    assert {each["rule"] for each in before["findings"]} == {"upcast", "stored-twice", "untouched"}
+    assert main(["shrink", str(model), "--out", str(tmp_path / "out"), "--json"]) == 0
+    shrunk = json.loads(capsys.readouterr().out)
+    assert before["saving_bytes"] == shrunk["bytes_before"] - shrunk["bytes_after"] > 0
+    after = check(capsys, tmp_path / "out")
+    assert (after["saving_bytes"], after["checkpoint"]["bytes"]) == (0, shrunk["bytes_after"])
+
+
+def test_what_is_found_is_mended_and_the_model_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bf16 model saved in fp32 by transformers, in shards: what that wastes, to the byte; then there is nothing left to find."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": 256,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    model: Any = LlamaForCausalLM(LlamaConfig(**sizes))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter += torch.randn_like(parameter) / 10  # as training would have
+    model.to(BF16).float().save_pretrained(tmp_path / "in", max_shard_size="60kB")
+    capsys.readouterr()  # the progress bars of transformers
+    stored = sum(2 * parameter.numel() for parameter in model.parameters())
+    (found,) = check(capsys, tmp_path / "in")["findings"]
+    assert (found["rule"], found["saving_bytes"]) == ("upcast", stored)
+    assert main(["shrink", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    before: Any = LlamaForCausalLM.from_pretrained(tmp_path / "in", dtype=BF16)
+    after: Any = LlamaForCausalLM.from_pretrained(tmp_path / "out")
+    tokens = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        assert after.dtype == BF16 and torch.equal(before(tokens).logits, after(tokens).logits)
+    capsys.readouterr()
+    done = check(capsys, tmp_path / "out")
+    assert (done["findings"], done["checkpoint"]["bytes"], done["notes"]) == ([], stored, [])
+
+
+def test_a_copy_of_a_wide_tensor_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stored in bf16, and once: a quarter of the bytes are left."""
+    twice = wide({EMBEDDING: HEALTHY[EMBEDDING], HEAD: HEALTHY[EMBEDDING].clone()})
+    done = check(capsys, write(tmp_path / "in", twice, {**CONFIG, "dtype": "float32"}))
+    assert {each["rule"]: each["saving_bytes"] for each in done["findings"]} == {"upcast": 2 * 2 * 256 * 64, "stored-twice": 2 * 256 * 64}
+    assert done["saving_bytes"] == done["checkpoint"]["bytes"] * 3 // 4
+
+
+def test_against_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = str(write(tmp_path / "base", HEALTHY, CONFIG))
+
+    def rules(values: Values, status: int) -> dict[str, tuple[str, list[str]]]:
+        done = check(capsys, write(tmp_path / f"tuned{len(list(tmp_path.iterdir()))}", values, CONFIG), "--base", base, status=status)
+        return {each["rule"]: (each["level"], each["tensors"]) for each in done["findings"]}
+
+    tuned = HEALTHY | {UP: with_value(HEALTHY[UP], 0.5)}
+    native = str(write(tmp_path / "native", {UP: normal(128, 64)}, CONFIG))
+    done = check(capsys, write(tmp_path / "rounded", {UP: normal(128, 64).to(BF16)}, CONFIG), "--base", native, status=1)
+    assert [each["rule"] for each in done["findings"]] == ["unchanged"], "rounding is no training either"
+    extra = {"model.layers.1.mlp.up_proj.weight": normal(8, 8).to(BF16)}
+    assert rules(tuned, 0) == {}
+    assert rules(HEALTHY, 1) == {"unchanged": ("error", [])}
+    assert rules(wide(HEALTHY), 1).keys() == {"unchanged", "upcast", "config-dtype"}, "a conversion is no training"
+    nudged = wide(HEALTHY)
+    nudged[UP] = nudged[UP] * (1 + 2.0**-20)
+    assert "unchanged" not in rules(nudged, 0), "it was trained, by less than bf16 can see"
+    assert rules({name: value for name, value in tuned.items() if name != NORM}, 1) == {"missing": ("error", [NORM])}
+    assert rules(tuned | {UP: normal(64, 32).to(BF16), NORM: with_value(HEALTHY[NORM], 3)}, 1) == {"misshapen": ("error", [UP])}
+    assert rules(tuned | extra, 0) == {"extra": ("info", [*extra])}
+
+
+def test_a_base_of_another_architecture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(tmp_path / "other", {"transformer.h.0.attn.c_attn.weight": normal(64, 192).to(BF16)}, {"model_type": "gpt2"})
+    assert main(["check", "sample:tiny-bf16", "--base", str(other)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Traceback" not in err
+    assert main(["check", str(other), "--base", str(other)]) == 2 and "the base is the model itself" in capsys.readouterr().err.lower()
+
+
+def test_the_card_names_another_base(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def add(name: str, sample: str, card: str = "") -> None:
+        files = {path.name: path.read_bytes() for path in sample_folder(sample).iterdir()}
+        hub.add(name, files | {"README.md": card.encode()})
+
+    add("org/base", "tiny-bf16")
+    add("org/other", "tiny-fp16-mixed")
+    add("org/right", "tiny-tuned", "---\nbase_model: org/base\n---\n")
+    add("org/wrong", "tiny-tuned", "---\nbase_model: org/other\n---\n")
+    add("org/gone", "tiny-tuned", "---\nbase_model: org/missing\n---\n")
+    found = {name: check(capsys, name, "--base", "org/base") for name in ("org/right", "org/wrong", "org/gone")}
+    rules = {name: {each["rule"]: each["detail"] for each in done["findings"]} for name, done in found.items()}
+    assert "base-mismatch" not in rules["org/right"] and "base-mismatch" not in rules["org/gone"]
+    assert "names org/other as base_model" in rules["org/wrong"]["base-mismatch"]
+    assert "org/missing" in found["org/gone"]["notes"][-1]
+
+
+def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warned = str(write(tmp_path / "warned", wide(HEALTHY), {**CONFIG, "dtype": "float32"}))
+    broken = str(write(tmp_path / "broken", HEALTHY | {UP: with_value(HEALTHY[UP], torch.nan)}, CONFIG))
+    told = str(write(tmp_path / "told", HEALTHY | {UP: with_value(HEALTHY[UP], 70000)}, CONFIG))
+    for model, expected in ((warned, (0, 1, 0)), (broken, (1, 1, 0)), (told, (0, 0, 0))):
+        for fail_on, status in zip(("error", "warning", "never"), expected, strict=True):
+            assert main(["check", model, "--fail-on", fail_on]) == status
+    assert main(["check", str(tmp_path / "missing")]) == 2
+    ints = write(tmp_path / "ints", {"a": torch.arange(9)})
+    capsys.readouterr()
+    assert main(["check", str(ints)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+
+
+def test_markdown_is_inert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "<img src=x>|`@everyone` [a](https://b) \n# **.weight"
+    model = write(tmp_path / "in", {name: with_value(normal(64, 64), torch.nan).to(BF16), UP: HEALTHY[UP]}, CONFIG)
+    assert main(["check", str(model), "--markdown"]) == 1
+    out, _ = capsys.readouterr()
+    (row,) = [line for line in out.splitlines() if line.startswith("| error")]
+    assert "**Weights that are not finite**" in row and len(out.splitlines()) == 7
+    for raw in ("<img", "@", "[a]", "https://", "`@"):
+        assert raw not in row.replace("\\<img", "").replace("\\[a", "")
+    assert main(["check", "sample:tiny-fp32", "--markdown"]) == 0 and "Nothing found" in capsys.readouterr().out
+    assert main(["check", "sample:tiny-fp32", "--markdown", "--json"]) == 2 and "either" in capsys.readouterr().err
+
+
+def test_every_rule_has_a_test_of_finding() -> None:
+    with_base = {"missing", "misshapen", "unchanged", "extra", "base-mismatch"}
+    assert {case[0] for case in CASES} | with_base == set(get_args(Rule))

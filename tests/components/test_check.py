@@ -1,0 +1,81 @@
+"""Check on the page: the form, its link and command, the result, and what the library keeps of it."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from analyzers.check import CheckReport, CheckRequest, analyze
+from analyzers.check.report import Rule
+from analyzers.checkpoints import Access
+from analyzers.errors import InvalidRequest, LimitExceeded
+from components.check.form import Form, command, form, permalink
+from components.check.result import RESULT
+from components.check.text import RULES, WITH_BASE
+from components.library.reports import kept
+from components.site import addresses, archive
+
+WIDE = CheckRequest(model="sample:tiny-bf16-as-fp32")
+TUNED = CheckRequest(model="sample:tiny-tuned", base="sample:tiny-bf16")
+
+
+def checked(request: CheckRequest) -> CheckReport:
+    *_, report = analyze(request)
+    assert isinstance(report, CheckReport)
+    return report
+
+
+@pytest.fixture(scope="module")
+def wide() -> CheckReport:
+    return checked(WIDE)
+
+
+@pytest.fixture(scope="module")
+def tuned() -> CheckReport:
+    return checked(TUNED)
+
+
+def test_the_form_makes_the_request() -> None:
+    assert Form(model=" sample:tiny-tuned ", base="sample:tiny-bf16").request() == TUNED
+    assert Form(model="org/x").request() == CheckRequest(model="org/x")
+    for wrong, said in ((Form(), "a model id"), (Form(model="a/b c/d"), "one model"), (Form(model="a/b", base="c/d e/f"), "one base")):
+        with pytest.raises(InvalidRequest, match=said):
+            wrong.request()
+    with pytest.raises(InvalidRequest, match="the model itself"):
+        Form(model="org/x", base="org/x").request()
+
+
+def test_link_and_command_ask_again(wide: CheckReport, tuned: CheckReport) -> None:
+    for report in (wide, tuned):
+        query = [tuple(pair.split("=", 1)) for pair in permalink(report).removeprefix("?").replace("%3A", ":").split("&")]
+        assert form([(key, value) for key, value in query]).request() == report.request
+        assert addresses.asked(report.request) == addresses.again(report)
+    assert command(wide) == "python -m analyzers check sample:tiny-bf16-as-fp32"
+    assert command(tuned) == "python -m analyzers check sample:tiny-tuned --base=sample:tiny-bf16"
+
+
+def test_a_document_shows_findings_rules_and_the_bytes_to_save(wide: CheckReport, tuned: CheckReport) -> None:
+    page = RESULT.document([wide]).alone()
+    half = wide.checkpoint.bytes // 2
+    assert f"{half:,} of {2 * half:,} bytes could be saved" in page and "mantissa shrink" in page and "no base" in page
+    assert all(rule in page for rule in RULES)
+    assert "no base" not in RESULT.document([tuned]).alone()
+    nothing = RESULT.document([checked(CheckRequest(model="sample:tiny-fp32"))]).alone()
+    assert "Nothing found" in nothing and "mantissa shrink" not in nothing
+
+
+def test_every_rule_is_explained() -> None:
+    assert tuple(RULES) == get_args(Rule) and set(RULES) >= WITH_BASE
+
+
+def test_the_page_reads_no_more_than_its_limit() -> None:
+    with pytest.raises(LimitExceeded, match=r"Use the command line\."):
+        list(analyze(TUNED, Access(), largest=1_000))
+
+
+def test_the_library_keeps_it_under_a_key_that_finds_it(wide: CheckReport, tuned: CheckReport, tmp_path: Path) -> None:
+    for report, models in ((wide, (WIDE.model,)), (tuned, (TUNED.model, TUNED.base))):
+        key = archive.key_of(report)
+        result = kept(report.model_dump_json(), key=key, created="2026-11-24T12:00:00.000000Z", contributor="")
+        assert key and result is not None and result.models == models
+    assert archive.key_of(wide) != archive.key_of(tuned)

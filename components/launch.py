@@ -23,7 +23,7 @@ from components.api import endpoints
 from components.api import library as library_api
 from components.library import Library, open_library
 from components.look import theme
-from components.pages import library, methods
+from components.pages import library
 from components.running import analysis_process, zero_gpu
 from components.running.background import THREADS
 from components.running.gradio_internals import Pages
@@ -57,8 +57,6 @@ def build() -> gr.Blocks:
             analyzer.component("page").PAGE.build(page)
     with app.route("Library", "/library") as page:
         library.build(page)
-    with app.route("Methods", "/methods") as page:
-        methods.build(page)
     limit_queue(app)
     return app
 

@@ -40,10 +40,9 @@ def _named(source: str) -> set[str]:
 def test_nothing_but_the_registry_names_an_analyzer() -> None:
     files = [path for name in _SHARED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
-    # The facts of passports that lists are filtered by, the classifier on the methods page, and the badges: of passports and of checks.
+    # The facts of passports that lists are filtered by, and the badges: of passports and of checks.
     assert naming == {
         "components/api/library.py": {"dtype"},
-        "components/pages/methods.py": {"dtype"},
         "components/site/embed.py": {"dtype", "check"},
         "components/site/badges.py": {"check"},
         "components/site/routes.py": {"check"},
@@ -59,7 +58,7 @@ def _read(url: str) -> str:
 
 def test_an_entry_in_the_registry_is_a_page_a_command_an_endpoint_and_a_stored_result(tmp_path: Path) -> None:
     with serve(tmp_path, NOWHERE, ("-m", "tests.toy.program")) as url:
-        assert "How many tensors?" in _read(f"{url}/toy") and "Tensor count" in _read(f"{url}/methods")
+        assert "How many tensors?" in _read(f"{url}/toy") and "Counting tensors" in _read(f"{url}/methods/toy")
         found = ToyReport.model_validate(Client(url, verbose=False).predict(model="sample:tiny-bf16", api_name="/toy"))
         assert found.tensors == 38
         assert "38 tensors" in _read(f"{url}/result/{found.id}") and json.loads(_read(f"{url}/result/{found.id}.json"))["tensors"] == 38

@@ -42,4 +42,6 @@ def _advice(report: "ConflictReport") -> str:
     scale = found.model.whole.noise_scale
     if scale is None:
         return "Measure more samples: the mean gradient of these cannot be distinguished from noise."
+    if scale < 1:
+        return f"Small batches suffice: the gradient of one sample is mostly signal (estimated noise scale {magnitude(scale)} samples)."
     return f"Average over at least {magnitude(scale)} samples: with fewer the gradient is mostly noise (its estimated noise scale)."

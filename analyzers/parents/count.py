@@ -73,6 +73,7 @@ class Counter:
         for chunk in chunks:
             codes = [each for each in chunk.codes if each is not None]
             common = min(each.size for each in codes)  # a resized embedding: the rows that all have
+            patterns: list[NDArray[np.uint16]] = []
             for start in range(0, common, _PIECE):
                 with np.errstate(invalid="ignore"):
                     parts = [values_of(each[start : min(start + _PIECE, common)], dtype) for each, dtype in zip(codes, dtypes, strict=True)]
@@ -80,21 +81,26 @@ class Counter:
                 constant = np.zeros(0, np.bool_) if matrix else np.ones(values.shape[1], np.bool_)
                 if matrix and values.size:
                     constant = _constant(values[0])
-                    self._count(
-                        counted,
-                        values[:, ~constant] if constant.any() else values,
-                        holders,
-                        dtypes,
-                        (chunk.start + start) // BLOCK + span.group,
-                    )
+                    some = values[:, ~constant] if constant.any() else values
+                    patterns.append(self._count(counted, some, holders, dtypes, (chunk.start + start) // BLOCK + span.group))
                 if constant.any():
                     for row, i in enumerate(holders, 1):
                         x, p = values[0, constant], values[row, constant]
                         counted.others[i] += (x.size, *equal_as_cast(x, p, (dtypes[0], dtypes[row])))
+            if patterns:
+                self._tally(holders, np.concatenate(patterns, axis=1))
         return counted
 
-    def _count(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> None:
-        """Add values of matrices, (sides, n); number: of the first block."""
+    def _tally(self, holders: Sequence[int], patterns: NDArray[np.uint16]) -> None:
+        """Add bf16 patterns, (sides, n): of a whole chunk, because a histogram is as long as many values."""
+        counts = [np.bincount(each, minlength=_PATTERNS) for each in patterns]
+        with self._lock:
+            for row, i in enumerate(holders, 1):
+                self.histograms[0, i] += counts[0]
+                self.histograms[1, i] += counts[row]
+
+    def _count(self, counted: Counted, values: Floats, holders: Sequence[int], dtypes: Sequence[str], number: int) -> NDArray[np.uint16]:
+        """Add values of matrices, (sides, n); number: of the first block. Returns their bf16 patterns."""
         padded = np.pad(values, ((0, 0), (0, -values.shape[1] % BLOCK)))  # zeros add nothing
         blocks = padded.reshape(len(values), -1, BLOCK).transpose(1, 0, 2)
         grams = blocks @ blocks.transpose(0, 2, 1)
@@ -104,13 +110,10 @@ class Counter:
             cast = equal_as_cast(x, values[row], (dtypes[0], dtypes[row]))
             equal, zeroed = (in_bf16[0] == in_bf16[row]).sum(), ((x == 0) & (values[row] != 0)).sum()
             counted.pairs[i] += (x.size, equal, whole[0, 0], whole[0, row], whole[row, row], zeroed, *cast)
-        counts = [np.bincount(each.astype(np.float32).view(np.uint32) >> 16, minlength=_PATTERNS) for each in in_bf16]
-        with self._lock:
-            self.histograms[0, holders] += counts[0]
-            self.histograms[1, holders] += counts[1:]
+        patterns = (in_bf16.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
         rows = [0, *(1 + i for i in holders)]
         if not self._sides or len(rows) == 1:
-            return
+            return patterns
         for block, gram in enumerate(grams, number):
             full = counted.grams.setdefault(block % GROUPS, np.zeros((self._sides, self._sides)))
             full[np.ix_(rows, rows)] += gram
@@ -120,6 +123,7 @@ class Counter:
             kept = np.zeros((self._sides, min(length, x.size)), np.float64 if "F64" in dtypes else np.float32)
             kept[rows] = values[:, :length]
             counted.kept.append(kept)
+        return patterns
 
     def by_chance(self, candidate: int) -> float | None:
         """The sum of p_k q_k over bf16 patterns; +0 is -0."""

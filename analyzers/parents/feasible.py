@@ -14,7 +14,7 @@ from analyzers.parents.rounding import Floats, cells, ulps
 _STEPS = 100
 _DAMPING = 1e-6
 # Half-spaces of the linear programs; the others are redundant, or make the bounds a little wider than they are.
-_PLANES = 512
+_PLANES = 256
 _WIDEST = 1.0
 # Directions in which the parents are as good as equal, relative to the direction in which they are largest, squared.
 _SINGULAR = 1e-13

@@ -30,7 +30,7 @@ _BETTER = 0.01
 # Below this angle between its parents (radians) a SLERP is a linear merge.
 _LEAST_ANGLE = 0.05
 # Values on which weights are tried: of all layers, of one.
-_OVERALL, _OF_LAYER = 1 << 16, 1 << 13
+_OVERALL, _OF_LAYER = 1 << 16, 1 << 12
 _PIECE = 1 << 18  # values tested at once, in float64
 
 

@@ -30,13 +30,15 @@ from analyzers.shrink.configuration import holding, narrowed_config
 from analyzers.shrink.plan import Planned, names_in_files
 from analyzers.shrink.weight_files import indexes, lay_out, read_whole
 
+_PICKLES = ".bin.index.json"
+
 
 class Folder:
     """What will be in the folder. Everything is known before anything is written.
 
     small: configurations and indexes to write, path -> text; copied: the other files of the checkpoint, path -> bytes;
     config_dtype: what config.json says afterwards; skipped: files that are not taken over; written: files that differ from the
-    checkpoint's; replaced: its weight files that others take the place of.
+    checkpoint's; replaced: its weight files that others take the place of, and their index.
     """
 
     def __init__(self, checkpoint: Checkpoint, plan: list[Planned]) -> None:
@@ -50,7 +52,9 @@ class Folder:
         self.skipped = [path for path in others if is_weights(path) or is_index(path)]
         self._copied = {path: sizes[path] for path in others if path not in self.skipped}
         self.written = sorted({*(file.path for file in self._files), *self._small})
-        self.replaced = sorted(weights - set(self.written))
+        gone = weights - set(self.written)
+        places = {path.rpartition("/")[0] for path in gone}
+        self.replaced = sorted(gone | {path for path in self.skipped if path.endswith(_PICKLES) and path.rpartition("/")[0] in places})
 
     @property
     def nbytes(self) -> int:

@@ -3,9 +3,6 @@
 from components.check.text import RULES, WITH_BASE
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {"check": "rules", "check-bytes": "bytes to save"}
-
 
 def methods() -> str:
     """The text in HTML."""

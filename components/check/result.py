@@ -31,7 +31,12 @@ def headline(report: CheckReport, links: bool = True) -> str:
         model_head(model_name(report), side, facts),
         answered(report, report.headline(), links),
         about_sample(side.ref, shows=True),
-        tiles(_saving(report), *(_level(report, level, name) for level, name in _LEVELS.items())),
+        tiles(
+            report,
+            links,
+            ("check-bytes", _saving(report)),
+            *(("check", _level(report, level, name)) for level, name in _LEVELS.items()),
+        ),
         notes(report.notes),
     )
 

@@ -3,15 +3,6 @@
 from analyzers import limits
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {
-    "conflict": "what is measured",
-    "undecided": "numerically undecided pairs",
-    "whole": "whole gradients, batches, dominance",
-    "activation": "activation and weights",
-    "topk": "top-k",
-    "conflict-limits": "what is run",
-}
 # As in the rates of `analyzers.gradient_conflict`, which loading would bring torch along.
 TAU = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 2e-2}
 SOURCE = "https://github.com/ZeroYuHuang/DynamicK-Tuning"

@@ -47,7 +47,7 @@ _TEMPLATES = [
 
 def build_fields(examples: list[str]) -> Fields:
     """Build them. examples: labels of the example buttons. Call inside a page."""
-    return build_model_fields("Measure", examples, [_text, _gradients], _options)
+    return build_model_fields("Measure", examples, [_text, _gradients, _options])
 
 
 def _text() -> list[Any]:

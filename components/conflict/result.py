@@ -17,12 +17,12 @@ from components.text.plain_text import html
 
 def headline(report: ConflictReport, links: bool = True) -> str:
     """Model, answer, tiles. links: include those that work only on the app\'s pages."""
-    last = _topk(report) if report.original is not None else _batches(report)
+    last = ("topk", _topk(report)) if report.original is not None else ("whole", _batches(report))
     return card(
         "Gradient conflict",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(_whole(report), _size(report), _dominance(report), last),
+        tiles(report, links, ("whole", _whole(report)), ("conflict", _size(report)), ("whole", _dominance(report)), last),
         about_sample(report.checkpoint.ref, more=", on the built-in text"),
         _undecided(report),
     )

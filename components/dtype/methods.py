@@ -10,6 +10,10 @@ from analyzers.dtype_detection.evidence import PROOF_BINADES, PROOF_BLOCKS, PROO
 from analyzers.dtype_detection.labels import labels
 from analyzers.dtype_detection.lineage import SET_ASIDE
 from analyzers.dtype_detection.training import LINEAGE_CONFIDENCE
+from analyzers.errors import MantissaError
+from components.plots.dtype_detection import reliability
+from components.results.standalone import figure
+from components.site import archive
 from components.text import numbers
 from components.text.markup import table
 from components.text.plain_text import powers
@@ -18,17 +22,6 @@ from components.text.render import render
 if TYPE_CHECKING:
     from components.library import Fitting
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {
-    "questions": "four questions",
-    "lineage": "passed through",
-    "extremes": "magnitudes",
-    "fp16": "safe in fp16?",
-    "movable": "movable weights",
-    "quantization": "quantization headroom",
-    "training": "trained in",
-    "library-fit": "with the library's labels",
-}
 _COVERAGE = Path(numerics.__file__).parent / "interval_coverage.json"
 
 _MAGNITUDES = {
@@ -39,8 +32,8 @@ _MAGNITUDES = {
 }
 
 
-def methods() -> tuple[str, str]:
-    """The HTML above and below the reliability plot."""
+def methods() -> str:
+    """The text in HTML, with the reliability plot and the accuracy with the library's labels, on which a new fit is started if due."""
     proof = {"distinct": PROOF_DISTINCT, "chance": numbers.power(int(PROOF_LOG10), 10), "binades": PROOF_BINADES}
     proof |= {"runs": PROOF_RUNS, "blocks": PROOF_BLOCKS, "set_aside": numbers.share(SET_ASIDE)}
     fit, measured = fitted(), json.loads(_COVERAGE.read_text(encoding="utf-8"))
@@ -58,7 +51,19 @@ def methods() -> tuple[str, str]:
         proof=proof,
         used=" and ".join(_MAGNITUDES[feature.name] for feature in fit.classifier.features),
     )
-    return above, render("dtype/templates/judged.html", models=_judged(fit))
+    drawn = figure("Reliability of the classifier", reliability(fit.evaluation), "reliability")
+    return above + drawn + _library() + render("dtype/templates/judged.html", models=_judged(fit))
+
+
+def _library() -> str:
+    ours = archive.library()
+    try:
+        if ours is None:
+            return with_library(None, 0)
+        ours.refit_soon()
+        return with_library(ours.fitting(), ours.counts().current)
+    except MantissaError as error:
+        return render("dtype/templates/library_fit.html", said=str(error), scores="", command="")
 
 
 def with_library(found: "Fitting | None", labels: int) -> str:
@@ -68,7 +73,7 @@ def with_library(found: "Fitting | None", labels: int) -> str:
         return render("dtype/templates/library_fit.html", said=closed, scores="", command="")
     said = [f"The library has {numbers.plural(labels, 'current label')}."]
     if found.running:
-        said.append("The classifier is being fitted on those of models with known magnitudes: that takes about ten seconds.")
+        said.append("The classifier is being fitted on those of models with known magnitudes: reload this page in about ten seconds.")
     elif found.problem:
         said.append(found.problem)
     elif found.outdated:

@@ -86,7 +86,7 @@ class PassportRuns(Runs):
         for number, request in enumerate(batch.requests, 1):
             meter = Meter()
             try:
-                for item in job(request, started):
+                for item in job(request, started, rejoin=True):
                     if not isinstance(item, Progress):
                         batch.add(item)
                         continue
@@ -144,7 +144,7 @@ PAGE = AnalysisPage(
     examples=EXAMPLES,
     form=Form,
     of_query=form,
-    fields=partial(build_model_fields, "Inspect", blocks=(), options=_build_options, label=_LABEL),
+    fields=partial(build_model_fields, "Inspect", blocks=[_build_options], label=_LABEL),
     result=RESULT,
     below=first_screen,
     runs=PassportRuns,

@@ -25,7 +25,14 @@ _DTYPES_LISTED = 4
 
 def passport(report: DtypeReport, links: bool = True) -> str:
     """The header, the answer and the four tiles of a report. links: include links that work only on the app's pages."""
-    questions = tiles(_stored(report), _passed_through(report), trained_in(report, links), _safe_in_fp16(report))
+    questions = tiles(
+        report,
+        links,
+        ("questions", _stored(report)),
+        ("lineage", _passed_through(report)),
+        ("training", trained_in(report, links)),
+        ("fp16", _safe_in_fp16(report)),
+    )
     said, could = answered(report, summary(report), links), str(_COULD.suggestions(suggestions(report)))
     return card("Passport", _head(report), said, questions, could, about_sample(report.checkpoint.ref, shows=True))
 

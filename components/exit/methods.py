@@ -5,15 +5,6 @@ from analyzers.exit_feedback.signals import SIGNALS, TOPMASS_TOKENS
 from components.text.markup import table
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {
-    "exit": "what is measured",
-    "signals": "signals",
-    "random-codes": "random codes",
-    "exit-training": "training and cost",
-    "exit-limits": "what is run",
-}
-
 
 def methods() -> str:
     """The text in HTML."""

@@ -30,7 +30,7 @@ class SignalMeter(Meter):
 
 def build_fields(examples: list[str]) -> Fields:
     """Lay them out. examples: labels of the example buttons. Call inside a page."""
-    return build_model_fields("Measure", examples, [_signals, _text, _runs], _options)
+    return build_model_fields("Measure", examples, [_signals, _text, _runs, _options])
 
 
 def _signals() -> list[Any]:

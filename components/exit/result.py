@@ -23,7 +23,14 @@ def headline(report: ExitReport, links: bool = True) -> str:
         "Exit feedback",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(_closest(report), _random(report), _along(report), _trained(report) if report.training else _cheapest(report)),
+        tiles(
+            report,
+            links,
+            ("signals", _closest(report)),
+            ("random-codes", _random(report)),
+            ("exit", _along(report)),
+            ("exit-training", _trained(report) if report.training else _cheapest(report)),
+        ),
         about_sample(report.checkpoint.ref, more=f", on {data_name(report)}"),
     )
 
@@ -85,7 +92,9 @@ def _trained(report: ExitReport) -> str:
     }
     exact, frozen = rows.get(EXACT), rows.get(FROZEN)
     if not kept or exact is None or frozen is None or exact.final_loss is None or frozen.final_loss is None:
-        return cannot_tell("Recovered in training", "Exact backpropagation learned no more than the head alone.")
+        seeds = numbers.plural(len(exact.runs), "seed") if exact is not None else "the seeds"
+        why = f"With at least one of {seeds}, exact backpropagation learned no more than the head alone: train for more steps."
+        return cannot_tell("Recovered in training", why)
     name = max(kept, key=lambda each: kept[each] or 0.0)
     body = (
         f"The share of what exact backpropagation gains a small transformer (loss {frozen.final_loss:.2f} to {exact.final_loss:.2f}) that "

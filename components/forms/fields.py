@@ -101,11 +101,10 @@ def build_model_fields(
     button: str,
     examples: Sequence[str],
     blocks: Sequence[Callable[[], list[Any]]],
-    options: Callable[[], list[Any]],
     label: str = "Model: org/name or org/name@revision, or a sample",
 ) -> Fields:
-    """Lay out the model picker with its button, the fields from ``blocks``, and those from ``options`` in a folded section. Call inside a
-    page.
+    """Lay out the model picker with its button, the examples, and the fields from ``blocks``, one below the other in a folded section. Call
+    inside a page.
 
     examples: labels of the example buttons.
     """
@@ -116,11 +115,8 @@ def build_model_fields(
     wire_search([model])
     chips = build_examples(examples)
     values: list[Any] = [model]
-    if blocks:
-        with gr.Column(elem_classes="m-options m-fields"):
-            values += [field for build in blocks for field in build()]
-    with build_options():
-        values += options()
+    with build_options(), gr.Column(elem_classes="m-fields"):
+        values += [field for build in blocks for field in build()]
     return Fields(values, go, stop, chips, values)
 
 

@@ -34,7 +34,9 @@ class Adding:
                 gr.LoginButton(size="sm", elem_id="m-login")
             with gr.Row():
                 self.model = build_picker("Model id on the Hub (org/name)", "m-label-model")
-                self.precision = gr.Dropdown(list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision")
+                self.precision = gr.Dropdown(
+                    list(PRECISIONS), value=None, label="Trained in", elem_id="m-label-precision", elem_classes="m-picker"
+                )
             build_busy()
             wire_search([self.model])
             self.evidence = gr.Textbox(label="Evidence: a link (https://...) or a quote", lines=1, elem_id="m-label-evidence")

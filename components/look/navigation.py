@@ -1,4 +1,6 @@
-"""The navigation bar and the title of every page."""
+"""The navigation bar, the title of every page, and the questions that the other pages answer."""
+
+from pathlib import Path
 
 import gradio as gr
 
@@ -27,3 +29,20 @@ def build_navigation(current: str) -> None:
 def title(question: str, about: str, methods: str = "") -> str:
     """The heading of a page, a sentence below it, and a link to the section of the methods page on how it is computed, as HTML."""
     return str(_PARTS.title(question, about, methods))
+
+
+def questions(current: str) -> str:
+    """A link with a picture to every page but ``current``, as HTML."""
+    linked = [
+        (each.title, f"{each.question[:1].upper()}{each.question[1:]}?", each.address or "./", _picture(each.name))
+        for each in ANALYZERS.values()
+    ]
+    linked += [(name, about, address, "") for name, (address, about) in OTHERS.items()]
+    return str(_PARTS.questions([each for each in linked if each[0] != current]))
+
+
+def _picture(analyzer: str) -> str:
+    """The picture of an analyzer's page, SVG; empty if it has none."""
+    folder = Path(str(ANALYZERS[analyzer].component("form").__file__)).parent
+    path = folder / "templates/picture.svg"
+    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -7,9 +7,6 @@ from analyzers.parents.proof import GRID
 from analyzers.parents.verdict import RELATED
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {"parents": "candidates", "parents-fit": "weights and proof", "parents-verdict": "verdicts", "parents-rates": "error rates"}
-
 
 def methods() -> str:
     """The text in HTML."""

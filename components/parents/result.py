@@ -33,7 +33,14 @@ def headline(report: ParentsReport, links: bool = True) -> str:
         model_head(model_name(report), report.checkpoint, facts),
         answered(report, report.headline(), links),
         about_sample(report.checkpoint.ref, shows=True),
-        tiles(_equal(best), _distance(best), _explained(report), _exact(report)),
+        tiles(
+            report,
+            links,
+            ("parents", _equal(best)),
+            ("parents", _distance(best)),
+            ("parents-fit", _explained(report)),
+            ("parents-fit", _exact(report)),
+        ),
         notes(report.notes),
     )
 

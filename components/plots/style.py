@@ -44,7 +44,7 @@ def log_axis(low: float, high: float) -> dict[str, object]:
     Left alone, Plotly labels up to nine ticks per decade, in two sizes: "D2" limits them to 1, 2 and 5, "~g" writes those in full.
     """
     decades = high - low
-    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 1.5 else {"dtick": math.ceil(decades / 6)}
+    ticks = {"nticks": 6} if decades < 0.7 else {"dtick": "D2", "tickformat": "~g"} if decades < 2 else {"dtick": math.ceil(decades / 6)}
     return {"type": "log", "range": [low, high], "exponentformat": "power", "tickangle": 0, **ticks}
 
 

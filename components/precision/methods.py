@@ -6,15 +6,6 @@ from components.precision.text import PRESETS
 from components.text.markup import table
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {
-    "precision": "what is compared",
-    "variants": "variants",
-    "logprobs": "log-probabilities and ratios",
-    "headroom": "headroom",
-    "precision-limits": "what is run",
-}
-
 
 def methods() -> str:
     """The text in HTML."""

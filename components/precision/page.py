@@ -49,7 +49,7 @@ class VariantMeter(Meter):
 
 def build_fields(examples: list[str]) -> Fields:
     """Lay out the fields. examples: labels of their buttons. Call inside a page."""
-    return build_model_fields("Run", examples, [_variants, _text, _runs], _options)
+    return build_model_fields("Run", examples, [_variants, _text, _runs, _options])
 
 
 def _variants() -> list[Any]:

@@ -23,7 +23,14 @@ def headline(report: PrecisionReport, links: bool = True) -> str:
         "Precision variants",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(_closest(report), _worst_layer(report), _ratio(report), _headroom(report)),
+        tiles(
+            report,
+            links,
+            ("precision", _closest(report)),
+            ("precision", _worst_layer(report)),
+            ("logprobs", _ratio(report)),
+            ("headroom", _headroom(report)),
+        ),
         about_sample(report.checkpoint.ref),
     )
 

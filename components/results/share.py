@@ -8,7 +8,8 @@ from gradio.utils import get_upload_folder
 
 from analyzers.base import Report
 from components.results.downloads import Downloads, Files
-from components.site.embed import Embed
+from components.site import addresses
+from components.site.embed import HERE, Embed
 
 downloads = Downloads(Path(get_upload_folder()))
 
@@ -18,6 +19,9 @@ class Share:
 
     def __init__(self, prefix: str, embeds: bool = True) -> None:
         with gr.Column(elem_classes="m-share"):
+            self.summary = gr.Textbox(
+                label="Summary", interactive=False, lines=2, max_lines=4, buttons=["copy"], elem_id=f"{prefix}-summary", visible=embeds
+            )
             self.link = gr.Textbox(label="Link to this analysis", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-link")
             self.command = gr.Textbox(
                 label="The same on the command line", interactive=False, lines=1, buttons=["copy"], elem_id=f"{prefix}-command"
@@ -30,13 +34,14 @@ class Share:
 
     def components(self) -> list[Any]:
         """All components, as the outputs of an event."""
-        own = [self.link, self.command, self.json, self.csv, self.html]
+        own = [self.summary, self.link, self.command, self.json, self.csv, self.html]
         return own + (self.embed.components() if self.embed is not None else [])
 
     def show(self, link: str, command: str, files: Files, report: Report | None = None) -> dict[Any, Any]:
-        """Updates that fill the components. report: the report to embed; None for several."""
+        """Updates that fill the components. report: the report to embed and to summarize; None for several."""
         embedded = self.embed.show(report) if self.embed is not None and report is not None else {}
         return {
+            self.summary: "" if report is None else f"{report.summary}\n{HERE}{addresses.again(report)}",
             self.link: link,
             self.command: command,
             self.json: gr.update(value=files.json),

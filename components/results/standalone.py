@@ -1,7 +1,10 @@
 """Reports as a page: self-contained, so that it opens offline without a server, or served by one."""
 
+import base64
+import gzip
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from components.look.theme import document_css
@@ -23,10 +26,8 @@ class Page(NamedTuple):
     body: str
 
     def alone(self) -> str:
-        """The page as one file (about 5 MB, including Plotly's script)."""
-        from plotly.offline import get_plotlyjs
-
-        return self._whole(self.titled(), script=get_plotlyjs())
+        """The page as one file of about 2 MB, including Plotly's script, compressed."""
+        return self._whole(self.titled(), packed=_packed_plotly())
 
     def served(self, plots: str, head: str, body: str) -> str:
         """The page with Plotly's script loaded from ``plots``. head: more HTML for the head; body: the whole page."""
@@ -36,10 +37,18 @@ class Page(NamedTuple):
         """The body with its heading."""
         return str(_PARTS.titled(self.heading, self.body))
 
-    def _whole(self, body: str, script: str = "", plots: str = "", head: str = "", source: str = "") -> str:
-        """script: Plotly's code; plots: its address instead; source: another allowed script source."""
+    def _whole(self, body: str, packed: str = "", plots: str = "", head: str = "", source: str = "") -> str:
+        """packed: `_packed_plotly`; plots: the address of Plotly's script instead; source: another allowed script source."""
         named = {"heading": self.heading, "about": self.about, "css": document_css()}
-        return render("results/templates/page.html", body=body, script=script, plots=plots, head=head, source=source, **named)
+        return render("results/templates/page.html", body=body, packed=packed, plots=plots, head=head, source=source, **named)
+
+
+@cache
+def _packed_plotly() -> str:
+    """Plotly's script, gzip in base64: 2 MB instead of 4.8."""
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode("ascii")
 
 
 def report_page(heading: str, names: Sequence[str], articles: Sequence[str]) -> Page:

@@ -1,7 +1,7 @@
 """Analyses in processes of their own, so that the web process only answers requests and stays as small as it was.
 
-The standard library's fork server forks each process from one that has imported `preloaded`. A process analyzes one request and ends;
-closing the run kills it, and frees whatever it held. A process that runs a model imports torch first: one is always ready.
+The standard library's fork server forks each process from one that has imported `preloaded`, torch included, which takes it some seconds.
+A process analyzes one request and ends; closing the run kills it, and frees whatever it held.
 """
 
 import errno
@@ -19,11 +19,10 @@ from typing import Any
 
 import psutil
 
-from analyzers import ANALYZERS, analyzer_of, limits
+from analyzers import analyzer_of, limits
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
-from analyzers.language_models.bounded_process import prepare
 from components.running.log import log_unexpected
 
 # Less processor time than the web process gets where both want it.
@@ -39,23 +38,18 @@ _TOO_MUCH_MEMORY = (
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["components.running.preloaded"])
 _started = threading.Event()
-_spare: list["_Process"] = []
 _reading: set["_Process"] = set()
 
 
-def start(models: bool) -> None:
-    """From now on `run` uses processes. Waits until they can be forked. models: start the first one that runs a model, without waiting."""
+def start() -> None:
+    """From now on `run` uses processes. Waits until they can be forked."""
     _started.set()
     _Process(runs_model=False).close()
-    if models:
-        _spare.append(_Process(runs_model=True))
 
 
 def stop() -> None:
-    """End the process that waits. Runs end when they are closed."""
+    """From now on `run` uses this process. Runs end when they are closed."""
     _started.clear()
-    while _spare:
-        _spare.pop().close()
 
 
 def run(request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
@@ -67,14 +61,11 @@ def run(request: Request, largest: int | None, access: Access) -> Generator[Any,
     if not _started.is_set():
         yield from analysis(request, largest, access)
         return
-    process = _taken(analyzer_of(request).runs_model)
+    process = _forked(analyzer_of(request).runs_model)
     try:
         yield from process.run(request, largest, access)
     finally:
         process.close()
-        if process.runs_model and not _spare and _started.is_set():
-            with suppress(LimitExceeded):
-                _spare.append(_taken(runs_model=True))
 
 
 def analysis(request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
@@ -98,13 +89,6 @@ def answers(request: Request, largest: int | None, access: Access) -> Iterator[A
         yield RuntimeError(f"{type(error).__name__} in the process of an analysis")
 
 
-def import_models() -> None:
-    """Import what running a model needs, which takes seconds."""
-    prepare()
-    for analyzer in ANALYZERS.values():
-        analyzer.load().analyze  # noqa: B018 - imports torch on first use
-
-
 class _Process:
     """A process for one analysis."""
 
@@ -119,9 +103,6 @@ class _Process:
         self._system = psutil.Process(self._process.pid)
         self._at_start = self._system.memory_info().rss
         self.grown = 0
-
-    def is_alive(self) -> bool:
-        return self._process.is_alive()
 
     def run(self, request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
         if not self.runs_model:
@@ -157,13 +138,8 @@ class _Process:
         self._folder.cleanup()
 
 
-def _taken(runs_model: bool) -> _Process:
-    """A process that was started before, or a new one. Raises LimitExceeded if there is none."""
-    while runs_model and _spare:
-        process = _spare.pop()
-        if process.is_alive():
-            return process
-        process.close()
+def _forked(runs_model: bool) -> _Process:
+    """A new process. Raises LimitExceeded if there is none."""
     for _ in range(_ATTEMPTS):
         with suppress(EOFError, OSError, psutil.NoSuchProcess):  # the fork server ended: the next process starts another
             return _Process(runs_model)
@@ -176,9 +152,7 @@ def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
     tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the web process, which ends this one
     os.nice(_NICE)
-    if runs_model:
-        import_models()
-    elif sys.platform == "linux":
+    if not runs_model and sys.platform == "linux":
         import resource
 
         most = psutil.Process().memory_info().data + limits.JOBS_MEMORY

@@ -5,14 +5,18 @@ requirements.txt pins the exact version of Gradio for this file: after an upgrad
 * `Pages.process_api`: Gradio prints the traceback of any error that is not a silent `gr.Error`, and its message may quote the inputs.
 * `Components`: Gradio describes every component of every page anew for each session and for each call without one, on the event loop,
   which took 70 ms with 758 components: 200 visitors waited a minute for a search.
+* `Pages.postprocess_data`: Gradio builds and describes every output of an event anew, also those that it leaves as they are: a run has
+  about 40, and each step of its progress changed one of them and took 0.2 s of the event loop.
 * `waiting`: Gradio limits the length of all queues together, so that one kind of job could keep every other call out.
 * `has_session`, `session_of`: Gradio answers 200 for an unknown one and then breaks off.
 """
 
+from copy import copy
 from typing import Any
 
 import gradio as gr
 from gradio.blocks import Block, BlocksConfig
+from gradio.state_holder import SessionState
 
 from components.running.log import log_unexpected
 
@@ -61,6 +65,16 @@ class Pages(gr.Blocks):
         except Exception as error:
             log_unexpected(error)
             raise gr.Error(NOT_PROCESSED, print_exception=False) from None
+
+    async def postprocess_data(self, block_fn: Any, predictions: Any, state: SessionState | None) -> list[Any]:
+        """What the browser gets: of updates by component, the others are skipped."""
+        if not (isinstance(predictions, dict) and predictions and predictions.keys() <= set(block_fn.outputs)):
+            return await super().postprocess_data(block_fn, predictions, state)
+        changing = copy(block_fn)
+        changing.outputs = [block for block in block_fn.outputs if block in predictions]
+        values = [predictions[block] for block in changing.outputs]
+        changed = iter(await super().postprocess_data(changing, values if len(values) > 1 else values[0], state))
+        return [next(changed) if block in predictions else gr.skip() for block in block_fn.outputs]
 
 
 def waiting(app: gr.Blocks, concurrency_id: str) -> int:

@@ -9,7 +9,7 @@ from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
-from components.running import analysis_process, zero_gpu
+from components.running import analysis_process, interrupted, zero_gpu
 from components.running.log import log_unexpected
 from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
 from components.site import archive
@@ -24,16 +24,18 @@ def kind_of(analyzer: str) -> JobQueue:
     return MODELS if ANALYZERS[analyzer].runs_model else READING
 
 
-def job(request: Request, started: float | None = None, again: bool = False) -> Generator[Any, None, None]:
+def job(request: Request, started: float | None = None, again: bool = False, rejoin: bool = False) -> Generator[Any, None, None]:
     """Analyze ``request`` with the caller's token, if any, and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
     when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
     a stored report that needs no question to the Hub does not. The revisions of repositories are resolved once, before both.
 
-    Closing it closes the analysis. Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for
-    running a model for more than ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with
-    a slot), where nobody reads the results, and whatever the analyzer raises.
+    Closing it closes the analysis; with ``rejoin`` not at once, unless Stop was pressed: the same client may join it again (`interrupted`).
+
+    Raises LimitExceeded for an exact run of more than ``WEB_EXACT_BYTES`` (all checkpoints together), for running a model for more than
+    ``WEB_MODEL_WORK``, after ``JOB_SECONDS`` since ``started`` (`time.monotonic`, default its first step with a slot), where nobody reads
+    the results, and whatever the analyzer raises.
     """
     who = caller.get()
     pinned = archive.resolve(request, ask=False)
@@ -48,26 +50,35 @@ def job(request: Request, started: float | None = None, again: bool = False) -> 
         yield Progress(done=1, total=1, unit=archive.STORED, note=made)
         yield report
         return
-    slot = yield from _queue(request).slot(who)
-    started = time.monotonic() if started is None else started
-    work = _work(pinned.request, who.access)
+    run = interrupted.join(pinned.request, who) if rejoin else None
+    if run is None:
+        slot = yield from _queue(request).slot(who)
+        run = interrupted.Run(slot, _work(pinned.request, who.access), time.monotonic() if started is None else started)
+    item: Any = None
     try:
-        for item in work:
+        for item in run.work:
             if isinstance(item, Report):
                 item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
                 archive.keep(item, who.access)
             else:
-                slot.check()
-            if isinstance(item, Progress) and time.monotonic() - started > limits.JOB_SECONDS:
+                run.slot.check()
+            if isinstance(item, Progress) and time.monotonic() - run.started > limits.JOB_SECONDS:
                 less = analyzer_of(request).component("form").COST.less
                 raise LimitExceeded(
                     f"Stopped after {numbers.duration(limits.JOB_SECONDS)}, the limit for an analysis here "
                     f"(MANTISSA_JOB_SECONDS): use {less} or the command line."
                 )
             yield item
-    finally:
-        work.close()
-        slot.release()
+    except GeneratorExit:
+        if rejoin and isinstance(item, Progress):
+            interrupted.keep(pinned.request, run)
+        else:
+            run.close()
+        raise
+    except BaseException:
+        run.close()
+        raise
+    run.close()
 
 
 def _queue(request: Request) -> JobQueue:

@@ -1,10 +1,12 @@
-"""What the fork server imports, so that the processes of analyses start with it: the analyzers that read weights, and their loops."""
+"""What the fork server imports, so that the processes of analyses start with it: all analyzers, torch, and compiled loops.
+
+None of it starts threads of torch's, which a forked process would lack.
+"""
 
 from analyzers import ANALYZERS
 from analyzers.checkpoints import hub as hub
 from analyzers.numerics.warm_up import warm_up
 
 for analyzer in ANALYZERS.values():
-    if not analyzer.runs_model:
-        analyzer.load()
+    analyzer.load().analyze  # noqa: B018 - imports torch on first use
 warm_up()

@@ -84,7 +84,7 @@ class Runs:
         made = ""
         request = form.request()
         yield {self.status: meter.waiting(addresses.asked(request))}  # who reloads the page in the middle of the run asks for the same
-        for item in job(request, again=again):
+        for item in job(request, again=again, rejoin=True):
             if not isinstance(item, Progress):
                 yield self.show(item, made)
             elif item.unit == STORED:

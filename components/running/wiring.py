@@ -9,6 +9,7 @@ import gradio as gr
 from components.forms.fields import QUIET
 from components.forms.form import Form, Query
 from components.results.share import Share
+from components.running import interrupted
 from components.running.background import in_background
 from components.running.progress import Meter
 from components.running.queue_limits import JobQueue
@@ -95,7 +96,12 @@ def wire_runs(
     # an event that cancels others gets no inputs: the next one shows what was reached
     controls = runs.controls
     halted = controls.stop.click(lambda: controls.busy(False), outputs=controls.components(), cancels=started, queue=False, **QUIET)
-    return halted.then(runs.stopped, runs.state(), everything, queue=False, **QUIET)
+
+    def stopped(request: gr.Request, *state: Any) -> Updates:
+        interrupted.stop(str(request.session_hash or ""))
+        return runs.stopped(*state)
+
+    return halted.then(stopped, runs.state(), everything, queue=False, **QUIET)
 
 
 def wire_address(
@@ -134,9 +140,8 @@ def _pairs(query: str) -> Query:
 
 
 def wire_links(shares: Sequence[Share]) -> None:
-    """Make links and embed codes absolute, with the address of this page."""
+    """Make links summaries and embed codes absolute, with the address of this page."""
     for share in shares:
         share.link.change(None, share.link, share.link, js=_WHOLE_LINK, **QUIET)
-        if share.embed is not None:
-            for code in share.embed.codes():
-                code.change(None, code, code, js=WHOLE_CODE, **QUIET)
+        for code in (share.summary, *(share.embed.codes() if share.embed is not None else [])):
+            code.change(None, code, code, js=WHOLE_CODE, **QUIET)

@@ -52,9 +52,9 @@ def run(request: Request, access: Access) -> Generator[Any, None, None]:
 
 def warm() -> None:
     """Import what the first analyses would have to wait for."""
-    analysis_process.start(models=_lend is None)
+    analysis_process.start()
     if _lend is not None:
-        analysis_process.import_models()
+        import_module("components.running.preloaded")
 
 
 def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> int:

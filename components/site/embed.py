@@ -8,7 +8,9 @@ import gradio as gr
 from analyzers.base import Report
 from components.site import addresses, archive
 from components.text.plain_text import shown
+from components.text.render import macros
 
+_PARTS = macros("site/templates/result.html")
 # Placeholder for the address of this app, which only the browser knows: behind a proxy the server has another.
 HERE = "{here}"
 # Analyzers whose facts are on a badge: what it is called, and the query for its parts.
@@ -25,10 +27,11 @@ class Embed:
             self.frame = _code("As a frame", f"{prefix}-frame", 3)
             self.element = _code("As Gradio's element", f"{prefix}-element", 4)
             self.badge = _code("Badge, for a README", f"{prefix}-badge", 2)
+            self.picture = gr.HTML(elem_classes="m-plain")
 
     def components(self) -> list[Any]:
         """All fields, as the outputs of an event."""
-        return self.codes()
+        return [*self.codes(), self.picture]
 
     def codes(self) -> list[Any]:
         """The fields that contain this app's address."""
@@ -43,6 +46,7 @@ class Embed:
             self.frame: frame(report, kept),
             self.element: gr.update(value=element(report), visible=report.analyzer == "dtype"),
             self.badge: gr.update(value=badge(report.analyzer, model), visible=report.analyzer in _BADGES),
+            self.picture: str(_PARTS.badge(*_image(report.analyzer, model))),
         }
 
 
@@ -67,9 +71,15 @@ def element(report: Report) -> str:
 
 def badge(analyzer: str, model: str) -> str:
     """The Markdown of the model's badge, which links to the page of the analyzer; empty if that has none."""
-    name, query = _BADGES.get(analyzer, ("", ""))
+    name, image = _image(analyzer, model)
     page = addresses.page(analyzer, model)
-    return f"[![Mantissa: {name}]({HERE}{addresses.badge(model)}{query})]({HERE}{page})" if name else ""
+    return f"[![Mantissa: {name}]({HERE}{image})]({HERE}{page})" if name else ""
+
+
+def _image(analyzer: str, model: str) -> tuple[str, str]:
+    """What the badge of an analyzer is called, and its address; empty if it has none."""
+    name, query = _BADGES.get(analyzer, ("", ""))
+    return name, f"{addresses.badge(model)}{query}" if name else ""
 
 
 def _code(label: str, name: str, lines: int) -> gr.Textbox:

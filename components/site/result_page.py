@@ -24,20 +24,21 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
     body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id))
-    return page.served(plots, meta, _navigation() + page._replace(body=body).titled())
+    return page.served(plots, meta, navigation() + page._replace(body=body).titled())
 
 
 def missing_page() -> str:
     """The page for an unknown id."""
     page = Page("Not stored here", "no such result", str(_PARTS.missing(_MISSING)))
-    return page.served("", str(_PARTS.not_indexed()), _navigation() + page.titled())
+    return page.served("", str(_PARTS.not_indexed()), navigation() + page.titled())
 
 
 def not_found_page(home: str) -> str:
     """The page for an address that the app does not have. home: the address of the first page, with a slash at its end."""
     page = Page("Page not found", "Mantissa", str(_PARTS.not_found(home)))
-    return page.served("", str(_PARTS.not_indexed()), _navigation(home) + page.titled())
+    return page.served("", str(_PARTS.not_indexed()), navigation(home) + page.titled())
 
 
-def _navigation(home: str = "../") -> str:
-    return str(_PARTS.navigation([(name, f"{home}{address.removeprefix('./')}") for name, _, address in pages()]))
+def navigation(home: str = "../", current: str = "") -> str:
+    """Links to all pages, as HTML. home: the address of the first one, with a slash at its end; current: the title of this page."""
+    return str(_PARTS.navigation([(name, f"{home}{address.removeprefix('./')}") for name, _, address in pages()], current))

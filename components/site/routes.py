@@ -1,8 +1,8 @@
 """Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID     /result/ID.json
-/library/{labels,results,models}.{parquet,csv,jsonl}
-/library/training.csv     /card/ID.png     /assets/NAME     /dtype, which is the first page
+/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /card/ID.png     /assets/NAME
+/methods[/ANALYZER]     /dtype, which is the first page
 """
 
 import re
@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -22,6 +23,7 @@ from components.library import FILES, Result
 from components.site import archive, badges, previews, share_card
 from components.site.assets import FOREVER, asset
 from components.site.exports import TYPES, Exports
+from components.site.methods_page import GENERAL, methods_page
 from components.site.operations import operations
 from components.site.result_page import missing_page, result_page
 
@@ -44,6 +46,8 @@ def routes() -> list[Route]:
         Route("/badge/{model:path}.svg", badge),
         Route("/result/{id}.json", result_json),
         Route("/result/{id}", result),
+        Route("/methods", methods),
+        Route("/methods/{name}", methods),
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
@@ -98,6 +102,15 @@ def _report(identifier: str) -> Report | None:
         return archive.read(found[0], found[2]) if found is not None else None
     except ValueError:
         return None
+
+
+def methods(request: Request) -> Response:
+    """The methods page, general or of an analyzer."""
+    name = request.path_params.get("name", GENERAL)
+    if name and name not in ANALYZERS:
+        raise HTTPException(404)
+    page = methods_page(name, f"plotly-{plots_version()}.js", previews.origin_of(request))
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
 def card(request: Request) -> Response:

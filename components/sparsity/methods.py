@@ -8,17 +8,6 @@ from analyzers.update_sparsity.spectral import LEADING, MASK_SHARE
 from components.text import numbers
 from components.text.render import render
 
-# Anchor -> the section, for the contents of the page.
-CONTENTS = {
-    "sparsity": "changed or not",
-    "probe": "the probe",
-    "swallowed": "lost updates",
-    "amounts": "how much",
-    "matching": "what is compared",
-    "trajectory": "several checkpoints",
-    "spectral": "singular values",
-}
-
 
 def methods() -> str:
     """The text in HTML."""

@@ -29,7 +29,14 @@ def headline(report: SparsityReport, links: bool = True) -> str:
         "Update sparsity",
         _head(report),
         answered(report, report.headline(), links),
-        tiles(_changed(report), _probe(report), _swallowed(report), _size(report)),
+        tiles(
+            report,
+            links,
+            ("sparsity", _changed(report)),
+            ("probe", _probe(report)),
+            ("swallowed", _swallowed(report)),
+            ("amounts", _size(report)),
+        ),
         about_sample(report.tuned[-1].ref, shows=True),
         _left_out(report),
     )

@@ -48,9 +48,9 @@ def answered(report: Report, said: str, links: bool) -> str:
     return str(_PIECES.answered(said, step.advice if step else "", title, address, report.more_findings()))
 
 
-def tiles(*each: str) -> str:
-    """A row of tiles (HTML)."""
-    return str(_PIECES.tiles(each))
+def tiles(report: Report, links: bool, *each: tuple[str, str]) -> str:
+    """A row of tiles: of each the section of the methods page about it, and its HTML. links: include links to these sections."""
+    return str(_PIECES.tiles(each, f"methods/{report.analyzer}" if links else ""))
 
 
 def answer(question: str, value: str, how: str, body: str) -> str:

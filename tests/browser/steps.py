@@ -15,6 +15,11 @@ def field(page: Page, name: str) -> Locator:
     return page.locator(f"#{name}").locator("input, textarea")
 
 
+def unfold(page: Page) -> None:
+    """Open the options: their fields exist from then on."""
+    page.get_by_role("button", name="Options").click()
+
+
 def shown(page: Page, model: str) -> None:
     """Wait for the result of ``model``, with a figure. The first run of a model loads torch, which takes a while."""
     expect(page.locator(".m-head h2")).to_contain_text(model, timeout=120_000)

@@ -6,6 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
+from analyzers import ANALYZERS
 from tests.browser.conftest import OpenPage
 
 
@@ -15,9 +16,11 @@ def serious(page: Page) -> list[Any]:
     return [(each["id"], [node["target"] for node in each["nodes"]][:5]) for each in found if each["impact"] in ("serious", "critical")]
 
 
-@pytest.mark.parametrize("address", ["/", "/sparsity", "/exit"])
+@pytest.mark.parametrize(
+    "address", ["", *(each.address for each in ANALYZERS.values() if each.address), "library", "methods", "methods/dtype"]
+)
 def test_no_page_has_a_serious_violation(open_page: OpenPage, offline: str, address: str) -> None:
-    page = open_page(f"{offline}{address}")
+    page = open_page(f"{offline}/{address}")
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     assert serious(page) == []
 
@@ -25,6 +28,7 @@ def test_no_page_has_a_serious_violation(open_page: OpenPage, offline: str, addr
 def test_neither_has_a_result(open_page: OpenPage, offline: str) -> None:
     page = open_page(f"{offline}/?model=sample:tiny-bf16-as-fp32")
     expect(page.locator("#m-result .m-answer")).to_be_visible()
+    expect(page.locator(".m-filling")).to_have_count(0)
     assert serious(page) == []
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyzers.gradient_conflict import ConflictReport
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, field, fits, hover, json_of, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 TABS = ("Samples", "Neurons", "Batches", "Activation", "Weights", "Published", "Share")
@@ -51,6 +51,7 @@ def test_a_link_with_pairs_and_a_top_k_ffn_runs_on_a_narrow_dark_screen(open_pag
     pairs = quote("\n".join(map(json.dumps, rows)))
     page = open_page(f"{offline}/conflict?model={quote(MODEL)}&pairs={pairs}&ffn=topk&topk_layers=all&topk=0.25&gamma=0.1", 390, dark=True)
     shown(page, MODEL)
+    unfold(page)
     expect(page.locator("#m-pairs textarea")).to_have_value(re.compile("Say three"))
     expect(field(page, "m-topk")).to_have_value("0.25")
     expect(page.locator(".m-tiles")).to_contain_text("Tokens keep 25% of the neurons")
@@ -63,6 +64,7 @@ def test_what_is_typed_is_run_or_refused_in_one_sentence(open_page: OpenPage, of
     page = open_page(f"{offline}/conflict?model={quote(MODEL)}&topk_layers=9&ffn=topk")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("There is no layer 9: the model has 4, counted from 0.")
+    unfold(page)
     page.get_by_label("My own pairs").check()
     page.locator("#m-pairs textarea").fill('{"instruction": "Say a.", "output": "a"}\nSay b.')
     page.get_by_role("button", name="Measure").click()

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, field, fits, json_of, refused, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, field, fits, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 METHODS = ("dense", "parallel", "span", "svd")
@@ -26,6 +26,7 @@ def _query(**changes: object) -> str:
 def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline)
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Backprop-free gradients").click()
+    unfold(page)
     defaults = {
         "m-k": 8,
         "m-seeds": "seeds",
@@ -50,7 +51,6 @@ def test_one_click_shows_an_answer(open_page: OpenPage, offline: str) -> None:
 
 
 def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page: OpenPage, offline: str) -> None:
-    """The form is two screens high, and the progress stands below it."""
     page = open_page(f"{offline}/exit?{_query(training_steps=400, seed=5)}", width=390)
     expect(page.locator("#m-status progress")).to_be_in_viewport(ratio=1)
     expect(page.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
@@ -67,6 +67,7 @@ def test_what_runs_and_what_came_of_it_are_in_sight_on_a_narrow_screen(open_page
 def test_a_link_shows_a_full_page_that_can_be_taken_along(open_page: OpenPage, offline: str, tmp_path: Path) -> None:
     page = open_page(f"{offline}/exit?{_query()}")
     shown(page, MODEL)
+    unfold(page)
     expect(field(page, "m-samples")).to_have_value("3")
     expect(page.locator("#m-sweep input")).to_be_checked()
     expect(drawn_in(page, "Sweep").get_by_text("anchors m")).to_be_visible()
@@ -116,6 +117,7 @@ def test_stop_stops_training(open_page: OpenPage, offline: str) -> None:
     expect(page.locator(".m-ran").first).to_contain_text(re.compile(r"span\s*0\.\d{3}"))
     stop(page, "Measure")
     # the place is free again, for what is typed
+    unfold(page)
     for name in ("m-steps", "m-anchors"):
         field(page, name).fill("0")
     page.get_by_role("button", name="Measure").click()

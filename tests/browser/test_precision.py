@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along
+from tests.browser.steps import drawn_in, fits, json_of, refused, shared, shown, stop, taken_along, unfold
 
 MODEL = "sample:tiny-bf16"
 
@@ -24,6 +24,7 @@ def test_one_click_shows_a_full_page(open_page: OpenPage, offline: str, tmp_path
     page.get_by_role("button", name="tiny-bf16", exact=True).click()
     shown(page, "sample:")
     expect(page.locator("#m-status")).to_contain_text("Done.")
+    unfold(page)
     expect(page.locator("#m-sequences :is(input, textarea)")).to_have_value("2")
     expect(page.locator(".m-reading")).to_contain_text(
         re.compile(r"Keeping the residual stream .*in fp32 \(bf16_fp32_residual\) reduces the worst layer.s error")
@@ -56,6 +57,7 @@ def test_a_permalink_fills_the_form_and_what_overflows_is_named(open_page: OpenP
     shown(page, "sample:")
     expect(page.locator(".m-reading")).to_contain_text("fp16 overflows first in layer 1 (mlp.up_proj)")
     expect(page.locator(".m-tiles")).to_contain_text("First in layer 1: mlp.up_proj.weight")
+    unfold(page)
     expect(page.get_by_label("fp16", exact=True)).to_be_checked()
     expect(page.get_by_label("bf16", exact=True)).not_to_be_checked()
     expect(page.locator("#m-own textarea")).to_have_value("mine: dtype=bf16, fp32=norms")

@@ -17,6 +17,7 @@ from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity.text import one as sparsity_text
 from components.results.export import document
 from components.site import addresses
+from components.site.methods_page import content
 from components.site.result_page import result_page
 from tests.components.conflict_reports import conflict_report, top_k
 from tests.components.exit_reports import exit_report
@@ -53,6 +54,9 @@ def test_the_headline_is_the_same_everywhere(name: str) -> None:
     said, step = report.headline(), report.next_step()
     assert re.search(r"[A-Z0-9].*\.$", said) and len(said) <= 300 and step is not None
     layout = addresses.layout(name)
+    sections = re.findall(rf'href="methods/{name}#([a-z0-9-]+)"', layout.headline(report, True))
+    assert len(sections) == 4 and all(f'id="{each}"' in content(name) for each in sections)
+    assert "methods/" not in layout.headline(report, False)
     assert layout.summary(report) == said and report.summary.endswith(f": {said}")
     plain = " ".join(said.split())
     for place in (layout.headline(report, True), document([report])):

@@ -1,6 +1,7 @@
 """What the page may do on a visitor's behalf: no local files, no token, limits, no leaks."""
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +13,11 @@ from analyzers.checkpoints import Access
 from analyzers.errors import CheckpointError, HubUnreachable, InvalidReference, LimitExceeded
 from components.dtype.form import Form
 from components.forms.picker import UNREACHABLE, Suggestions, choices
-from components.running import jobs
+from components.running import interrupted, jobs, queue_limits
 from components.running.log import log_unexpected, redact_user_input
 from components.running.progress import Meter
+from components.running.queue_limits import Caller
+from components.site.identity import Client
 from components.sparsity.form import Form as Pair
 
 
@@ -57,6 +60,84 @@ def test_closing_a_job_closes_the_analysis(monkeypatch: pytest.MonkeyPatch) -> N
     next(job)
     job.close()
     assert closed == ["closed"]
+
+
+def _counting(closed: list[str], starts: list[int]) -> Any:
+    def analyze(request: object, access: Access, *, largest: int | None) -> Iterator[Progress]:
+        starts.append(len(starts))
+        try:
+            for done in range(100):
+                yield Progress(done=done, total=100, unit="bytes")
+        finally:
+            closed.append("closed")
+
+    return analyze
+
+
+def _who(visitor: str, session: str) -> Caller:
+    return Caller(Client(visitor, f"address of {visitor}"), session)
+
+
+def test_who_reloads_in_the_middle_of_a_run_joins_it_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    starts: list[int] = []
+    monkeypatch.setattr(dtype_detection, "analyze", _counting(closed, starts))
+    request = Form("sample:tiny-bf16").request()
+
+    def read(who: Caller, items: int) -> list[int]:
+        token = queue_limits.caller.set(who)
+        try:
+            with queue_limits.reading(who.session):
+                job = jobs.job(request, again=True, rejoin=True)
+                found = [next(job).done for _ in range(items)]
+                job.close()
+        finally:
+            queue_limits.caller.reset(token)
+        return found
+
+    assert read(_who("a", "first"), 3) == [0, 1, 2]
+    assert closed == []
+    assert interrupted.join(request, _who("a", "other")._replace(access=Access(token="hf_other"))) is None
+    assert read(_who("a", "second"), 2) == [3, 4]
+    assert read(_who("b", "third"), 1) == [0] and len(starts) == 2
+    interrupted.stop("third")
+    assert closed == ["closed"]
+    interrupted.stop("second")
+    assert closed == ["closed"] * 2 and not queue_limits.SAMPLES.slots
+
+
+def test_stop_may_be_quicker_than_the_end_of_what_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(dtype_detection, "analyze", _endless(closed, []))
+    token = queue_limits.caller.set(_who("a", "quick"))
+    try:
+        with queue_limits.reading("quick"):
+            job = jobs.job(Form("sample:tiny-bf16").request(), rejoin=True)
+            next(job)
+            interrupted.stop("quick")
+            job.close()
+    finally:
+        queue_limits.caller.reset(token)
+    assert closed == ["closed"] and not queue_limits.SAMPLES.slots
+
+
+def test_a_run_that_nobody_joins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(dtype_detection, "analyze", _endless(closed, []))
+    monkeypatch.setattr(limits, "READER_SECONDS", 0)
+    token = queue_limits.caller.set(_who("a", "gone"))
+    try:
+        with queue_limits.reading("gone"):
+            job = jobs.job(Form("sample:tiny-bf16").request(), rejoin=True)
+            next(job)
+            job.close()
+        for _ in range(300):
+            if closed:
+                break
+            time.sleep(0.1)
+    finally:
+        queue_limits.caller.reset(token)
+    assert closed == ["closed"] and not queue_limits.SAMPLES.slots
 
 
 def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,31 +6,46 @@ from html import escape, unescape
 import pytest
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss  # type: ignore[import-untyped]
 
+from analyzers import ANALYZERS
 from analyzers.dtype_detection.classifier import fitted
 from analyzers.dtype_detection.evidence import TESTS
 from analyzers.limits import LIMITS
 from components.dtype.methods import with_library
 from components.library import Fitting
-from components.pages.methods import methods_html
 from components.plots.dtype_detection import reliability
+from components.site.methods_page import GENERAL, content, methods_page
 from components.text.plain_text import powers
 
 FOUND = fitted().evaluation.out_of_fold
 TRUTH = [row.precision for row in FOUND]
 
 
+def _html() -> str:
+    return "".join(map(content, [GENERAL, *ANALYZERS]))
+
+
 def _rows() -> list[list[str]]:
-    rows = re.findall(r"<tr>(.*?)</tr>", "".join(methods_html()), flags=re.DOTALL)
+    rows = re.findall(r"<tr>(.*?)</tr>", _html(), flags=re.DOTALL)
     return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)] for row in rows]
 
 
 def _text() -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", "", "".join(methods_html()))).split())
+    return " ".join(unescape(re.sub(r"<[^>]*>", "", _html())).split())
 
 
 def test_every_limit_is_on_the_page_and_nothing_else() -> None:
     listed = [row for row in _rows() if len(row) == 5 and row[4].startswith("MANTISSA_")]
     assert listed == [[limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable] for limit in LIMITS]
+
+
+@pytest.mark.parametrize("name", [GENERAL, *ANALYZERS])
+def test_every_link_within_the_pages_has_its_section(name: str) -> None:
+    page = methods_page(name, "plotly.js", "http://here/")
+    sections = {each or "": set(re.findall(r' id="([^"]+)"', content(each))) for each in [GENERAL, *ANALYZERS]}
+    links = re.findall(r'href="(?:(?:\.\./|\./)?(?:methods/)?([a-z]*))#([^"]+)"', page)
+    assert len(links) >= 2
+    assert [link for link in links if link[1] not in sections[link[0] or name]] == []
+    assert 'aria-current="page">Methods' in page and ("plotly.js" in page) == (name == "dtype")
 
 
 def test_every_question_is_on_the_page() -> None:
@@ -41,11 +56,11 @@ def test_every_question_is_on_the_page() -> None:
 
 
 def test_powers_are_in_print() -> None:
-    assert "^" not in "".join(methods_html())
+    assert "^" not in _html()
 
 
 def test_intervals_are_on_the_page() -> None:
-    assert escape("95% interval") in "".join(methods_html())
+    assert escape("95% interval") in _html()
 
 
 def test_the_scores_are_scikit_learns() -> None:
@@ -125,7 +140,7 @@ def test_the_card_says_how_good_the_classifier_is_with_the_librarys_labels() -> 
     other = fit.model_copy(update={"evaluation": found.model_copy(update={"models": 31, "likeliest_correct": 22})})
     said = _with_library(standing.model_copy(update={"fit": other}))
     assert "22 of 31" in said and "the same" not in said
-    assert "that takes about ten seconds" in _with_library(standing.model_copy(update={"outdated": True, "running": True}))
+    assert "reload this page in about ten seconds" in _with_library(standing.model_copy(update={"outdated": True, "running": True}))
     assert "at most every 5 min" in _with_library(standing.model_copy(update={"outdated": True}))
     first = _with_library(standing.model_copy(update={"fit": None, "fitted": "", "outdated": True, "problem": "Only 2 <families>."}))
     assert "Only 2 <families>." in first and "with the library's labels" not in first

@@ -234,7 +234,10 @@ def test_a_pull_request(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFix
     source: Any = {"a.weight": through(normal(16, 8), BF16, torch.float32)}
     pickle = io.BytesIO()
     torch.save(source, pickle)
-    files = {"config.json": b'{"dtype": "float32"}', "README.md": b"about", "pytorch_model.bin": pickle.getvalue(), "tf_model.h5": b"other"}
+    shard = "pytorch_model-00001-of-00001.bin"
+    index = json.dumps({"metadata": {}, "weight_map": {"a.weight": shard}}).encode()
+    files = {"config.json": b'{"dtype": "float32"}', "README.md": b"about", "tf_model.h5": b"other"}
+    files |= {shard: pickle.getvalue(), "pytorch_model.bin.index.json": index}
     sha = hub.add("org/wide", files)
     assert "needs a login" in refused(capsys, "org/wide", tmp_path / "out", "--pull-request")
     hub.user("hf_visitor", "visitor")
@@ -244,7 +247,10 @@ def test_a_pull_request(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFix
     done = shrink(capsys, "org/wide", tmp_path / "again", "--pull-request")
     assert done["pull_request"] == f"{hub.url}/org/wide/discussions/1"
     proposed = hub.files("org/wide", revision="refs/pr/1")
-    assert proposed.keys() - {".gitattributes"} == {"config.json", "README.md", "model.safetensors", "tf_model.h5"}
+    assert proposed.keys() - {".gitattributes"} == {
+        *("config.json", "README.md", "tf_model.h5"),
+        *("model-00001-of-00001.safetensors", "model.safetensors.index.json"),
+    }
     for path in done["written"]:
         assert bytes(proposed[path]) == (tmp_path / "again" / path).read_bytes()
     assert hub.files("org/wide") == files, "main is left alone"

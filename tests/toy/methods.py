@@ -1,7 +1,5 @@
 """The toy analyzer on the methods page."""
 
-CONTENTS = {"toy": "counting"}
-
 
 def methods() -> str:
     """The text in HTML."""

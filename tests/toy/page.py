@@ -14,6 +14,6 @@ PAGE = AnalysisPage(
     examples={"tiny-bf16": Form("sample:tiny-bf16")},
     form=Form,
     of_query=form,
-    fields=partial(build_model_fields, "Count", blocks=(), options=build_reading),
+    fields=partial(build_model_fields, "Count", blocks=[build_reading]),
     result=RESULT,
 )

@@ -1,0 +1,60 @@
+"""The methods pages, rendered on the server without Gradio: the meaning of every answer, its computation and its source, one page for each
+analyzer, and one with all limits.
+"""
+
+import re
+from typing import NamedTuple
+
+from analyzers import ANALYZERS, limits
+from components.look.navigation import OTHERS, title
+from components.results.standalone import Page
+from components.site import previews
+from components.site.result_page import navigation
+from components.text.markup import table
+from components.text.render import macros
+
+_PARTS = macros("site/templates/methods.html")
+_RESULT = macros("site/templates/result.html")
+_SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
+# The page that is no analyzer's.
+GENERAL = ""
+
+
+class _Entry(NamedTuple):
+    """A page in the contents. sections: anchor -> heading, HTML of ours."""
+
+    title: str
+    address: str
+    current: bool
+    sections: dict[str, str]
+
+
+def methods_page(name: str, plots: str, origin: str) -> str:
+    """The page about an analyzer, or `GENERAL`. plots: the address of Plotly's script; origin: of the app. Raises KeyError."""
+    home = "../" if name else "./"
+    text = content(name)
+    _, about = OTHERS["Methods"]
+    heading = f"{ANALYZERS[name].title}: how it is computed" if name else "How does Mantissa know?"
+    body = navigation(home, "Methods") + title(heading, f"{about}.") + str(_PARTS.page(_contents(name, home), text))
+    head = previews.tags(previews.of_page("methods", ""), origin) + str(_RESULT.style()) + str(_PARTS.style())
+    return Page(heading, "Mantissa", "").served(f"{home}{plots}" if "data-figure" in text else "", head, body)
+
+
+def content(name: str) -> str:
+    """The text of a page, HTML. Raises KeyError if there is no such page."""
+    if name:
+        text: str = ANALYZERS[name].component("methods").methods()
+        return text
+    rows = [(limit.name, f"{limit.value:,}", limit.unit, limit.why, limit.variable) for limit in limits.LIMITS]
+    listed = table(("Limit", "Value", "Unit", "Why", "Variable"), rows, frozenset({1}), stacked=True)
+    return str(_PARTS.limits(listed)) + str(_PARTS.sources())
+
+
+def _contents(current: str, home: str) -> list[_Entry]:
+    """Every page; the sections of the current one, or of all on the general page."""
+    entries = []
+    for name, heading in ({each.name: each.title for each in ANALYZERS.values()} | {GENERAL: "Limits and sources"}).items():
+        shown = name == current or not current
+        sections = dict(_SECTION.findall(content(name))) if shown else {}
+        entries.append(_Entry(heading, f"{home}methods/{name}" if name else f"{home}methods", name == current, sections))
+    return entries

@@ -13,7 +13,7 @@ from analyzers.checkpoints.paired_plan import PairedPlan, PairedSample, plan_pai
 from analyzers.checkpoints.reference import Reference, parse_reference, quoted
 from analyzers.checkpoints.repository import Access, RangeFile, Repository, read_range
 from analyzers.checkpoints.sample import Block, Sample, plan_sample
-from analyzers.checkpoints.sides import check_side, open_sides
+from analyzers.checkpoints.sides import canonical_names, check_side, open_sides
 from analyzers.checkpoints.stream import (
     Chunk,
     PairedChunk,
@@ -31,9 +31,9 @@ from analyzers.checkpoints.ties import is_copy, repeated_heads, tied_copies
 
 __all__ = [
     "DTYPE_BITS", "FLOAT_DTYPES", "ROLES", "Access", "Alignment", "Block", "Checkpoint", "Chunk", "Group", "Header", "HeaderTensor",
-    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedPlan", "PairedSample", "PairedSpan",
-    "PairedStep", "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched", "align", "check_side",
-    "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "parse_reference", "plan_paired_sample", "plan_sample", "quoted",
-    "read_header", "read_range", "repeated_heads", "row_length", "scale_reads", "select", "stream", "stream_aligned", "tied_copies",
-    "whole_paired_spans", "whole_spans",
+    "LocalRepository", "MemoryRepository", "MemoryTensor", "Misshapen", "Pair", "PairedChunk", "PairedPlan", "PairedSample",
+    "PairedSpan", "PairedStep", "RangeFile", "Reference", "Repository", "Resized", "Sample", "Span", "Step", "Tensor", "Unmatched",
+    "align", "canonical_names", "check_side", "is_copy", "is_index", "is_weights", "open_checkpoint", "open_sides", "parse_reference",
+    "plan_paired_sample", "plan_sample", "quoted", "read_header", "read_range", "repeated_heads", "row_length", "scale_reads", "select",
+    "stream", "stream_aligned", "tied_copies", "whole_paired_spans", "whole_spans",
 ]  # fmt: skip

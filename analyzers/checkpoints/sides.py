@@ -76,6 +76,12 @@ def open_sides(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[str]:
+    """The canonical reference of each of ``texts``, with the revision that was asked for; there may be more ``sides``."""
+    revisions = [parse_reference(text, local=True).revision for text in texts]
+    return [f"{side.ref}@{revision}" if revision else side.ref for side, revision in zip(sides, revisions, strict=False)]
+
+
 def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
     """Raise UnsupportedWeights, saying what to do, for an adapter and, unless names are ``filtered``, for weights that are integers.
 

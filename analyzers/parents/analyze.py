@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,16 +15,16 @@ from analyzers.checkpoints import (
     Checkpoint,
     PairedPlan,
     align,
+    canonical_names,
     check_side,
     open_sides,
-    parse_reference,
     repeated_heads,
     stream_aligned,
 )
 from analyzers.errors import InvalidRequest, MantissaError
 from analyzers.formatting import plural
 from analyzers.parents.card import base_models
-from analyzers.parents.collect import Collector, Sums, cosine, distance, matrix_parameters
+from analyzers.parents.collect import Collector, Sums
 from analyzers.parents.count import SHORT_RUN, Counter, is_matrix
 from analyzers.parents.difference import Differences, measure
 from analyzers.parents.fitted import Fitted
@@ -35,13 +35,13 @@ from analyzers.parents.report import (
     Candidate,
     Difference,
     Fit,
-    LayerFit,
     MovedLayer,
     Parent,
     ParentsReport,
     ParentsRequest,
     Verdict,
 )
+from analyzers.parents.rows import candidate_row, fit_rows
 from analyzers.parents.verdict import RELATED_LAYER, Facts, judge
 
 # Candidates that are fitted together. Of more, the best in a small sample.
@@ -224,27 +224,11 @@ class _Search:
         return dtypes.pop() if len(dtypes) == 1 else None
 
     def _candidate_rows(self, read: _Read) -> dict[int, Candidate]:
-        return {number: self._row(read, column, number) for column, number in enumerate(read.numbers)}
-
-    def _row(self, read: _Read, column: int, number: int) -> Candidate:
-        side, sums = self._sides[number], read.sums
-        pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
-        weight = float(pairs[0])
-        return Candidate(
-            ref=side.ref,
-            commit=side.commit,
-            public=side.public,
-            source="named" if self._source == "named" else "card",
-            parameters=matrix_parameters(self._alignment, column),
-            compared=compared,
-            equal_share=float(pairs[1]) / weight if compared else None,
-            equal_by_chance=read.chance[column] if compared else None,
-            distance=distance(pairs) if compared else None,
-            cosine=cosine(pairs) if compared else None,
-            cosine_null=float(1 / np.sqrt(compared)) if compared else None,
-            vectors_equal=max(same) / others if others else None,
-            zeroed=float(pairs[5]) / weight if compared else None,
-        )
+        source: Literal["named", "card"] = "named" if self._source == "named" else "card"
+        return {
+            number: candidate_row(self._sides[number], source, read.sums, column, self._alignment, read.chance[column])
+            for column, number in enumerate(read.numbers)
+        }
 
     def _order(self) -> list[int]:
         return sorted(self._rows, key=lambda number: _rank(self._rows[number]))
@@ -252,14 +236,15 @@ class _Search:
     def report(self, start: float) -> ParentsReport:
         """Everything that was found, as the report."""
         request, order = self._request, self._order()
-        fit, parents = self._fit_rows()
+        named = canonical_names([request.model, *request.candidates], self._sides)
+        fit, parents = self._fitted()
         candidates = tuple(self._rows[number] for number in order)
         facts = self._facts(order[0], candidates, fit, parents)
         verdict, statement, evidence = judge(facts)
         return ParentsReport(
             id=content_id("parents", ANALYSIS_VERSION, self._resolved()),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update=self._canonical()),
+            request=request.model_copy(update={"model": named[0], "candidates": tuple(named[1:])}),
             checkpoint=self._sides[0].facts(),
             mode=request.mode,
             bytes_read=self._nbytes,
@@ -278,6 +263,13 @@ class _Search:
             environment=environment("cpu", ("numpy", "numba", "scipy", "huggingface_hub", "pydantic")),
         )
 
+    def _fitted(self) -> tuple[Fit | None, list[Parent]]:
+        """The fit, and the rows of the parents that it needs."""
+        if self._fit is None or self._read is None:
+            return None, []
+        fit = fit_rows(self._fit, self._read.sums, [self._sides[number].ref for number in self._read.numbers])
+        return fit, [row for i, row in zip(self._fit.chosen, fit.parents, strict=True) if i in self._fit.parents]
+
     def _facts(self, best: int, candidates: tuple[Candidate, ...], fit: Fit | None, parents: list[Parent]) -> Facts:
         read = self._read
         assert read is not None
@@ -293,52 +285,6 @@ class _Search:
                 steps = monotone(kept, self._dtype() or "")
         at_rounding = self._fit is not None and self._fit.at_rounding
         return Facts(candidates, fit, parents, layers, unlike, through, steps, at_rounding, self._moved, self._difference, self._plan.exact)
-
-    def _fit_rows(self) -> tuple[Fit | None, list[Parent]]:
-        fitted, read = self._fit, self._read
-        if fitted is None or read is None:
-            return None, []
-        refs = [self._sides[number].ref for number in read.numbers]
-        rows = [
-            Parent(
-                ref=refs[i],
-                weight=float(fitted.weights.estimate[position]),
-                low=_finite(fitted.weights.low[position]),
-                high=_finite(fitted.weights.high[position]),
-                alike=tuple(refs[other] for other in fitted.alike[i]),
-            )
-            for position, i in enumerate(fitted.chosen)
-        ]
-        exact = fitted.exact
-        layers = [
-            LayerFit(
-                layer=layer,
-                values=0 if layer not in read.sums.kept else int(read.sums.kept[layer].shape[1]),
-                weights=tuple(map(float, fit.estimate)),
-                low=tuple(map(_finite, fit.low)),
-                high=tuple(map(_finite, fit.high)),
-                residual=fit.residual,
-                exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
-            )
-            for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
-        ]
-        parents = [row for i, row in zip(fitted.chosen, rows, strict=True) if i in fitted.parents]
-        whole = Fit(
-            parents=tuple(rows),
-            weights_by="exact-values" if fitted.by_exact_values else "least-squares",
-            residual=fitted.weights.residual,
-            rounding=fitted.rounding or None,
-            condition=fitted.condition,
-            exact_share=exact.share if exact else None,
-            exact_by_chance=exact.by_chance if exact else None,
-            exact_values=exact.values if exact else 0,
-            exact_per_layer=exact is not None and exact.per_layer,
-            exact_weights=exact.weights if exact else (),
-            arithmetic="stored" if exact and exact.stored else "fp32",
-            spherical=fitted.spherical,
-            layers=tuple(layers),
-        )
-        return whole, parents
 
     def _all_notes(self, candidates: Sequence[Candidate], verdict: str) -> Iterator[str]:
         yield from self._notes
@@ -363,14 +309,6 @@ class _Search:
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
         return self._request.resolved("cpu") | {"model": named[0], "candidates": named[1:], "source": self._source}
 
-    def _canonical(self) -> dict[str, Any]:
-        """Canonical references with the requested revisions."""
-        named = []
-        for text, side in zip((self._request.model, *self._request.candidates), self._sides, strict=False):
-            revision = parse_reference(text, local=True).revision
-            named.append(f"{side.ref}@{revision}" if revision else side.ref)
-        return {"model": named[0], "candidates": tuple(named[1:])}
-
 
 def _rank(row: Candidate) -> tuple[float, float, str]:
     """The most similar first."""
@@ -387,8 +325,3 @@ def _named_by(verdict: Verdict, candidates: Sequence[Candidate], parents: Sequen
 def _nothing_shared(sides: Sequence[Checkpoint]) -> str:
     others = sides[1].ref if len(sides) == 2 else f"the {len(sides) - 1} candidates"
     return f"There is nothing to compare: no tensor of {others} has the name and shape of one of {sides[0].ref}."
-
-
-def _finite(value: float) -> float:
-    """``value`` within what JSON holds: an interval without bounds is as wide as float64."""
-    return float(np.clip(value, -1e300, 1e300))

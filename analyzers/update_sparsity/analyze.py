@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from time import perf_counter
-from typing import Any
 
 from analyzers import limits
 from analyzers.base import Interval, Progress, Timing, check_size, content_id, environment
@@ -12,9 +11,9 @@ from analyzers.checkpoints import (
     Checkpoint,
     PairedPlan,
     align,
+    canonical_names,
     check_side,
     open_sides,
-    parse_reference,
     repeated_heads,
     stream_aligned,
 )
@@ -115,11 +114,12 @@ class _Comparison:
         aggregated = len(pairs) > limits.REPORT_TENSORS
         facts = [side.facts() for side in self._sides]
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
+        canonical = canonical_names([request.base, *request.tuned], self._sides)
         resolved = {"base": named[0], "tuned": named[1:]} | request.resolved(self._device)
         report = SparsityReport(
             id=content_id("sparsity", ANALYSIS_VERSION, resolved),
             analysis_version=ANALYSIS_VERSION,
-            request=request.model_copy(update=self._canonical()),
+            request=request.model_copy(update={"base": canonical[0], "tuned": tuple(canonical[1:])}),
             base=facts[0],
             tuned=tuple(facts[1:]),
             mode=request.mode,
@@ -181,11 +181,3 @@ class _Comparison:
         lost = sum(tensor.elements for tensor in (*found.missing, *found.integers, *(each.base for each in found.misshapen)))
         lost += sum(each.base.elements * (each.base.shape[0] - each.rows) // max(1, each.base.shape[0]) for each in found.resized)
         return compared / max(1, compared + lost)
-
-    def _canonical(self) -> dict[str, Any]:
-        """Canonical references with the requested revisions."""
-        named = []
-        for text, side in zip((self._request.base, *self._request.tuned), self._sides, strict=True):
-            revision = parse_reference(text, local=True).revision
-            named.append(f"{side.ref}@{revision}" if revision else side.ref)
-        return {"base": named[0], "tuned": tuple(named[1:])}

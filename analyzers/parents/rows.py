@@ -1,0 +1,80 @@
+"""The rows of a report: candidates as compared, and the fit."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from analyzers.checkpoints import Alignment, Checkpoint
+from analyzers.parents.collect import Sums, cosine, distance, matrix_parameters
+from analyzers.parents.fitted import Fitted
+from analyzers.parents.report import Candidate, Fit, LayerFit, Parent
+
+
+def candidate_row(
+    side: Checkpoint, source: Literal["named", "card"], sums: Sums, column: int, alignment: Alignment, chance: float | None
+) -> Candidate:
+    """The row of the candidate ``column`` of ``sums``. chance: that of an equal value."""
+    pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
+    weight = float(pairs[0])
+    return Candidate(
+        ref=side.ref,
+        commit=side.commit,
+        public=side.public,
+        source=source,
+        parameters=matrix_parameters(alignment, column),
+        compared=compared,
+        equal_share=float(pairs[1]) / weight if compared else None,
+        equal_by_chance=chance if compared else None,
+        distance=distance(pairs) if compared else None,
+        cosine=cosine(pairs) if compared else None,
+        cosine_null=float(1 / np.sqrt(compared)) if compared else None,
+        vectors_equal=max(same) / others if others else None,
+        zeroed=float(pairs[5]) / weight if compared else None,
+    )
+
+
+def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
+    """The fit, with ``refs`` for the candidates. An interval without bounds is as wide as JSON holds."""
+    rows = [
+        Parent(
+            ref=refs[i],
+            weight=float(fitted.weights.estimate[position]),
+            low=_finite(fitted.weights.low[position]),
+            high=_finite(fitted.weights.high[position]),
+            alike=tuple(refs[other] for other in fitted.alike[i]),
+        )
+        for position, i in enumerate(fitted.chosen)
+    ]
+    exact = fitted.exact
+    layers = [
+        LayerFit(
+            layer=layer,
+            values=0 if layer not in sums.kept else int(sums.kept[layer].shape[1]),
+            weights=tuple(map(float, fit.estimate)),
+            low=tuple(map(_finite, fit.low)),
+            high=tuple(map(_finite, fit.high)),
+            residual=fit.residual,
+            exact_share=found.share if (found := fitted.layer_exact.get(layer)) is not None else None,
+        )
+        for layer, fit in sorted(fitted.layers.items(), key=lambda each: (each[0] is not None, each[0] or 0))
+    ]
+    return Fit(
+        parents=tuple(rows),
+        weights_by="exact-values" if fitted.by_exact_values else "least-squares",
+        residual=fitted.weights.residual,
+        rounding=fitted.rounding or None,
+        condition=fitted.condition,
+        exact_share=exact.share if exact else None,
+        exact_by_chance=exact.by_chance if exact else None,
+        exact_values=exact.values if exact else 0,
+        exact_per_layer=exact is not None and exact.per_layer,
+        exact_weights=exact.weights if exact else (),
+        arithmetic="stored" if exact and exact.stored else "fp32",
+        spherical=fitted.spherical,
+        layers=tuple(layers),
+    )
+
+
+def _finite(value: float) -> float:
+    return float(np.clip(value, -1e300, 1e300))

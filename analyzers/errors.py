@@ -9,7 +9,8 @@ token, or a path of the server. The command line prints it and exits with status
     │   ├── InvalidData           not instruction data, or too little of it
     │   └── InvalidFilter         --include / --exclude does not compile, runs too long or matches nothing
     ├── CheckpointError           the checkpoint cannot be used
-    │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file (or no access)
+    │   ├── CheckpointNotFound    no such repository, revision, sample, folder or file
+    │   │   └── HiddenRepository  no such repository, or a private one
     │   ├── AccessDenied          gated, or the token was refused
     │   ├── NoWeights             no file that can be read as weights
     │   ├── InvalidCheckpoint     damaged, truncated or contradictory files
@@ -61,7 +62,11 @@ class CheckpointError(MantissaError):
 
 
 class CheckpointNotFound(CheckpointError):
-    """No such repository, revision, sample, folder or file, or one this caller may not see."""
+    """No such repository, revision, sample, folder or file."""
+
+
+class HiddenRepository(CheckpointNotFound):
+    """No such repository, or one this caller may not see: the Hub does not tell which."""
 
 
 class AccessDenied(CheckpointError):

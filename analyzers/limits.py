@@ -141,6 +141,7 @@ READER_SECONDS = _limit("READER_SECONDS", 10, "seconds", "An analysis on the pag
 BODY_SECONDS = _limit("BODY_SECONDS", 15, "seconds", "A request's body must arrive within this time, plus a second for each 100 kB.")
 REQUEST_BYTES = _limit("REQUEST_BYTES", 8_000_000, "bytes", "Size of one request to the app, which is read into memory.")
 SESSIONS = _limit("SESSIONS", 300, "visitors", "Gradio keeps about 1.2 MB for each visitor or API caller until others come.")
+GPU_SECONDS = _limit("GPU_SECONDS", 300, "seconds", "Of its quota that one run asks of ZeroGPU: what a free account has for a day.")
 JOB_SECONDS = _limit("JOB_SECONDS", 900, "seconds", "Longest run of one analysis started from the page.")
 MODELS = _limit("MODELS", 20, "models", "Models in one run of the page, read one after the other.")
 DOWNLOADS = _limit("DOWNLOADS", 64, "runs", "Files for download are kept for this many of the latest runs, about 6 MB each.")
@@ -155,8 +156,9 @@ LABELS_PER_HOUR = _limit(
     "LABELS_PER_HOUR", 300, "labels and flags", "The most that one contributor adds in an hour; all those without a login count as one."
 )
 LABELS_PER_ADDRESS = _limit("LABELS_PER_ADDRESS", 60, "labels and flags", "Of these, the most from one address without a login.")
-FLAGS = _limit(
-    "FLAGS", 3, "contributors", "Flags by this many logged-in contributors exclude a label from the consensus; it stays visible."
+FLAGS = _limit("FLAGS", 3, "contributors", "Flags by this many logged-in contributors hide a label, unless a moderator decides otherwise.")
+AVAILABLE_SECONDS = _limit(
+    "AVAILABLE_SECONDS", 900, "seconds", "Whether a stored result's repository is still public is asked once in this time."
 )
 LIBRARY_RESULTS = _limit("LIBRARY_RESULTS", 100_000, "results", "Results stored here; the oldest are deleted first, labels never.")
 LIBRARY_BYTES = _limit("LIBRARY_BYTES", 10_000_000_000, "bytes", "Disk space of the results stored here, compressed.")

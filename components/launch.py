@@ -27,13 +27,14 @@ from components.pages import library
 from components.running import analysis_process, zero_gpu
 from components.running.background import THREADS
 from components.running.gradio_internals import Pages
-from components.running.log import redact_user_input
+from components.running.log import log_as_json, redact_user_input
 from components.running.queue_limits import end_jobs, limit_queue
 from components.site import archive
 from components.site.front import exception_handlers, middleware
 from components.site.routes import exports, routes
 
 # How often Gradio deletes visitors' temporary files, and the age at which it does, in seconds.
+_LOG = "MANTISSA_LOG"
 _DELETE_CACHE = (3600, 6 * 3600)
 # The app accepts no uploads, and `Front` rejects them. This bounds anything that gets past it.
 _UPLOAD_BYTES = 1024
@@ -70,6 +71,8 @@ def main() -> None:
     if on_space:
         os.environ.setdefault("FORWARDED_ALLOW_IPS", PROXIES)
     redact_user_input()
+    if os.environ.get(_LOG) == "json":
+        log_as_json()
     # A Space is stopped by SIGTERM: end as after Ctrl-C, with an exception in the main thread. No code of ours runs in the handler.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=zero_gpu.warm, name="warm", daemon=True).start()
@@ -119,6 +122,7 @@ def _serve(port: str | None, on_space: bool) -> bool:
         server_port=int(port) if port else None,
         share=False,
         _frontend=False,  # else Gradio requests its own page, and exits if a busy machine takes over 3 seconds
+        quiet=os.environ.get(_LOG) == "json",
         show_error=False,
         footer_links=["api"],
         run_history=False,
@@ -132,6 +136,8 @@ def _serve(port: str | None, on_space: bool) -> bool:
         css=theme.page_css(),
         head=theme.page_head(),
     )
+    if os.environ.get(_LOG) == "json":
+        log_as_json()  # uvicorn has set up its own log
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
     ended = end_jobs(_END_SECONDS)

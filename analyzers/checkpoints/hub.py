@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+from huggingface_hub import constants
+
 from .. import limits
 from ..errors import (
     AccessDenied,
     CheckpointNotFound,
+    HiddenRepository,
     HubError,
     HubMisbehaved,
     InvalidCheckpoint,
@@ -31,6 +34,7 @@ from .repository import Access
 
 _ID = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LICENCE = re.compile(r"[\w.-]{1,60}", re.ASCII)
 _SEARCH_SECONDS = 3
 _SEARCH_LENGTH = 100
 _PAGE = 500  # models in one page of a list
@@ -42,13 +46,14 @@ class HubRepository:
     parallel_reads = limits.HUB_PARALLEL_READS
     range_requests = limits.RANGE_REQUESTS
 
-    def __init__(self, hub: Hub, ref: str, commit: str, public: bool, sizes: Mapping[str, int | None]) -> None:
+    def __init__(self, hub: Hub, ref: str, commit: str, public: bool, sizes: Mapping[str, int | None], licence: str = "") -> None:
         self.ref = ref
         self.commit = commit
         self.public = public
         self.files: Mapping[str, int] = _Files(sizes, self._size)
         self._hub = hub
         self._sizes = sizes
+        self._licence = licence
         self._lock = threading.Lock()
         self._locations: dict[str, HubLocation] = {}
         self._transfers = Transfers()
@@ -77,7 +82,7 @@ class HubRepository:
         with self._lock:
             location = self._locations.get(path)
             if location is None:
-                refusal = _refusal(f"{path} of {self.ref}", self.commit)
+                refusal = _refusal(f"{path} of {self.ref}", self.commit, self.ref, self._licence)
                 location = HubLocation(self._hub, self.ref, self.commit, path, self._sizes[path], refusal)
                 self._locations[path] = location
             return location
@@ -111,8 +116,8 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
     """Resolve a repository and a revision (branch, tag or commit; None for main) on the Hub, with one request.
 
     kind: a dataset's ``ref`` is ``datasets/org/name``, as in its address.
-    Raises InvalidReference for an invalid model id; CheckpointNotFound for an unknown or private repository or an
-    unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
+    Raises InvalidReference for an invalid model id; HiddenRepository for an unknown or private repository;
+    CheckpointNotFound for an unknown revision; AccessDenied for a token that is refused; InvalidCheckpoint for file names that are not safe
     relative paths; LimitExceeded for more than REPOSITORY_FILES files; HubError and its subclasses.
     """
     if not _ID.fullmatch(name):
@@ -131,7 +136,22 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
         raise AccessDenied(f"{ref} has been disabled on the Hub.")
     public = info.get("private") is False and info.get("gated") is False
     ref = ref if kind == "models" else f"{kind}/{ref}"
-    return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)))
+    return HubRepository(hub, ref, commit, public, _sizes(ref, _field(info, "siblings", list)), _licence(info))
+
+
+def is_public(name: str) -> bool:
+    """Whether everybody can read a model: it exists, and is neither private, gated nor disabled. Asks once, without a token.
+
+    Raises HubUnreachable if the Hub does not say so within 3 seconds, whatever the failure.
+    """
+    hub = Hub(None)
+    try:
+        info, _ = hub.get(Transfers(), f"{hub.url}/api/models/{name}", _refusal(name, None), seconds=_SEARCH_SECONDS, tries=False)
+    except HiddenRepository:
+        return False
+    except (HubError, CheckpointNotFound, AccessDenied) as error:
+        raise as_unreachable(error) from None
+    return isinstance(info, dict) and info.get("private") is False and info.get("gated") is False and not info.get("disabled")
 
 
 def search_models(text: str, limit: int = 8) -> list[str]:
@@ -175,12 +195,24 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     return list(found)[:limit]
 
 
-def _refusal(name: str, revision: str | None) -> dict[str, str]:
+def _refusal(name: str, revision: str | None, repository: str = "", licence: str = "") -> dict[str, str]:
+    """Sentences for `hub_replies.refused`. name: of what is read; repository: that it is in, if it is a file."""
+    repository = repository or name
+    accept = f"accept its licence{f' ({licence})' if licence else ''} at {str(constants.ENDPOINT).rstrip('/')}/{repository}"
     return {
-        "missing": f"{name} was not found on the Hub, or is private; check the name (the command line reads with your own token).",
+        "missing": f"{name} was not found on the Hub, or is private: check the name, or read it with your own login or token.",
         "revision": f"{name} has no revision {(revision or 'main')[:100]!r} on the Hub; give a branch, a tag or a commit.",
-        "gated": f"{name} is gated or not open to you; request access on its page on the Hub, then use the command line with your token.",
+        "gated": f"{repository} is gated: {accept}, then read it with your own login or token.",
+        "closed": f"{repository} is gated, and your login or token may not read it: {accept}, or wait for its authors to let you in.",
+        "disabled": f"{name} is disabled on the Hub, or not open to you.",
     }
+
+
+def _licence(info: Mapping[str, Any]) -> str:
+    """The name of the licence in the Hub's description of a repository; empty if there is none that can be shown."""
+    card = info.get("cardData")
+    names = [card.get("license_name"), card.get("license")] if isinstance(card, dict) else []
+    return next((name for name in names if isinstance(name, str) and _LICENCE.fullmatch(name)), "")
 
 
 def _field(info: Any, name: str, kind: type) -> Any:

@@ -14,7 +14,7 @@ import httpx2
 from huggingface_hub import __version__, constants, get_token
 
 from .. import limits
-from ..errors import AccessDenied, CheckpointNotFound, HubMisbehaved, HubThrottled, HubUnreachable, MantissaError
+from ..errors import AccessDenied, CheckpointNotFound, HiddenRepository, HubMisbehaved, HubThrottled, HubUnreachable, MantissaError
 from ..terminal import plural
 from .hub_transfers import Patience, Setback, Transfers
 
@@ -154,7 +154,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token: bool) -> MantissaError | Setback:
     """The meaning of an unexpected status: an error to raise, or a setback if another try may succeed.
 
-    refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, and a ``gated`` repository.
+    refusal: sentences for a ``missing`` (or private) repository or file, a missing ``revision``, a repository that is ``gated``, or that
+    is also ``closed`` to the login whose token was sent, and one that is ``disabled``.
     """
     status = response.status_code
     code = response.headers.get("x-error-code", "")
@@ -167,14 +168,16 @@ def refused(response: httpx2.Response, refusal: Mapping[str, str], *, has_token:
     if status >= 500 or status == 408:
         return Setback(HubUnreachable(f"The Hub is failing (status {status}); try again later."))
     if code == "GatedRepo":
-        return AccessDenied(refusal["gated"])
+        return AccessDenied(refusal["closed" if has_token else "gated"])
     if code == "RevisionNotFound":
         return CheckpointNotFound(refusal["revision"])
     if "Invalid credentials" in message or (status == 401 and has_token and not code):
         return AccessDenied("The Hub refuses the token; check that it is valid and may read this repository.")
     if status == 403 or message == "Access to this resource is disabled.":
-        return AccessDenied(refusal["gated"])
-    if status in (401, 404, 410):
+        return AccessDenied(refusal["disabled"])
+    if code == "RepoNotFound" or status == 401:
+        return HiddenRepository(refusal["missing"])
+    if status in (404, 410):
         return CheckpointNotFound(refusal["missing"])
     if status == 416:
         return HubMisbehaved("The Hub says that the file is shorter than before; try again later.")

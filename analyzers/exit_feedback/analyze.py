@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Progress, Timing
 from analyzers.exit_feedback.report import ExitReport
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from analyzers.checkpoints import Access
 
 
-def analyze(request: ExitRequest, access: "Access | None" = None, *, largest: int | None = None) -> Iterator[Progress | ExitReport]:
+def analyze(
+    request: ExitRequest, access: "Access | None" = None, *, largest: int | None = None, lent: int = 0
+) -> Iterator[Progress | ExitReport]:
     """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in steps, and last the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, where products
-    with the head count as if they were the model's (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the
+    with the head count as if they were the model's (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the
+    weights, without a report. Raises MantissaError, LimitExceeded among them. Closing the
     generator stops after the current step and frees the model.
     """
     # Imported here, so that forms can read the names of signals, and other models use the heads, without all of this.
@@ -29,11 +32,14 @@ def analyze(request: ExitRequest, access: "Access | None" = None, *, largest: in
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="steps", note="reading model and text")
-    with open_model(request.model, access, dtype=request.dtype, device=request.device, offload=request.offload) as opened:
+    settings: Any = request.model_dump(include={"dtype", "device", "offload"})
+    with open_model(request.model, access, **settings, lent=lent) as opened:
         text = request.instructions() if request.token_ids else instruction_pairs(request.data, access, request.samples)
         work = Work.of(request, opened, text)
         work.check(opened, largest)
         yield from opened.fetch()
+        if lent:
+            return
         model = opened.load()
         reading = perf_counter()
         with explained():

@@ -40,24 +40,28 @@ GPU_CHUNKS = 8
 _OPTIONS = {"samples", "choice", "max_length", "loss", "gamma", "floor", "epsilon", "unit", "ffn", "weights", "attention", "seed"}
 
 
-def analyze(request: ConflictRequest, access: Access | None = None, *, largest: int | None = None) -> Iterator[Progress | ConflictReport]:
+def analyze(
+    request: ConflictRequest, access: Access | None = None, *, largest: int | None = None, lent: int = 0
+) -> Iterator[Progress | ConflictReport]:
     """Measure one model on one text. Yields progress, in bytes while the model is fetched and then in layers, and last the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens, padding and both
-    FFNs included (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
-    and frees the model.
+    FFNs included (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report.
+    Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
     """
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
     text = _text(request, access)
     settings: Any = request.model_dump(include={"dtype", "device", "attention", "offload"})
-    with open_model(request.model, access, **settings) as opened:
+    with open_model(request.model, access, **settings, lent=lent) as opened:
         work = _Work.of(request, opened, text)
         passes = 1 if request.ffn == "original" else 2
         run_tokens = tokens(opened.groups(work.batch), work.batch.lengths)
         check_work(opened, passes * run_tokens, largest, "fewer or shorter samples, a smaller model")
         yield from opened.fetch()
+        if lent:
+            return
         model = opened.load()
         reading = perf_counter()
         topk = None
@@ -123,7 +127,7 @@ class _Work:
             epsilon=request.epsilon,
             seed=request.seed,
             weights=request.weights,
-            chunk_bytes=limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if opened.device == "cuda" else 1),
+            chunk_bytes=limits.GRAM_CHUNK_BYTES * (GPU_CHUNKS if opened.runs_on == "cuda" else 1),
         )
         chosen = converted(request, layers) if request.ffn == "topk" else ()
         batch = collate(encoded, opened.device)

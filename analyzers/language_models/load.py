@@ -43,7 +43,8 @@ _STORED = {"F32": "float32", "F64": "float32", "F16": "float16"}
 class OpenModel(ExitStack):
     """A language model that can be loaded; created by `open_model`. A context manager: closing it deletes its temporary files.
 
-    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda".
+    ref, commit, facts: of the checkpoint. outline: the model without weights. device: "cpu" or "cuda". lent: bytes of memory of the GPU
+    that another process will run it on, against which everything is checked here; 0 if it runs here. runs_on: the device that it runs on.
     dtype: "float32", "bfloat16" or "float16". attention: "sdpa" or "eager"; a family without sdpa gets eager. context: the maximum sequence
     length, None if config.json does not set one. unused: stored tensors that are not part of the model, set after loading.
     offload: whether what does not fit into memory may be read from disk each time. offloaded: set by `check`, whether the decoder layers
@@ -51,7 +52,15 @@ class OpenModel(ExitStack):
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, folder: Path, weights: WeightFolder | None, device: Device, dtype: str, attention: str, offload: bool
+        self,
+        checkpoint: Checkpoint,
+        folder: Path,
+        weights: WeightFolder | None,
+        device: Device,
+        dtype: str,
+        attention: str,
+        offload: bool,
+        lent: int = 0,
     ) -> None:
         super().__init__()
         self.ref = checkpoint.ref
@@ -68,6 +77,8 @@ class OpenModel(ExitStack):
                 "none can be predicted."
             )
         self.device = device
+        self.lent = lent
+        self.runs_on: Device = "cuda" if lent else device
         self.dtype = dtype
         self.unused = 0
         self.offloaded = False
@@ -114,7 +125,7 @@ class OpenModel(ExitStack):
                 raise
             self.offloaded = True
             self._needs = offloaded_bytes(self.outline, dtype) + activations + extra
-            if self._needs > (has := available_bytes(self.device)[0]):
+            if self._needs > (has := self._free()[0]):
                 raise too_large(self._needs, has) from None
         if self._weights is not None and not isinstance(self._repository, MemoryRepository):
             self._weights.check_disk()
@@ -126,14 +137,15 @@ class OpenModel(ExitStack):
 
     def groups(self, batch: Batch) -> list[list[int]]:
         """Groups of samples that run together, see `grouping.groups`."""
-        return groups(self.outline, batch.lengths, self.device)
+        return groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
-        """Download the weights; does nothing for samples and local folders.
+        """Download the weights; does nothing for samples and local folders, nor for what is not public where another process runs it: only
+        public files are kept where that finds them.
 
         Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
-        if isinstance(self._repository, MemoryRepository):
+        if isinstance(self._repository, MemoryRepository) or (self.lent and not self.facts.public):
             return
         assert self._weights is not None
         self._weights.check_disk()
@@ -231,10 +243,14 @@ class OpenModel(ExitStack):
         odd = any(ffn.experts is not None and (ffn.width % 8 or ffn.hidden % 8) for ffn in ffn_layers(self.outline))
         return {"attn_implementation": self.attention, "experts_implementation": "eager" if odd else None}
 
+    def _free(self) -> list[int]:
+        """Bytes of free memory of each device that it may run on."""
+        return [self.lent] if self.lent else available_bytes(self.device)
+
     def _places(self) -> dict[str, int | str]:
         """Device placement of the modules. Raises ModelTooLarge."""
-        free = available_bytes(self.device)
-        if self.device == "cuda":
+        free = self._free()
+        if self.runs_on == "cuda":
             return {**place(self.outline, _DTYPES[self.dtype], self._needs, free)}
         if self._needs > free[0]:
             raise too_large(self._needs, free[0])
@@ -250,13 +266,14 @@ def open_model(
     attention: Literal["sdpa", "eager"] = "sdpa",
     offload: Literal["auto", "never"] = "auto",
     weights: bool = True,
+    lent: int = 0,
 ) -> OpenModel:
     """Open the language model named by ``text``: its configuration and the headers of its weights.
 
     dtype: "auto" is float32 on the CPU, and on a GPU the dtype of most stored weights. device: "auto" is a GPU if there is one (on ZeroGPU,
     which lends GPUs, only on explicit request). attention: see `OpenModel`. offload: "auto" reads layers one at a time where
     memory is too small for the model, "never" refuses such a model. weights: False for a model that is initialized rather than loaded,
-    which needs only config.json.
+    which needs only config.json. lent: see `OpenModel`.
     Raises InvalidReference; InvalidRequest for an unavailable device; the CheckpointError family, including UnknownArchitecture if it is
     not a causal language model, belongs to an unsupported family or needs custom code; the HubError family; LimitExceeded.
     """
@@ -267,7 +284,9 @@ def open_model(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mantissa-")))
         stored = WeightFolder(checkpoint, folder, _local(text, access), access.token) if weights else None
         stack.enter_context(_quiet())
-        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, chosen, checkpoint), attention, offload == "auto")
+        runs_on: Device = "cuda" if lent else chosen
+        spills = offload == "auto" and not lent  # the time of a lent GPU is estimated without reading layers again
+        opened = OpenModel(checkpoint, folder, stored, chosen, _dtype(dtype, runs_on, checkpoint), attention, spills, lent)
         opened.enter_context(stack.pop_all())
         return opened
 

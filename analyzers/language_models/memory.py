@@ -132,6 +132,8 @@ def place(model: nn.Module, dtype: torch.dtype, needs: int, free: Sequence[int])
     for number, bytes_free in enumerate(free):
         if needs <= bytes_free:
             return {"": number}
+    if len(free) == 1:
+        raise too_large(needs, free[0])
     from accelerate import infer_auto_device_map
 
     weights = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
@@ -162,7 +164,7 @@ def check_work(opened: "OpenModel", tokens: int, largest: int | None, less: str)
     tokens: of all passes together. less: what to reduce instead, for the error message.
     """
     parameters = opened.facts.parameters
-    most = None if largest is None else largest * (GPU_SPEED if opened.device == "cuda" else 1)
+    most = None if largest is None else largest * (GPU_SPEED if opened.runs_on == "cuda" else 1)
     if most is not None and parameters * tokens > most:
         raise LimitExceeded(
             f"{tokens:,} tokens (all passes together) through {parameters:,} parameters are more than the {most // parameters:,} that may "

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def analyze(
-    request: PrecisionRequest, access: "Access | None" = None, *, largest: int | None = None
+    request: PrecisionRequest, access: "Access | None" = None, *, largest: int | None = None, lent: int = 0
 ) -> Iterator[Progress | PrecisionReport]:
     """Run one model in fp32 and in every variant. Yields progress, in bytes while fetching and then in layers, and last the report.
 
     access: what may be read; by default public Hub repositories and samples. largest: the limit of parameters x tokens over all references
-    and variants (see `check_work`). Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer
-    and frees the model.
+    and variants (see `check_work`). lent: as of `OpenModel`: only check the request and fetch the weights, without a report.
+    Raises MantissaError, LimitExceeded among them. Closing the generator stops after the current layer and frees the model.
     """
     # Imported here, so that forms can read presets without torch.
     from analyzers.checkpoints import Access
@@ -30,11 +30,15 @@ def analyze(
     start = perf_counter()
     access = access or Access()
     yield Progress(done=0, total=0, unit="layers", note="reading model and text")
-    settings: Any = {"dtype": "float32", "device": request.device, "attention": request.attention, "offload": request.offload}
+    settings: Any = {**request.model_dump(include={"device", "attention", "offload"}), "dtype": "float32", "lent": lent}
     with open_model(request.model, access, **settings, weights=not request.random_init) as opened:
         work = Work.of(request, opened, access)
         check_work(opened, work.runs * work.batch.token_ids.numel(), largest, "fewer variants, fewer or shorter sequences, a smaller model")
         device = reference_device(opened, work.batch, request.inside)
+        if lent:
+            if not request.random_init:
+                yield from opened.fetch()
+            return
         if request.random_init:
             model = opened.initialize(request.seed)
         else:

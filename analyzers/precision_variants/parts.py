@@ -156,7 +156,7 @@ def implementation(name: str, settings: Settings, opened: OpenModel) -> str:
         problem = f"sdpa attention, which models of type {kind} do not support: choose eager"
     elif asked == "flash" and find_spec("flash_attn") is None:
         problem = "flash attention, which is not installed: pip install flash-attn, or choose sdpa"
-    elif asked == "flash" and opened.device != "cuda":
+    elif asked == "flash" and opened.runs_on != "cuda":
         problem = "flash attention, which needs a GPU: choose sdpa"
     elif asked == "flash" and not supports_flash:
         problem = f"flash attention, which models of type {kind} do not support: choose sdpa"

@@ -170,11 +170,11 @@ def reference_device(opened: OpenModel, batch: Batch, inside: bool) -> str | Non
         if not opened.offloaded:
             return None
     except ModelTooLarge:
-        if opened.device == "cpu" and not opened.offload:
+        if opened.runs_on == "cpu" and not opened.offload:
             raise
     opened.check(batch, checkpointing=True, extra=running, kept=kept)
     free = available_bytes("cpu")[0]
-    if opened.device != "cpu" and stored <= free:
+    if opened.runs_on != "cpu" and stored <= free:
         return "cpu"
     if not opened.offload:
         raise too_large(stored, free)

@@ -50,7 +50,7 @@ def is_mcp(path: str) -> bool:
 def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as an endpoint that answers MCP clients with JSON text; Gradio would write an object as Python's repr.
 
-    The endpoint has the same parameters, and takes the request first if ``function`` does not.
+    The endpoint has the same parameters, and takes the request first if ``function`` does not; that of a generator, the login too.
     """
     signature = inspect.signature(function, eval_str=True)
     takes_request = next(iter(signature.parameters)) == "request"
@@ -63,15 +63,18 @@ def json_over_mcp(function: Callable[..., Any]) -> Callable[..., Any]:
         return _written(function(*given(request, values)), request)
 
     @wraps(function)
-    def answers(request: Any, *values: Any) -> Generator[Any, None, None]:
+    def answers(request: Any, login: Any, *values: Any) -> Generator[Any, None, None]:
         for item in function(*given(request, values)):
             yield _written(item, request)
 
     endpoint: Any = in_background(answers) if inspect.isgeneratorfunction(function) else answer
     if not takes_request:
-        request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
-        endpoint.__signature__ = signature.replace(parameters=[request, *signature.parameters.values()])
-        endpoint.__annotations__ = {"request": gr.Request} | function.__annotations__
+        first: dict[str, Any] = {"request": gr.Request}
+        if inspect.isgeneratorfunction(function):
+            first["login"] = gr.OAuthToken | None
+        added = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for name, kind in first.items()]
+        endpoint.__signature__ = signature.replace(parameters=[*added, *signature.parameters.values()])
+        endpoint.__annotations__ = first | function.__annotations__
     made: Callable[..., Any] = endpoint
     return made
 

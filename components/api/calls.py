@@ -37,8 +37,8 @@ def is_call(method: str, path: str) -> bool:
     return method == "POST" and _CALL.fullmatch(path) is not None
 
 
-def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | None:
-    """Why a call of ``app`` by a client is not accepted; None where it is."""
+def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusal | bytes:
+    """The body of a call of ``app`` by a client, completed where last values with defaults are missing; or why it is not accepted."""
     match = _CALL.fullmatch(path)
     try:
         call: Any = json.loads(body)
@@ -58,7 +58,7 @@ def check_call(app: gr.Blocks, path: str, body: bytes, client: Client) -> Refusa
         return Refusal(503, RESTARTING)
     if refusal is None and match["kind"] not in ("run", "api") and not accepts(app, index, client):
         return Refusal(503, FULL)
-    return refusal
+    return refusal or json.dumps(call).encode()
 
 
 def stream(app: gr.Blocks, path: str, session: str | None) -> str | Refusal | None:
@@ -82,11 +82,17 @@ def _check_fields(app: gr.Blocks, name: str, call: dict[str, Any]) -> Refusal | 
 
 
 def _check_values(app: gr.Blocks, index: int, call: dict[str, Any]) -> Refusal | None:
+    """Add the defaults of the last parameters where their values are missing."""
     values, endpoint = call.get("data"), app.fns[index]
     if not isinstance(values, list):
         return Refusal(422, NOT_A_CALL)
     given, needed = len(values), len(endpoint.inputs)
     if given >= needed or endpoint.cancels or given == sum(not each.skip_api for each in endpoint.inputs):
+        return None
+    described: Any = app.get_api_info()["named_endpoints"].get(f"/{endpoint.api_name}", {"parameters": ()})
+    missing = described["parameters"][given:]
+    if missing and all(each["parameter_has_default"] for each in missing):  # a client of an earlier version, with fewer parameters
+        values.extend(each["parameter_default"] for each in missing)
         return None
     are = "is" if needed == 1 else "are"
     return Refusal(422, f"{numbers.plural(needed, 'value')} {are} needed here, one for each parameter, and {given:,} came.")

@@ -28,6 +28,10 @@ _MANY = (
     f"The same for up to {limits.MODELS} models, one after the other. Yields progress; the last item is a list in the order of the "
     'ids, without duplicates: a report, or {"model", "error"} with the reason why there is none.'
 )
+_READ_AS = (
+    "Gated and private models need your own Hub token, as the header Authorization: Bearer hf_...; it is used for this call only, and the "
+    "result is not stored."
+)
 # A few progress items a second are plenty for a program too.
 _EVERY_SECONDS = 0.25
 
@@ -122,7 +126,7 @@ def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about
     described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
     described |= analyzer.component("form").PARAMETERS
     # the job itself waits for its turn
-    register(app, function, about, described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
+    register(app, function, f"{about} {_READ_AS}", described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 
 
 def _parameters(analyzer: Analyzer) -> Parameters:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import gradio as gr
 
-from analyzers import ANALYZERS
+from analyzers import ANALYZERS, limits
 from analyzers.checkpoints import DTYPE_BITS
 from analyzers.checkpoints.reference import quoted
 from analyzers.checkpoints.tensor import PACKED_BITS
@@ -16,7 +16,7 @@ from analyzers.errors import InvalidRequest
 from components.api.answers import one_sentence, register
 from components.api.parameters import named_arguments, parameters, with_parameters
 from components.forms.form import validated_json
-from components.library import FLAG_REASONS, PRECISIONS, Library, Query, model_id
+from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Library, Query, model_id
 from components.library_page.contributing import add_label as add
 from components.site import addresses
 from components.site.identity import identity, our_library
@@ -33,15 +33,18 @@ FIND_RESULTS = (
 )
 CONSENSUS = (
     "The consensus of the labels of one model (org/name): the precision that most contributors name (null for none, or a tie), whether "
-    "they disagree, every current label with its evidence, contributor and state, and the replaced ones."
+    "they disagree, every current label with its evidence, contributor and state, and the replaced and hidden ones."
 )
 STORED = "A stored report by its id (64 hex digits), exactly as it was stored: the JSON of the analysis."
 ADD = (
-    "Label a public model on the Hub with the precision it was trained in. Needs evidence: a link or a quote. Attributed to the caller's "
-    "login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The answer says "
-    'whether the label is "saved here" or "published".'
+    "Label a model on the Hub, public or gated, with the precision it was trained in. Needs evidence: a link or a quote. Attributed to "
+    "the caller's login if the app has logins; otherwise to a secret of the caller, which must be sent as a cookie, mantissa=SECRET. The "
+    'answer says whether the label is "saved here" or "published".'
 )
-FLAG = f"Report that a label (by its id) is wrong. reason: one of: {'; '.join(FLAG_REASONS)}."
+FLAG = (
+    f"Report that a label (by its id) is wrong; flags of {limits.FLAGS} contributors with a login hide it. "
+    f"reason: one of: {'; '.join(FLAG_REASONS)}; for moderators also: {'; '.join(DECISIONS)}."
+)
 PARAMETERS = {
     "text": "Words to search for in models, contributors and evidence; all of them must occur.",
     "model": "A model on the Hub: org/name, without a revision.",
@@ -53,7 +56,7 @@ PARAMETERS = {
     "analyzer": f"One of {', '.join(ANALYZERS)}.",
     "contributor": "Labels or results of this contributor: the name exactly as listed.",
     "disputed": "true: only where labels disagree; false: only where they do not; null (default): both.",
-    "current": "Leave out labels that their contributor has replaced (default true).",
+    "current": "Leave out labels that their contributor has replaced, or that flags have hidden (default true).",
     "sort": "Column to sort by, such as model or created (default: newest first).",
     "descending": "Largest or newest first (default true).",
     "page": "Which page, from 1 (default 1).",
@@ -124,7 +127,9 @@ def consensus(model: str) -> dict[str, Any]:
 def stored_result(id: str) -> dict[str, Any]:
     """See `STORED`."""
     with one_sentence():
-        found = our_library().result(_texts(id=id)[0][:64])
+        ours, name = our_library(), _texts(id=id)[0][:64]
+        row = ours.result_row(name)
+        found = ours.result(name) if row is not None and ours.is_available(row) else None
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = json.loads(found)

@@ -12,10 +12,10 @@ from components.library.models import ModelRow
 from components.library.query import LAST_PAGE, Page, Query
 from components.library.refit import Fitting
 from components.library.results import ResultRow
-from components.library.schema import FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
+from components.library.schema import DECISIONS, FLAG_REASONS, PRECISIONS, Flag, Identity, Label, Result
 
 __all__ = [
-    "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity", "Label",
+    "DECISIONS", "FILES", "FLAG_REASONS", "KINDS", "LAST_PAGE", "PRECISIONS", "Consensus", "Counts", "Fitting", "Flag", "Identity", "Label",
     "LabelRow", "Library", "LibraryState", "ModelRow", "Page", "Query", "Result", "ResultRow", "Saved", "Vote", "contribute", "model_id",
     "open_library",
 ]  # fmt: skip

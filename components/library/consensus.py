@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analyzers import limits
 from analyzers.base import Data
 from analyzers.dtype_detection.labels import precision_of
 from analyzers.terminal import plural
@@ -13,8 +12,9 @@ from components.library.schema import Label
 
 
 class LabelRow(Data):
-    """A label with its state. current: its contributor has not replaced it; flags: number of contributors with a login who flagged it.
+    """A label with its state. current: neither replaced by its contributor nor hidden, as one with FLAGS flags is.
 
+    flags: number of contributors with a login who flagged it, unless a moderator decided: 0 if it is shown, FLAGS or more if hidden.
     state: "saved here", or "published" in ``commit`` of the dataset.
     """
 
@@ -94,9 +94,9 @@ def consensus(model: str, rows: Sequence[LabelRow]) -> Consensus:
 
 
 def _counting(rows: Sequence[LabelRow]) -> list[Label]:
-    """The labels that count: not flagged by FLAGS contributors; those without a login only if there are no others."""
-    standing = [row.label for row in rows if row.flags < limits.FLAGS]
-    return [label for label in standing if label.provenance != "local"] or standing
+    """The labels that count: those without a login only if there are no others."""
+    labels = [row.label for row in rows]
+    return [label for label in labels if label.provenance != "local"] or labels
 
 
 def _votes(labels: Sequence[Label]) -> list[Vote]:

@@ -89,10 +89,11 @@ class Database:
                 raise
 
     def version(self) -> str:
-        """A text that changes when something is added."""
+        """A text that changes when something is added, or results are withdrawn."""
         with self.read() as connection:
             row = connection.execute(
-                "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results)"
+                "SELECT (SELECT MAX(number) FROM labels), (SELECT MAX(rowid) FROM flags), (SELECT MAX(number) FROM results), "
+                "(SELECT COUNT(*) FROM results)"
             ).fetchone()
         return ".".join(str(number or 0) for number in row)
 

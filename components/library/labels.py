@@ -11,7 +11,7 @@ from components.library.checks import after, now, stamp
 from components.library.consensus import LabelRow, label_row
 from components.library.database import ORDERS
 from components.library.query import List
-from components.library.schema import Flag, Identity, Label
+from components.library.schema import DECISIONS, FLAG_REASONS, HIDE, Flag, Identity, Label
 
 LIST = List(
     table="labels",
@@ -61,14 +61,7 @@ def take_labels(connection: sqlite3.Connection, labels: Iterable[Label], publish
         ).rowcount
         if inserted:
             new += 1
-            # The newest label of a contributor is current; of two at the same time the one with the greater id, on every machine.
-            connection.execute(
-                "UPDATE labels SET current = (id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = ?1 "
-                "AND contributor = ?2 AND provenance = ?3 ORDER BY created DESC, id DESC LIMIT 1)) "
-                "WHERE model_key = ?1 AND contributor = ?2 AND provenance = ?3",
-                (key, label.contributor, label.provenance),
-            )
-            _count_flags(connection, label.id)
+            _count_flags(connection, label)
             changed[key] = None
         elif published:
             connection.execute("UPDATE labels SET published = ? WHERE id = ? AND published = ''", (published, label.id))
@@ -81,6 +74,8 @@ def add_flag(connection: sqlite3.Connection, who: Identity, label_id: str, reaso
     """Add a flag in a write transaction; a contributor's second flag returns the first. Raises as `add_label`."""
     if connection.execute("SELECT 1 FROM labels WHERE id = ?", (label_id,)).fetchone() is None:
         raise InvalidRequest("This label no longer exists: reload the page.")
+    if reason in DECISIONS and not who.moderates:
+        raise InvalidRequest("Only moderators, logged in, decide whether a label is shown.")
     flag = Flag.of(who, label_id, reason, text, created=now())
     row = connection.execute("SELECT record FROM flags WHERE id = ?", (flag.id,)).fetchone()
     if row is not None:
@@ -101,10 +96,10 @@ def take_flags(connection: sqlite3.Connection, flags: Iterable[Flag], published:
         ).rowcount
         new += inserted
         if inserted:
-            _count_flags(connection, flag.label)
-            row = connection.execute("SELECT model_key FROM labels WHERE id = ?", (flag.label,)).fetchone()
+            row = find(connection, flag.label)
             if row is not None:
-                models.refresh(connection, row[0])
+                _count_flags(connection, row.label)
+                models.refresh(connection, row.label.model.lower())
         elif published:
             connection.execute("UPDATE flags SET published = ? WHERE id = ? AND published = ''", (published, flag.id))
     return new
@@ -146,7 +141,7 @@ def find(connection: sqlite3.Connection, label_id: str) -> LabelRow | None:
 
 def flags_of(connection: sqlite3.Connection, label_id: str) -> list[Flag]:
     """The flags of a label, the oldest first."""
-    asked = "SELECT record FROM flags WHERE label = ? ORDER BY created LIMIT 1000"
+    asked = "SELECT record FROM flags WHERE label = ? ORDER BY created, id LIMIT 1000"
     return [Flag.model_validate_json(row[0]) for row in connection.execute(asked, (label_id,))]
 
 
@@ -157,7 +152,21 @@ def _current(connection: sqlite3.Connection, key: str, who: Identity) -> Label |
     return None if row is None else Label.model_validate_json(row[0])
 
 
-def _count_flags(connection: sqlite3.Connection, label_id: str) -> None:
+def _count_flags(connection: sqlite3.Connection, label: Label) -> None:
+    """Count the flags of ``label``, and find out which label of its contributor for its model is current.
+
+    The newest decision of a moderator outweighs the flags of others: 0, or FLAGS of them. A label with FLAGS flags is hidden.
+    """
+    flags = [flag for flag in flags_of(connection, label.id) if flag.provenance == "login"]
+    decisions = [flag.reason for flag in flags if flag.reason in DECISIONS and Identity.login(flag.contributor).moderates]
+    counted = sum(flag.reason in FLAG_REASONS for flag in flags)
+    if decisions:
+        counted = max(counted, limits.FLAGS) if decisions[-1] == HIDE else 0
+    connection.execute("UPDATE labels SET flags = ? WHERE id = ?", (counted, label.id))
+    # The newest label of a contributor is current; of two at the same time the one with the greater id, on every machine.
     connection.execute(
-        "UPDATE labels SET flags = (SELECT COUNT(*) FROM flags WHERE label = ?1 AND provenance = 'login') WHERE id = ?1", (label_id,)
+        "UPDATE labels SET current = (flags < ?4 AND id = (SELECT id FROM labels INDEXED BY labels_model WHERE model_key = ?1 "
+        "AND contributor = ?2 AND provenance = ?3 ORDER BY created DESC, id DESC LIMIT 1)) "
+        "WHERE model_key = ?1 AND contributor = ?2 AND provenance = ?3",
+        (label.model.lower(), label.contributor, label.provenance, limits.FLAGS),
     )

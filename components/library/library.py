@@ -14,6 +14,7 @@ from analyzers.base import Data, Report, request_error
 from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
 from components.library import labels, models, results
+from components.library.availability import Availability
 from components.library.checks import hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
 from components.library.database import Database
@@ -46,7 +47,8 @@ class Saved(Data, Generic[Item]):
 class Counts(Data):
     """Numbers of items.
 
-    current: labels not replaced; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that were refused.
+    current: labels neither replaced nor hidden; unpublished: items waiting for the dataset, if there is one; quarantined: rows of it that
+    were refused.
     """
 
     labels: int
@@ -82,6 +84,7 @@ class Library:
         self._database = database
         self._publisher = publisher
         self._refit = Refit(database, folder)
+        self._availability = publisher.availability if publisher else Availability(database)
         self._ephemeral = ephemeral
 
     @classmethod
@@ -147,8 +150,8 @@ class Library:
     def add_label(self, model: str, precision: str, evidence: str, who: Identity, quote: str = "") -> Saved[Label]:
         """Add the label of ``who`` that ``model`` was trained in ``precision``; a label that exists already is returned.
 
-        model: the canonical id of a public repository, checked by the caller. evidence: a link (http, https), never fetched, or a quote
-        with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        model: the canonical id of a repository that is not private, checked by the caller. evidence: a link (http, https), never fetched,
+        or a quote with its source; quote: in addition to a link. Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
         """
         link, said = _evidence(evidence, quote)
         label = self._write(lambda connection: labels.add_label(connection, who, hub_id(model.strip()), precision, link, said))
@@ -166,7 +169,10 @@ class Library:
             raise request_error(error) from None
 
     def add_flag(self, label_id: str, reason: str, who: Identity, text: str = "") -> Saved[Flag]:
-        """Flag a label, once per contributor. Raises InvalidRequest, LimitExceeded, LibraryUnavailable."""
+        """Flag a label, once per contributor, or decide about it as a moderator, with one of `DECISIONS`.
+
+        Raises InvalidRequest, LimitExceeded, LibraryUnavailable.
+        """
         said = one_line(text, limits.EVIDENCE_QUOTE_LENGTH, "text")
         flag = self._write(lambda connection: labels.add_flag(connection, who, label_id, reason, said))
         note = self._publish_at_once()
@@ -191,6 +197,7 @@ class Library:
             return None
 
         def add(connection: sqlite3.Connection) -> ResultRow:
+            results.allow(connection, [result.id])
             if not results.take_results(connection, [(result, text)], ""):
                 results.add_key(connection, result.id, key)
             row = next(iter(results.find(connection, "id", result.id)), None)
@@ -210,6 +217,10 @@ class Library:
         """The row of a result in lists."""
         with self._database.read() as connection:
             return next(iter(results.find(connection, "id", result_id)), None)
+
+    def is_available(self, row: ResultRow) -> bool:
+        """Whether the repositories of a result are still public; if not, it is withdrawn. May ask the Hub, for 3 seconds each."""
+        return self._availability.look(row.result.models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
         """The results that were added with this key, the newest first; `results.SAME_KEY` at most.

@@ -137,6 +137,25 @@ def plan_merge(database: Database, repository: "HubRepository") -> Merged | None
     return None
 
 
+def plan_removal(database: Database, repository: "HubRepository") -> Merged | None:
+    """The next file without withdrawn results, in place of one that has some; None, once, if no file has. Raises HubError."""
+    with database.read() as connection:
+        gone = results.withdrawn(connection)
+    if not gone:
+        return None
+    for table, path in known(list(repository.files)):
+        if table != "results":
+            continue
+        with closing(repository.open(path)) as file:
+            rows = [result_row(result, text) for part in take(table, file) for result, text in part.results]
+        rest = [row for row in rows if row["id"] not in gone]
+        if len(rest) < len(rows):
+            return Merged(path_of(table, [row["id"] for row in rest]), to_parquet(table, rest), (path,), len(rest))
+    with database.write() as connection:
+        results.allow(connection, gone)
+    return None
+
+
 def _up_to(small: list[tuple[int, str]], most: int) -> tuple[str, ...]:
     """The smallest ones, ``most`` bytes in total."""
     chosen, total = list[str](), 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from analyzers import limits
 from analyzers.errors import CheckpointNotFound, HubError, MantissaError
 from components.library import pending
+from components.library.availability import Availability
 from components.library.database import Database
 from components.library.dataset import Conflict, Dataset, Retry, passes
 from components.library.rows import known, take
@@ -37,7 +38,8 @@ _log = logging.getLogger("mantissa")
 class Publisher:
     """Synchronizes a database with a dataset repository.
 
-    restored: set once everything was imported for the first time. head: the commit read last. problem: why the last turn failed, or "".
+    availability: swept between turns. restored: set once everything was imported for the first time. head: the commit read last.
+    problem: why the last turn failed, or "".
     """
 
     def __init__(self, database: Database, dataset: str, token: str | None) -> None:
@@ -47,6 +49,7 @@ class Publisher:
         self.problem = ""
         self._database = database
         self._hub = Dataset(dataset, token)
+        self.availability = Availability(database)
         self._may_write = token is not None
         self._commits: deque[float] = deque()
         self._stop = threading.Event()
@@ -158,13 +161,23 @@ class Publisher:
             files = {batch.path: pending.content(connection, batch) for batch in batches}
         if not batches:
             self.problem = ""
-            return self._merge(repository)
+            return self._remove(repository) or self._merge(repository)
         if CARD not in repository.files:
             files[CARD] = _CARD.read_text(encoding="utf-8").replace("{name}", self.dataset).encode()
         self._commit(f"Add {' and '.join(batch.table for batch in batches)}", files, repository)
         with self._database.write() as connection:
             for batch in batches:
                 pending.mark(connection, batch, self.head)
+        return True
+
+    def _remove(self, repository: "HubRepository") -> bool:
+        """Remove withdrawn results from one file."""
+        rest = pending.plan_removal(self._database, repository)
+        if rest is None:
+            return False
+        self._commit("Remove results of models that are not public", {rest.path: rest.content} if rest.items else {}, repository, rest.old)
+        with self._database.write() as connection:
+            pending.known_file(connection, rest.path, rest.items, 0, "")
         return True
 
     def _merge(self, repository: "HubRepository") -> bool:
@@ -201,6 +214,7 @@ class Publisher:
                 asked = self._asked
             try:
                 self.turn()
+                self.availability.sweep()
             except MantissaError as error:
                 self.problem = str(error)
                 _log.warning("the library: %s", error)

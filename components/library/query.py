@@ -18,7 +18,7 @@ class Query(Data):
     """Search, filters, order and page of a list. A list ignores the fields that it does not know.
 
     text: searched in model, contributor and evidence; every word must occur, case-insensitive. model: exact, case-insensitive. storage,
-    passed_through: one word of several is enough. disputed: None for both. current: of labels, leave out those replaced.
+    passed_through: one word of several is enough. disputed: None for both. current: of labels, leave out those replaced or hidden.
     sort: "" for the newest first. page: from 1.
     """
 

@@ -27,6 +27,7 @@ LIST = List(
 )
 COLUMNS = "record, public, published"
 SAME_KEY = 8  # results of one key that are looked at
+_WITHDRAWN = "withdrawn "  # and an id, as a name in `meta`
 _FAST = 4  # of zlib: JSON shrinks to a sixth either way
 
 
@@ -45,7 +46,10 @@ def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result,
     """
     changed = set[str]()
     new = 0
+    barred = withdrawn(connection) if published else set()
     for result, text in results:
+        if result.id in barred:
+            continue
         if _insert(connection, result, text, published):
             new += 1
             changed.add(result.models[0].lower())
@@ -56,6 +60,42 @@ def take_results(connection: sqlite3.Connection, results: Iterable[tuple[Result,
     for key in changed:
         models.refresh(connection, key)
     return new
+
+
+def repositories(connection: sqlite3.Connection) -> list[str]:
+    """The ids of all repositories with results, as a subject or not."""
+    asked = "SELECT DISTINCT value FROM results, json_each(record, '$.models') WHERE value NOT GLOB 'sample:*'"
+    return [model for (model,) in connection.execute(asked)]
+
+
+def withdraw(connection: sqlite3.Connection, model: str) -> None:
+    """Delete the results in which ``model`` (lower case) occurs, and do not take them from the dataset again; see `withdrawn`."""
+    found = connection.execute(
+        "SELECT number, id, model_key FROM results WHERE instr(sought, ?1) "
+        "AND EXISTS (SELECT 1 FROM json_each(record, '$.models') WHERE lower(value) = ?1)",
+        (model,),
+    ).fetchall()
+    for number, result_id, _ in found:
+        _delete(connection, number)
+        connection.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (f"{_WITHDRAWN}{result_id}",))
+    for key in {key for _, _, key in found}:
+        models.refresh(connection, key)
+
+
+def withdrawn(connection: sqlite3.Connection) -> set[str]:
+    """The ids of results that were withdrawn and may still be in the dataset."""
+    names = connection.execute("SELECT name FROM meta WHERE name GLOB ?", (f"{_WITHDRAWN}*",))
+    return {name.removeprefix(_WITHDRAWN) for (name,) in names}
+
+
+def allow(connection: sqlite3.Connection, ids: Iterable[str]) -> None:
+    """Take results with these ids again: the dataset has none of them, or they were made again, of repositories that are public."""
+    connection.executemany("DELETE FROM meta WHERE name = ?", [(f"{_WITHDRAWN}{result_id}",) for result_id in ids])
+
+
+def _delete(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute("DELETE FROM results WHERE number = ?", (number,))
+    connection.execute("DELETE FROM reports WHERE number = ?", (number,))
 
 
 def _insert(connection: sqlite3.Connection, result: Result, text: str, published: str) -> bool:
@@ -115,8 +155,7 @@ def _evict(connection: sqlite3.Connection) -> set[str]:
         number, key, packed = connection.execute(
             "SELECT number, model_key, packed FROM results ORDER BY created, number LIMIT 1"
         ).fetchone()
-        connection.execute("DELETE FROM results WHERE number = ?", (number,))
-        connection.execute("DELETE FROM reports WHERE number = ?", (number,))
+        _delete(connection, number)
         gone.add(key)
         count, nbytes = count - 1, nbytes - packed
     return gone

@@ -4,6 +4,7 @@ An item's ``id`` is its content address: the same contribution made twice, or re
 """
 
 import hashlib
+import os
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -29,6 +30,8 @@ PRECISIONS = (
     "mxfp4-post-trained",
 )
 FLAG_REASONS = ("wrong precision", "the evidence does not say so", "another model", "spam or abuse")
+# What moderators decide about a label, whatever its flags. Their decisions are flags too, so that the dataset has the log of them.
+HIDE, SHOW = DECISIONS = ("hidden by a moderator", "shown by a moderator")
 # Raised when a field changes its meaning; rows of a later version are refused.
 VERSION = 1
 
@@ -99,6 +102,12 @@ class Identity(Data):
         return cls(name=f"local:{hashlib.sha256(secret.encode()).hexdigest()[:12]}", provenance="local", address=address)
 
     @property
+    def moderates(self) -> bool:
+        """Whether the user is one of MANTISSA_MODERATORS, a list of user names with commas."""
+        names = os.environ.get("MANTISSA_MODERATORS", "").lower().split(",")
+        return self.provenance == "login" and self.name.lower() in map(str.strip, names)
+
+    @property
     def shown(self) -> str:
         """The name as displayed, marked if there is no login behind it."""
         return f"{self.name} (no login)" if self.provenance == "local" else self.name
@@ -111,10 +120,9 @@ class Identity(Data):
 
 
 class Contribution(Data):
-    """An item of a contributor. created: UTC. Its id is the SHA-256 of the fields ``said``: the time is not one of them."""
+    """An item of a contributor. created: UTC. Its id is the SHA-256 of the fields that `said` names: usually not the time."""
 
     kind: ClassVar[str]
-    said: ClassVar[set[str]]
 
     id: Id
     version: Literal[1] = 1
@@ -125,16 +133,21 @@ class Contribution(Data):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         _check_contributor(self.contributor, self.provenance)
-        if self.id != address(self.kind, self.model_dump(include=self.said)):
+        if self.id != address(self.kind, self.model_dump(include=self.said(self.model_dump()))):
             raise ValueError("the id does not match the content")
         return self
 
     @classmethod
+    def said(cls, item: dict[str, Any]) -> set[str]:
+        """The names of the fields that make ``item`` another one if they differ."""
+        raise NotImplementedError
+
+    @classmethod
     def made(cls, who: Identity, created: str, fields: dict[str, Any]) -> Self:
         """A new item of ``who`` with its id. Raises pydantic's ValidationError."""
-        item: dict[str, Any] = {"version": VERSION, "contributor": who.name, "provenance": who.provenance} | fields
-        content = {name: value for name, value in item.items() if name in cls.said}
-        return cls(id=address(cls.kind, content), created=created, **item)
+        item: dict[str, Any] = {"version": VERSION, "contributor": who.name, "provenance": who.provenance, "created": created} | fields
+        content = {name: value for name, value in item.items() if name in cls.said(item)}
+        return cls(id=address(cls.kind, content), **item)
 
 
 class Label(Contribution):
@@ -145,9 +158,6 @@ class Label(Contribution):
     """
 
     kind = "label"
-    said: ClassVar[set[str]] = {
-        *("version", "model", "precision", "evidence_link", "evidence_quote", "contributor", "provenance", "replaces"),
-    }
 
     model: Annotated[str, Field(max_length=200), AfterValidator(hub_id)]
     precision: Annotated[str, _one_of("precision", PRECISIONS)]
@@ -167,6 +177,10 @@ class Label(Contribution):
         return self
 
     @classmethod
+    def said(cls, item: dict[str, Any]) -> set[str]:
+        return {"version", "model", "precision", "evidence_link", "evidence_quote", "contributor", "provenance", "replaces"}
+
+    @classmethod
     def of(cls, who: Identity, model: str, precision: str, link: str, quote: str, *, created: str, replaces: str = "") -> Self:
         """A new label. Raises pydantic's ValidationError."""
         fields = {"model": model, "precision": precision, "evidence_link": link, "evidence_quote": quote, "replaces": replaces}
@@ -174,14 +188,17 @@ class Label(Contribution):
 
 
 class Flag(Contribution):
-    """A contributor's doubt about a label: one for each label and contributor."""
+    """A contributor's doubt about a label, one for each label and contributor; or one of the decisions of a moderator."""
 
     kind = "flag"
-    said: ClassVar[set[str]] = {"label", "contributor", "provenance"}
 
     label: Id
-    reason: Annotated[str, _one_of("reason", FLAG_REASONS)]
+    reason: Annotated[str, _one_of("reason", FLAG_REASONS + DECISIONS)]
     text: Annotated[Quote, AfterValidator(visible)] = ""
+
+    @classmethod
+    def said(cls, item: dict[str, Any]) -> set[str]:
+        return {"label", "contributor", "provenance"} | ({"reason", "created"} if item["reason"] in DECISIONS else set())
 
     @classmethod
     def of(cls, who: Identity, label: str, reason: str, text: str, *, created: str) -> Self:

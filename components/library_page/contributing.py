@@ -1,16 +1,17 @@
 """Adding and flagging labels: validation before the library is called, and the messages shown afterwards."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import gradio as gr
 
 from analyzers.checkpoints import Access
 from analyzers.checkpoints.hub import open_hub
-from analyzers.errors import AccessDenied, InvalidRequest
+from analyzers.errors import InvalidRequest
 from components.forms.fields import build_busy
 from components.forms.picker import build_picker, wire_search
-from components.library import FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
+from components.library import DECISIONS, FLAG_REASONS, PRECISIONS, Identity, Label, Saved, model_id
 from components.library_page.labels import PIECES
 from components.site.identity import has_login, identity, our_library
 from components.text.markup import caption, head
@@ -73,8 +74,17 @@ def who_you_are(profile: Mapping[str, Any] | None, request: gr.Request | None) -
         return caption(str(error))
 
 
+def flag_reasons(profile: Mapping[str, Any] | None, request: gr.Request | None) -> list[str]:
+    """The reasons for which this visitor may flag a label: a moderator may also decide about it."""
+    try:
+        moderates = identity(profile, request).moderates
+    except InvalidRequest:
+        moderates = False
+    return [*FLAG_REASONS, *(DECISIONS if moderates else ())]
+
+
 def add_label(who: Identity, model: str, precision: str, evidence: str, quote: str) -> Saved[Label]:
-    """Store a label for a model that is public on the Hub, under its canonical id. Raises MantissaError."""
+    """Store a label for a model that everybody can see on the Hub, gated or not, under its canonical id. Raises MantissaError."""
     ours = our_library()
     if not precision:
         raise InvalidRequest(f"Choose the precision the model was trained in: {', '.join(PRECISIONS)}.")
@@ -94,12 +104,12 @@ def labelled(model: str) -> str:
 
 
 def canonical(model: str) -> str:
-    """The Hub's canonical id of a public model. Raises InvalidRequest, AccessDenied, CheckpointNotFound, HubError."""
-    repository = open_hub(model, None, Access())
-    repository.close()
-    if not repository.public:
-        raise AccessDenied(f"{repository.ref} is gated or private: only public models can be labelled.")
-    return repository.ref
+    """The Hub's canonical id of a model that is not private: anybody is told it, of a gated one too.
+
+    Raises InvalidRequest, AccessDenied for a disabled model, HiddenRepository, HubError.
+    """
+    with closing(open_hub(model, None, Access())) as repository:
+        return repository.ref
 
 
 def thanks(saved: Saved[Any]) -> str:

@@ -46,19 +46,18 @@ def model_labels(library: Library, model: str) -> str:
             f"./{addresses.passport(name)}",
             stored,
             addresses.badge(name),
-            _rows(found.labels, True) if found.labels else "",
-            _rows(replaced, False) if replaced else "",
-            f"{numbers.plural(len(replaced), 'label')} replaced since",
+            _rows(found.labels) if found.labels else "",
+            _rows(replaced) if replaced else "",
+            f"{numbers.plural(len(replaced), 'label')} replaced or hidden",
         )
     )
 
 
-def _rows(rows: Sequence[LabelRow], flags: bool) -> str:
-    titles = ("Trained in", "Evidence", "Contributor", "Added", "State", *(("Flags",) if flags else ()))
+def _rows(rows: Sequence[LabelRow]) -> str:
+    titles = ("Trained in", "Evidence", "Contributor", "Added", "State", "Flags")
     cells = []
     for row in rows:
         line = [html(row.label.precision), evidence(row.label), contributor(row.label), html(day(row.label.created)), state(row)]
-        if flags:
-            line.append(str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "")))
+        line.append(str(PIECES.flag(row.label, numbers.plural(row.flags, "flag") if row.flags else "")))
         cells.append(line)
     return str(PIECES.table(titles, cells))

@@ -8,7 +8,7 @@ from components.forms.fields import QUIET
 from components.forms.form import typed
 from components.library import model_id
 from components.library_page.browse import CLICKS, Browse, orders
-from components.library_page.contributing import Adding, Flagging, add_label, thanks, who_you_are
+from components.library_page.contributing import Adding, Flagging, add_label, flag_reasons, thanks, who_you_are
 from components.library_page.downloads import PANDAS, build_downloads, counted
 from components.library_page.labels import PIECES, model_labels
 from components.library_page.lists import KINDS, MODELS
@@ -65,16 +65,17 @@ def build(page: gr.Blocks) -> None:
     )
     page.load(None, None, code, js=PANDAS, **QUIET)
 
-    def clicked(model: str, event: gr.EventData) -> list[Any]:
+    def clicked(model: str, event: gr.EventData, request: gr.Request, profile: gr.OAuthProfile | None) -> list[Any]:
         asked = event._data if isinstance(event._data, dict) else {}
         if isinstance(flag := asked.get("flag"), str):
-            return [gr.skip(), model, gr.update(visible=True), _about(flag), flag, ""]
+            reasons = gr.update(choices=flag_reasons(profile, request))
+            return [gr.skip(), model, gr.update(visible=True), _about(flag), reasons, flag, ""]
         named = asked.get("model")
         if not isinstance(named, str):
-            return [gr.skip()] * 6
-        return [_labels_of(named), named, gr.update(visible=False), gr.skip(), "", ""]
+            return [gr.skip()] * 7
+        return [_labels_of(named), named, gr.update(visible=False), gr.skip(), gr.skip(), "", ""]
 
-    told = [labels, shown, flagging.box, flagging.about, flagging.label, flagging.said]
+    told = [labels, shown, flagging.box, flagging.about, flagging.reason, flagging.label, flagging.said]
     for clickable in (browse.table, labels):
         clickable.click(clicked, shown, told, **_AT_ONCE).then(None, js=_SHOW, **QUIET)
 

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -51,31 +52,31 @@ def stop() -> None:
     _started.clear()
 
 
-def run(request: Request, largest: int | None) -> Generator[Any, None, None]:
-    """Analyze ``request`` of public checkpoints: yields progress, also while there is none, then the report.
+def run(request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
+    """Analyze ``request``: yields progress, also while there is none, then the report.
 
-    largest: see the analyzer. Without `start` (a test, a script) the analysis runs in this process. Raises what the analyzer raises, and
-    LimitExceeded for the one that needs most of the memory where all that read weights need more than JOBS_MEMORY.
+    largest, access: see the analyzer. Without `start` (a test, a script) the analysis runs in this process. Raises what the analyzer
+    raises, and LimitExceeded for the one that needs most of the memory where all that read weights need more than JOBS_MEMORY.
     """
     if not _started.is_set():
-        yield from analysis(request, largest)
+        yield from analysis(request, largest, access)
         return
     process = _forked(analyzer_of(request).runs_model)
     try:
-        yield from process.run(request, largest)
+        yield from process.run(request, largest, access)
     finally:
         process.close()
 
 
-def analysis(request: Request, largest: int | None) -> Generator[Any, None, None]:
-    """Analyze ``request`` in this process, with no token and no local files."""
-    yield from analyzer_of(request).load().analyze(request, access=Access(), largest=largest)
+def analysis(request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
+    """Analyze ``request`` in this process."""
+    yield from analyzer_of(request).load().analyze(request, access=access, largest=largest)
 
 
-def answers(request: Request, largest: int | None) -> Iterator[Any]:
+def answers(request: Request, largest: int | None, access: Access) -> Iterator[Any]:
     """`analysis` for another process: an error is the last item, because raised across processes it would lose its sentence."""
     try:
-        yield from analysis(request, largest)
+        yield from analysis(request, largest, access)
     except MantissaError as error:
         yield error
     except MemoryError:
@@ -94,18 +95,20 @@ class _Process:
     def __init__(self, runs_model: bool) -> None:
         self.runs_model = runs_model
         self._connection, theirs = _context.Pipe()
+        # A killed process deletes nothing: the weights that it copied are deleted here.
+        self._folder = tempfile.TemporaryDirectory(prefix="mantissa-run-", ignore_cleanup_errors=True)
         with theirs:
-            self._process = _context.Process(target=_serve, args=(theirs, runs_model), daemon=True)
+            self._process = _context.Process(target=_serve, args=(theirs, runs_model, self._folder.name), daemon=True)
             self._process.start()
         self._system = psutil.Process(self._process.pid)
         self._at_start = self._system.memory_info().rss
         self.grown = 0
 
-    def run(self, request: Request, largest: int | None) -> Generator[Any, None, None]:
+    def run(self, request: Request, largest: int | None, access: Access) -> Generator[Any, None, None]:
         if not self.runs_model:
             _reading.add(self)
         try:
-            self._connection.send((request, largest))
+            self._connection.send((request, largest, access))
             item: Any = Progress(done=0, total=0, unit="", note="Starting")
             while isinstance(item, Progress):
                 yield item
@@ -132,6 +135,7 @@ class _Process:
         self._process.join()
         self._process.close()
         self._connection.close()
+        self._folder.cleanup()
 
 
 def _forked(runs_model: bool) -> _Process:
@@ -143,8 +147,9 @@ def _forked(runs_model: bool) -> _Process:
     raise LimitExceeded("No process can be started for this analysis at the moment: try again in a minute.")
 
 
-def _serve(connection: Connection, runs_model: bool) -> None:
-    """The process: answer one request. It ends without one where the other side is closed."""
+def _serve(connection: Connection, runs_model: bool, folder: str) -> None:
+    """The process: answer one request, with temporary files in ``folder``. It ends without one where the other side is closed."""
+    tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the web process, which ends this one
     os.nice(_NICE)
     if not runs_model and sys.platform == "linux":

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import wraps
 from typing import Any
 
@@ -15,7 +16,7 @@ import gradio as gr
 
 from analyzers import limits
 from components.running.queue_limits import RESTARTING, Caller, caller, is_closing
-from components.site.identity import client_of
+from components.site.identity import access_of, client_of
 
 # Jobs that wait hold a thread, too: those of each kind, and those that nobody reads.
 THREADS = 5 * limits.QUEUE
@@ -25,11 +26,12 @@ _threads = ThreadPoolExecutor(THREADS, "job")
 
 
 def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callable[..., AsyncIterator[Any]]:
-    """``function``, a generator whose first parameter is the request, as an asynchronous generator."""
+    """``function``, a generator whose first parameters are the request and the login, as an asynchronous generator."""
 
     @wraps(function)
-    async def steps(request: gr.Request, *values: Any) -> AsyncIterator[Any]:
-        work = _Work(function(request, *values), Caller(client_of(request), str(getattr(request, "session_hash", None) or "")))
+    async def steps(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> AsyncIterator[Any]:
+        session = str(getattr(request, "session_hash", None) or "")
+        work = _Work(function(request, login, *values), Caller(client_of(request), session, access_of(request, login)))
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -47,19 +49,22 @@ def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callab
 
 
 class _Work:
-    """A generator that is closed in another thread than the one that may still be in its last step."""
+    """A generator that is closed in another thread than the one that may still be in its last step.
+
+    Its steps share one context, which ends with it: that of the call, in which ZeroGPU finds whose quota to use, and its caller.
+    """
 
     def __init__(self, generator: Generator[Any, None, None], who: Caller) -> None:
         self._generator = generator
-        self._who = who
+        self._context = copy_context()
+        self._context.run(caller.set, who)
         self._lock = threading.Lock()
 
     def step(self) -> Any:
         """The next item, or `_END`."""
         with self._lock:
-            caller.set(self._who)
-            return next(self._generator, _END)
+            return self._context.run(next, self._generator, _END)
 
     def close(self) -> None:
         with self._lock:
-            self._generator.close()
+            self._context.run(self._generator.close)

@@ -27,8 +27,10 @@ class Run(NamedTuple):
         self.slot.release()
 
 
+# A run that reads with a token is joined with the same token only.
+_Token = str | bool | None
 _lock = threading.Lock()
-_kept: dict[tuple[Client, Request], Run] = {}
+_kept: dict[tuple[Client, _Token, Request], Run] = {}
 # Sessions in which Stop was pressed: its event may arrive before or after the run is closed.
 _stopped: deque[str] = deque(maxlen=limits.SESSIONS)
 
@@ -36,7 +38,7 @@ _stopped: deque[str] = deque(maxlen=limits.SESSIONS)
 def keep(request: Request, run: Run) -> None:
     """Keep an unfinished run of ``request`` for READER_SECONDS, in which the same client may `join` it; end it at once after `stop`."""
     who = run.slot.who
-    key = who.client, request
+    key = who.client, who.access.token, request
     with _lock:
         ends = who == LOCAL or who.session in _stopped or key in _kept
         if not ends:
@@ -52,7 +54,7 @@ def join(request: Request, who: Caller) -> Run | None:
     with _lock:
         if who.session in _stopped:
             _stopped.remove(who.session)
-        run = _kept.pop((who.client, request), None)
+        run = _kept.pop((who.client, who.access.token, request), None)
     if run is not None:
         run.slot.who = who
     return run
@@ -68,7 +70,7 @@ def stop(session: str) -> None:
         run.close()
 
 
-def _end_later(key: tuple[Client, Request], run: Run) -> None:
+def _end_later(key: tuple[Client, _Token, Request], run: Run) -> None:
     until = time.monotonic() + limits.READER_SECONDS
     while time.monotonic() < until and not is_closing():
         time.sleep(_LOOK_SECONDS)

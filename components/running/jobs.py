@@ -1,4 +1,4 @@
-"""One analysis for a visitor: public checkpoints only, within the page's limits."""
+"""One analysis for a visitor, within the page's limits: of public checkpoints, and of those that the visitor's own token opens."""
 
 import re
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers import ANALYZERS, analyzer_of, limits
 from analyzers.base import Progress, Report, Request
+from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, interrupted, zero_gpu
 from components.running.log import log_unexpected
@@ -24,11 +25,11 @@ def kind_of(analyzer: str) -> JobQueue:
 
 
 def job(request: Request, started: float | None = None, again: bool = False, rejoin: bool = False) -> Generator[Any, None, None]:
-    """Analyze ``request`` with no token and no local files, within the page's limits: yields progress, then the report.
+    """Analyze ``request`` with the caller's token, if any, and no local files, within the page's limits: yields progress, then the report.
 
     A stored report is not computed again unless ``again``: it follows one item of progress in the unit `archive.STORED`, whose note says
-    when it was made. A computed report is stored. The job waits for a slot in the queue of its kind; a stored report that needs no question
-    to the Hub does not. The revisions of repositories are resolved once, before both.
+    when it was made. A computed report is stored if all it names is public. The job waits for a slot in the queue of its kind;
+    a stored report that needs no question to the Hub does not. The revisions of repositories are resolved once, before both.
 
     Closing it closes the analysis; with ``rejoin`` not at once, unless Stop was pressed: the same client may join it again (`interrupted`).
 
@@ -52,13 +53,13 @@ def job(request: Request, started: float | None = None, again: bool = False, rej
     run = interrupted.join(pinned.request, who) if rejoin else None
     if run is None:
         slot = yield from _queue(request).slot(who)
-        run = interrupted.Run(slot, _work(pinned.request), time.monotonic() if started is None else started)
+        run = interrupted.Run(slot, _work(pinned.request, who.access), time.monotonic() if started is None else started)
     item: Any = None
     try:
         for item in run.work:
             if isinstance(item, Report):
                 item = item.model_copy(update={"request": request})  # as asked for: the checkpoints of the report have the commits
-                archive.keep(item)
+                archive.keep(item, who.access)
             else:
                 run.slot.check()
             if isinstance(item, Progress) and time.monotonic() - run.started > limits.JOB_SECONDS:
@@ -85,10 +86,10 @@ def _queue(request: Request) -> JobQueue:
     return SAMPLES if not analyzer.runs_model and archive.is_sample(request) else kind_of(analyzer.name)
 
 
-def _work(request: Request) -> Generator[Any, None, None]:
+def _work(request: Request, access: Access) -> Generator[Any, None, None]:
     if analyzer_of(request).runs_model:
-        return zero_gpu.run(request)
-    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES)
+        return zero_gpu.run(request, access)
+    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES, access)
 
 
 def sentence(error: Exception) -> str:

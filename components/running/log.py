@@ -1,7 +1,9 @@
 """The log: where something went wrong, and never what a visitor sent, which may hold a token."""
 
+import json
 import logging
 import traceback
+from datetime import UTC, datetime
 from typing import Any
 
 _log = logging.getLogger("mantissa")
@@ -12,6 +14,24 @@ _SERVER = ("uvicorn", "asyncio", "mcp", "starlette", "fastapi")
 def log_unexpected(error: BaseException) -> None:
     """Log the type of an unexpected error and where it was raised; its message may quote what was read and is left out."""
     _log.error("unexpected %s\n%s", type(error).__name__, _frames(error))
+
+
+class JsonLines(logging.Formatter):
+    """Each record as one line of JSON: time (UTC), level, logger and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": time, "level": record.levelname, "logger": record.name, "message": super().format(record)})
+
+
+def log_as_json() -> None:
+    """Write warnings and errors to standard error as `JsonLines`, uvicorn's too. Starting uvicorn undoes that: call it again."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler], force=True)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
 
 
 def redact_user_input() -> None:

@@ -34,7 +34,7 @@ class Meter:
         """The HTML for ``progress``; empty shortly after the last one."""
         now = time.monotonic()
         if progress.unit != self._unit:  # the phases of an analysis differ in speed: estimate each on its own
-            self._unit, self._started = progress.unit, now
+            self._unit, self._started, self._shown = progress.unit, now, 0.0
         if now - self._shown < _EVERY_SECONDS:
             return ""
         self._shown = now

@@ -16,6 +16,7 @@ import gradio as gr
 
 from analyzers import limits
 from analyzers.base import Progress
+from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded
 from components.running.gradio_internals import waiting
 from components.site.identity import Client
@@ -31,10 +32,11 @@ UNREAD = "Stopped: nobody was reading the results of this analysis."
 
 
 class Caller(NamedTuple):
-    """Who waits for a job. session: of the stream that delivers the results."""
+    """Who waits for a job. session: of the stream that delivers the results; access: what may be read for them, for this job only."""
 
     client: Client
     session: str
+    access: Access = Access()
 
 
 # A script that calls `job` itself reads its results.

@@ -1,23 +1,27 @@
 """The runs of a page: one analysis is started, followed, stopped, and its result shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
 
-from analyzers.base import Progress
-from analyzers.errors import MantissaError
+from analyzers.base import Progress, Report
+from analyzers.errors import AccessDenied, HiddenRepository, MantissaError
 from analyzers.formatting import day
 from components.forms.fields import Controls
-from components.forms.form import Form
+from components.forms.form import Form, smaller
 from components.results.layout import Layout
 from components.results.result_tabs import build_result
 from components.results.share import Share
 from components.running.jobs import job, sentence
 from components.running.log import log_unexpected
 from components.running.progress import Meter
+from components.running.queue_limits import caller
+from components.running.zero_gpu import GpuRefused
 from components.site import addresses, archive
 from components.site.archive import STORED
+from components.site.identity import login_page
 from components.text.render import macros
 
 Updates = dict[Any, Any]
@@ -72,7 +76,7 @@ class Runs:
         try:
             yield from self.work(form, again)
         except Exception as error:
-            yield {self.status: failed(sentence(error)), **self.result.hide(), **self.controls.busy(False)}
+            yield {self.status: explained(error, form), **self.result.hide(), **self.controls.busy(False)}
 
     def work(self, form: Any, again: bool) -> Iterator[Updates]:
         """The progress and the result. Raises what the analysis raises."""
@@ -90,9 +94,8 @@ class Runs:
 
     def show(self, report: Any, made: str) -> Updates:
         """Updates that show ``report``. made: when it was stored, empty if it was computed now. Raises OSError."""
-        said = _PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id))
         free = {**self.controls.busy(False), self.controls.again: gr.update(visible=bool(made))}
-        return {self.status: str(said), **self.result.show(report), **free}
+        return {self.status: done(report, made), **self.result.show(report), **free}
 
     def show_stored(self, form: Form) -> Updates:
         """Updates that show the stored result of a request that names its commits, if there is one. Never waits, never raises."""
@@ -114,6 +117,22 @@ def status(message: str, address: str = "") -> str:
     return str(_PIECES.status(message, address))
 
 
-def failed(message: str) -> str:
-    """An error in place of the result, HTML."""
-    return str(_PIECES.failed(message))
+def done(report: Report, made: str) -> str:
+    """The status next to a result, HTML. made: when it was stored, empty if it was computed now."""
+    closed = [facts.ref for facts in archive.checkpoints(report) if not facts.public]
+    return str(_PIECES.done(addresses.again(report), report.summary, day(made) if made else "", addresses.stored(report.id), closed))
+
+
+def explained(error: Exception, form: Any) -> str:
+    """An error of a run of ``form``, HTML, with links to what can be done about it: the login, which returns here; a smaller run."""
+    steps: dict[str, str] = {}
+    if isinstance(error, (AccessDenied, HiddenRepository)) and caller.get().access.token is None:
+        steps["Log in with Hugging Face"] = login_page(addresses.asked(form.request()))
+    if isinstance(error, GpuRefused) and (less := smaller(form.request())) is not None:
+        steps["Try a smaller run"] = addresses.asked(less)
+    return failed(sentence(error), steps)
+
+
+def failed(message: str, steps: Mapping[str, str] = MappingProxyType({})) -> str:
+    """An error in place of the result, HTML. steps: text and address of links to what can be done about it; without address left out."""
+    return str(_PIECES.failed(message, steps))

@@ -62,11 +62,11 @@ def wire_runs(
     """
 
     @in_background
-    def run(request: gr.Request, *values: Any) -> Generator[Updates, None, None]:
+    def run(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> Generator[Updates, None, None]:
         yield from runs.run(form(*values))
 
     @in_background
-    def compute(request: gr.Request, *values: Any) -> Generator[Updates, None, None]:
+    def compute(request: gr.Request, login: gr.OAuthToken | None, *values: Any) -> Generator[Updates, None, None]:
         yield from runs.run(form(*values), again=True)
 
     reason = gr.Textbox(visible=False)

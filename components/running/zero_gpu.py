@@ -6,10 +6,14 @@ from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from typing import Any
 
+import gradio as gr
+
 from analyzers import analyzer_of, limits
-from analyzers.base import Request
+from analyzers.base import Progress, Request
 from analyzers.checkpoints import Access
+from analyzers.errors import LimitExceeded
 from components.running import analysis_process
+from components.text import numbers
 
 # For the time requested from ZeroGPU: a constant, and the speeds of loading weights and running models. Conservative guesses.
 _START_SECONDS = 15
@@ -18,14 +22,32 @@ _FLOPS = 5e13
 # Operations per parameter and token: forward pass, backward pass to the inputs, and what is computed from them.
 _FLOPS_PER_PARAMETER = 6
 _STEP_SECONDS = 0.02
+# Weights that are not public are downloaded in the process that has the GPU.
+_DOWNLOADED_PER_SECOND = 1e8
+# Of ZeroGPU's default size, half an RTX PRO 6000: the memory, and the seconds of quota that it counts for one of a run.
+_GPU_BYTES = 45_000_000_000
+_QUOTA_FACTOR = 1.5
+_FREE_QUOTA_SECONDS = 300
+# What ZeroGPU's errors mean, by their titles; their messages give the times.
+_REFUSALS = {
+    "ZeroGPU quota exceeded": "You have not enough GPU time left for this run",
+    "ZeroGPU illegal duration": "This run needs more GPU time than you may have at once",
+    "ZeroGPU pending credits exceeded": "Your other runs hold the GPU time that is left to you",
+    "ZeroGPU queue timeout": "No GPU was free in time",
+    "ZeroGPU worker error": "The GPU was taken back before the run ended",
+}
 
 
-def run(request: Request) -> Generator[Any, None, None]:
+class GpuRefused(LimitExceeded):
+    """ZeroGPU lends no GPU for a run, or not for long enough."""
+
+
+def run(request: Request, access: Access) -> Generator[Any, None, None]:
     """Analyze ``request`` within the page's limits: yields progress, then the report. Raises what `analysis_process.run` raises."""
     if _lend is None:
-        yield from analysis_process.run(request, limits.WEB_MODEL_WORK)
+        yield from analysis_process.run(request, limits.WEB_MODEL_WORK, access)
     else:
-        yield from _with_gpu(request, _lend)
+        yield from _with_gpu(request, access, _lend)
 
 
 def warm() -> None:
@@ -41,27 +63,43 @@ def gpu_seconds(parameters: int, nbytes: int, tokens: int, steps: int = 0) -> in
     return math.ceil(_START_SECONDS + nbytes / _BYTES_PER_SECOND + working)
 
 
-def borrowed(request: Request, seconds: int) -> Iterator[Any]:
+def borrowed(request: Request, seconds: int, access: Access) -> Iterator[Any]:
     """Analyze in the process that has the GPU. seconds: the time requested; ZeroGPU reads it before this begins."""
-    yield from analysis_process.answers(request, limits.WEB_MODEL_WORK)
+    yield from analysis_process.answers(request, limits.WEB_MODEL_WORK, access)
 
 
-def _with_gpu(request: Any, lend: Callable[[Request, int], Iterator[Any]]) -> Iterator[Any]:
-    """`borrowed`, after everything that needs no GPU: checks and downloads."""
+def _with_gpu(request: Any, access: Access, lend: Callable[[Request, int, Access], Iterator[Any]]) -> Generator[Any, None, None]:
+    """`borrowed`, after everything that needs no GPU: checks, then downloads, then the estimate. Raises GpuRefused."""
     from analyzers.language_models.load import open_model
 
-    with open_model(request.model, Access(), device="cpu") as opened:
-        if not getattr(request, "random_init", False):
-            yield from opened.fetch()
+    analyzer = analyzer_of(request)
+    cost = analyzer.component("form").COST
+    with open_model(request.model, access, device="cpu") as opened:
         facts = opened.facts
-    cost = analyzer_of(request).component("form").COST
     seconds = gpu_seconds(facts.parameters, facts.bytes, cost.tokens(request), cost.steps(request))
-    for item in lend(request.model_copy(update={"device": "cuda"}), seconds):
-        if isinstance(item, Exception):
-            raise item
-        yield item
+    seconds += 0 if facts.public else math.ceil(facts.bytes / _DOWNLOADED_PER_SECOND)
+    quota = math.ceil(_QUOTA_FACTOR * seconds)
+    if quota > limits.GPU_SECONDS:
+        raise GpuRefused(
+            f"This run would take about {numbers.duration(quota)} of GPU quota; the limit here is {numbers.duration(limits.GPU_SECONDS)} "
+            f"(MANTISSA_GPU_SECONDS): use {cost.less} or the command line."
+        )
+    checked = request.model_copy(update={"device": "cpu"})
+    yield from analyzer.load().analyze(checked, access=access, largest=limits.WEB_MODEL_WORK, lent=_GPU_BYTES)
+    share = quota / _FREE_QUOTA_SECONDS
+    note = f"asking for a GPU for about {numbers.duration(seconds)}, {share:.0%} of the quota that a free account has for a day"
+    yield Progress(done=0, total=0, unit="turns", note=note)
+    try:
+        for item in lend(request.model_copy(update={"device": "cuda"}), seconds, access):
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    except gr.Error as error:
+        meaning = _REFUSALS.get(error.title, "ZeroGPU refuses this run")
+        said = str(error.message).strip().rstrip(".")
+        raise GpuRefused(f"{meaning} ({said}): use {cost.less}, or the command line on a machine of your own.") from None
 
 
-_lend: Callable[[Request, int], Iterator[Any]] | None = None
+_lend: Callable[[Request, int, Access], Iterator[Any]] | None = None
 if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):  # as the package `spaces` reads it, which only a Space has
-    _lend = import_module("spaces").GPU(duration=lambda _, seconds: seconds)(borrowed)
+    _lend = import_module("spaces").GPU(duration=lambda _, seconds, access: seconds)(borrowed)

@@ -6,6 +6,7 @@ The app has one library, opened when it starts. Without one (a test, a script) n
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from analyzers import ANALYZERS, analyzer_of
@@ -18,6 +19,7 @@ from analyzers.language_models.samples import sample_folder
 if TYPE_CHECKING:
     from components.library import Consensus, Library
 
+_ANYBODY = Access()
 # The unit of the progress item before a stored report; its note says when the report was stored.
 STORED = "stored"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -92,6 +94,8 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
     if ours is None or not pinned.key:
         return None
     for row in ours.find(pinned.key):
+        if not ours.is_available(row):
+            continue
         stored = ours.result(row.result.id)
         try:
             report = read(row.result.analyzer, stored) if stored is not None else None
@@ -113,17 +117,27 @@ def is_sample(request: Request) -> bool:
     return all(parse_reference(name, local=False).kind == "sample" for name in _names(request))
 
 
-def keep(report: Report) -> None:
-    """Store ``report`` if everything in it is public. Never raises: the visitor gets the report, stored or not."""
+def keep(report: Report, access: Access = _ANYBODY) -> None:
+    """Store ``report``, which ``access`` could read, if everything in it is public. Never raises: the visitor gets it, stored or not."""
     ours = library()
     if ours is None:
         return
     try:
-        ours.add_result(report, key_of(report), public=all(facts.public for facts in checkpoints(report)))
+        public = all(facts.public for facts in checkpoints(report)) and (access.token is None or _has_public_data(report))
+        ours.add_result(report, key_of(report), public=public)
     except MantissaError as error:
         _log.warning("a result could not be stored: %s", error)
     except Exception as error:
         _log.error("a result could not be stored: %s", type(error).__name__)
+
+
+def _has_public_data(report: Any) -> bool:
+    """Whether everybody can read the dataset in the request of ``report``, if any: a report does not tell. Raises MantissaError."""
+    if (name := getattr(report.request, "data", _OUR_TEXT[0])) in _OUR_TEXT:
+        return True
+    reference = parse_reference(name, local=False)
+    with closing(open_hub(reference.name, reference.revision, Access(), "datasets")) as dataset:
+        return dataset.public
 
 
 def contribute(reports: Sequence[Report], dataset: str) -> str:

@@ -95,8 +95,11 @@ class Front:
         found: str | Refusal | None = None
         if is_call(scope["method"], path):
             body = await _read(receive)
-            found = check_call(self._blocks, path, body, client_of(Request(scope)))
-            receive = _replayed(body, receive)
+            checked = check_call(self._blocks, path, body, client_of(Request(scope)))
+            if isinstance(checked, Refusal):
+                found = checked
+            else:
+                receive = _replayed(checked, receive)
         elif scope["method"] == "GET":
             sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash")
             found = stream(self._blocks, path, sessions[0] if sessions else None)

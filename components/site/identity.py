@@ -2,16 +2,18 @@
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import gradio as gr
 from gradio.utils import get_space
 from starlette.requests import Request
 from starlette.types import Scope
 
+from analyzers.checkpoints import Access
 from analyzers.errors import InvalidRequest
 from components.library import Identity, Library
 from components.site import archive
@@ -20,6 +22,8 @@ COOKIE = "mantissa"
 # A cookie is weak evidence of identity: the library counts labels without a login separately.
 _LONGEST = 200
 _OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
+# Of the Hub only: the token of a proxy in front of this app is not for the Hub to see.
+_BEARER = re.compile(r"bearer +(hf_\S+)", re.IGNORECASE)
 LOG_IN = "Log in with Hugging Face first: a label carries the name of its contributor."
 _NOBODY = f"Say who contributes: send a cookie, {COOKIE}=SECRET, with a secret of your own; the library's page sets one."
 _NO_LIBRARY = "The library could not be opened, so nothing can be contributed: see the log of the app."
@@ -60,6 +64,23 @@ def identity(profile: Mapping[str, Any] | None, request: gr.Request | None) -> I
     if not secret:
         raise InvalidRequest(_NOBODY)
     return ours.local_identity(secret, client_of(request).address)
+
+
+def access_of(request: gr.Request | None, login: gr.OAuthToken | None) -> Access:
+    """What may be read for who sent ``request``: with the Hub token in its Authorization header, otherwise with that of the login.
+
+    login: as Gradio read it from the session or the body of the call. Not used for a request from a page of another site, which the
+    browser sends with the session's cookie and which could read the answer.
+    """
+    headers = getattr(request, "headers", None) or {}
+    if sent := _BEARER.fullmatch(str(headers.get("authorization", "")).strip()):
+        return Access(token=sent[1])
+    return Access(token=login.token) if login is not None and not _elsewhere(headers) else Access()
+
+
+def login_page(address: str) -> str:
+    """The address that logs a visitor in and then opens ``address`` of this site; empty where nobody can log in."""
+    return f"login/huggingface?_target_url={quote(f'/{address}', safe='')}" if has_login() else ""
 
 
 def organisations(profile: Mapping[str, Any]) -> tuple[str, ...]:

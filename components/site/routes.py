@@ -116,7 +116,7 @@ def methods(request: Request) -> Response:
 def card(request: Request) -> Response:
     """The picture for the preview of a stored result, by its id, or of a page, by its name."""
     name = request.path_params["name"]
-    picture = _card(name) if _ID.fullmatch(name) else None
+    picture = _card(name) if _stored_row(name) is not None else None
     if picture is None:
         try:
             picture = share_card.of_page(*previews.page_at(name)[1:])
@@ -182,7 +182,7 @@ def plots_version() -> str:
 def _stored_row(identifier: str) -> Result | None:
     ours = archive.library()
     row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
-    return row.result if row is not None else None
+    return row.result if ours is not None and row is not None and ours.is_available(row) else None
 
 
 def _stored(identifier: str) -> tuple[str, str, bytes] | None:

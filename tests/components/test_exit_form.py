@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers import ANALYZERS, limits
+from analyzers.checkpoints import Access
 from analyzers.errors import InvalidReference, LimitExceeded, MantissaError
 from analyzers.exit_feedback import ExitReport, ExitRequest
 from analyzers.exit_feedback.command import add_options
@@ -205,7 +206,7 @@ def test_a_gpu_is_asked_for_by_signals_tokens_and_steps() -> None:
     seconds = [zero_gpu.gpu_seconds(facts.parameters, facts.bytes, COST.tokens(each), COST.steps(each)) for each in (one, every)]
     assert 15 < seconds[0] < seconds[1] < 120
 
-    def lend(request: Any, seconds: int) -> Any:
+    def lend(request: Any, seconds: int, access: Access) -> Any:
         yield request.device, seconds
 
-    assert list(zero_gpu._with_gpu(every, lend)) == [("cuda", seconds[1])]
+    assert list(zero_gpu._with_gpu(every, Access(), lend))[-1] == ("cuda", seconds[1])

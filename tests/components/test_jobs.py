@@ -1,8 +1,13 @@
 """What the page may do on a visitor's behalf: no local files, no token, limits, no leaks."""
 
+import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +24,8 @@ from components.running.progress import Meter
 from components.running.queue_limits import Caller
 from components.site.identity import Client
 from components.sparsity.form import Form as Pair
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "./", "../", "/proc/self/environ", "file:///etc/passwd", "sample:../../secret"])
@@ -97,6 +104,7 @@ def test_who_reloads_in_the_middle_of_a_run_joins_it_and_others_do_not(monkeypat
 
     assert read(_who("a", "first"), 3) == [0, 1, 2]
     assert closed == []
+    assert interrupted.join(request, _who("a", "other")._replace(access=Access(token="hf_other"))) is None
     assert read(_who("a", "second"), 2) == [3, 4]
     assert read(_who("b", "third"), 1) == [0] and len(starts) == 2
     interrupted.stop("third")
@@ -148,6 +156,21 @@ def test_the_log_says_where_and_not_what(caplog: pytest.LogCaptureFixture) -> No
     assert "unexpected ValueError" in caplog.text
     assert "test_jobs.py" in caplog.text
     assert "hf_secret" not in caplog.text
+
+
+def test_the_log_as_lines_of_json() -> None:
+    program = (
+        "import logging, logging.config; from uvicorn.config import LOGGING_CONFIG; from components.running.log import log_as_json\n"
+        "logging.config.dictConfig(LOGGING_CONFIG); log_as_json(); logging.getLogger('mantissa').warning('two\\nlines: %s', 5)\n"
+        "logging.getLogger('uvicorn.error').error('failed'); logging.getLogger('httpx').info('GET /?q=private')"
+    )
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
+    lines = [json.loads(line) for line in run.stderr.splitlines()]
+    assert [(line["level"], line["logger"], line["message"]) for line in lines] == [
+        ("WARNING", "mantissa", "two\nlines: 5"),
+        ("ERROR", "uvicorn.error", "failed"),
+    ]
+    assert all(datetime.fromisoformat(line["time"]).tzinfo is UTC for line in lines)
 
 
 @pytest.fixture

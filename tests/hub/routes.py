@@ -7,6 +7,7 @@ from itertools import count
 from urllib.parse import parse_qs, quote, urlencode
 
 from . import writing
+from .oauth import Provider
 from .repositories import Commit, Contents, Kind, Repository, User, etag, is_lfs
 from .wire import Answer, Request, plain
 
@@ -39,6 +40,7 @@ class Routes:
         self.users: dict[str, User] = {}
         self.signed: dict[str, tuple[Contents, float]] = {}
         self.uploads = writing.Uploads()
+        self.provider = Provider()
         self._serial = count()
 
     def answer(self, request: Request) -> Answer:
@@ -46,6 +48,8 @@ class Routes:
         try:
             if request.origin == "cdn":
                 return self._signed(request)
+            if (signing := self.provider.answer(request, self.url, self.users, self.repositories)) is not None:
+                return signing
             user = self._user(request)
             if request.method in ("POST", "PUT") and (answer := self._write(request, user)) is not None:
                 return answer

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from .faults import Fault, Script
+from .oauth import Application
 from .repositories import Contents, Gate, Kind, Repository, User, contents_of
 from .routes import Routes
 from .wire import Answer, Connection, Request, Throttle, plain
@@ -106,6 +107,20 @@ class LocalHub:
     def user(self, token: str, name: str, repositories: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
         """Make ``token`` valid, with the right to read these private or gated repositories, and to write (or make) those in ``writes``."""
         self._routes.users[token] = User(name, frozenset(repositories), frozenset(writes))
+
+    def application(self, client_id: str, secret: str, name: str, token: str, repositories: Iterable[str] = ()) -> dict[str, str]:
+        """Let the user ``name``, who may read ``repositories``, sign in to an app, which then gets ``token``.
+
+        Returns the variables that a Space with ``hf_oauth`` has, with the scopes of README.md.
+        """
+        user = User(name, frozenset(repositories))
+        self._routes.provider.applications[client_id] = Application(client_id, secret, user, token)
+        return {
+            "OAUTH_CLIENT_ID": client_id,
+            "OAUTH_CLIENT_SECRET": secret,
+            "OAUTH_SCOPES": "openid profile gated-repos read-repos",
+            "OPENID_PROVIDER_URL": self.url,
+        }
 
     def files(self, repo_id: str, *, revision: str = "main", kind: Kind = "model") -> dict[str, bytes]:
         """The contents of a repository, as they are now."""

@@ -4,7 +4,6 @@ from itertools import product
 
 import pytest
 
-from analyzers import limits
 from components.library import Identity, Label, LabelRow
 from components.library.checks import now
 from components.library.consensus import Consensus, consensus, kind_of
@@ -13,11 +12,11 @@ from components.library.seed import SEED
 WHO = {"login": Identity.login("ann"), "local": Identity.local("secret"), "seed": SEED}
 
 
-def opinion(precision: str, provenance: str = "login", author: bool = False, flags: int = 0) -> LabelRow:
+def opinion(precision: str, provenance: str = "login", author: bool = False) -> LabelRow:
     model = "ann/name" if author else "org/name"
     label = Label.of(WHO[provenance], model, precision, "", "section 3", created=now())
     assert label.author == author
-    return LabelRow(label=label, current=True, flags=flags, state="saved here", commit="")
+    return LabelRow(label=label, current=True, flags=0, state="saved here", commit="")
 
 
 def verdict(opinions: list[LabelRow]) -> Consensus:
@@ -40,8 +39,6 @@ def test_nothing_is_known_without_labels() -> None:
         ([opinion("bf16"), opinion("bf16"), opinion("fp16")], "bf16", True, 2),
         ([opinion("bf16"), opinion("fp16")], None, True, 0),
         ([opinion("bf16"), opinion("fp16", author=True)], "fp16", True, 1),
-        ([opinion("bf16"), opinion("fp16", flags=limits.FLAGS)], "bf16", False, 1),
-        ([opinion("bf16", flags=limits.FLAGS)], None, False, 0),
         ([opinion("bf16", "seed"), *[opinion("fp16", "local")] * 9], "bf16", False, 1),
         ([opinion("fp16", "local"), opinion("fp16", "local")], "fp16", False, 2),
     ],

@@ -14,10 +14,11 @@ from analyzers import limits
 from analyzers.base import Report
 from analyzers.dtype_detection.labels import examples
 from analyzers.errors import InvalidRequest, LibraryUnavailable, LimitExceeded, MantissaError
-from components.library import FLAG_REASONS, Identity, Label, Library, Query, database
+from components.library import DECISIONS, FLAG_REASONS, Flag, Identity, Label, Library, Query, database, labels
 from components.library.checks import now
 from components.library.database import mount_kind
 from components.library.reports import kept
+from components.library.schema import HIDE, SHOW
 from components.library.seed import SEED
 from tests.components.reports import report
 
@@ -106,7 +107,7 @@ def test_evidence_is_a_link_or_a_quote(library: Library) -> None:
     assert library.consensus("org/c").labels == ()
 
 
-def test_flags_take_a_label_out_of_the_consensus_but_not_out_of_the_library(library: Library) -> None:
+def test_flags_hide_a_label(library: Library) -> None:
     label = library.add_label("org/name", "bf16", LINK, ANN).item
     for number in range(limits.FLAGS):
         assert library.consensus("org/name").precision == "bf16"
@@ -114,12 +115,40 @@ def test_flags_take_a_label_out_of_the_consensus_but_not_out_of_the_library(libr
         for _ in range(2):
             library.add_flag(label.id, FLAG_REASONS[0], Identity.login(f"user{number}"), "see\u202e the paper")
     found = library.consensus("org/name")
-    assert found.precision is None and found.labels[0].flags == limits.FLAGS
+    assert found.precision is None and found.labels == () and library.labels(Query(model="org/name")).total == 0
+    assert [(row.current, row.flags) for row in library.history("org/name")] == [(False, limits.FLAGS)]
     assert len(library.flags(label.id)) == 2 * limits.FLAGS and library.flags(label.id)[1].text == "see<U+202E> the paper"
     with pytest.raises(InvalidRequest):
         library.add_flag("0" * 64, FLAG_REASONS[0], ANN)
     with pytest.raises(InvalidRequest):
         library.add_flag(label.id, "because", ANN)
+
+
+def test_moderators_decide_whether_a_label_is_shown_as_often_as_needed(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANTISSA_MODERATORS", "mod, Bob")
+    label = library.add_label("org/name", "bf16", LINK, ANN).item
+    for number in range(limits.FLAGS):
+        library.add_flag(label.id, FLAG_REASONS[0], Identity.login(f"user{number}"))
+    for who in (ANN, Identity.local("mod")):
+        with pytest.raises(InvalidRequest, match="Only moderators"):
+            library.add_flag(label.id, SHOW, who)
+    for who, decision, precision in ((BOB, SHOW, "bf16"), (BOB, HIDE, None), (Identity.login("mod"), SHOW, "bf16")):
+        library.add_flag(label.id, decision, who, "see the paper")
+        library.add_flag(label.id, FLAG_REASONS[0], Identity.login(f"late{decision[:4]}{who.name}"))
+        assert library.consensus("org/name").precision == precision
+    log = [(flag.contributor, flag.reason) for flag in library.flags(label.id) if flag.reason in DECISIONS]
+    assert log == [(BOB.name, SHOW), (BOB.name, HIDE), ("mod", SHOW)]
+
+
+def test_a_decision_in_the_dataset_counts_only_if_its_contributor_moderates_here(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    label = library.add_label("org/name", "bf16", LINK, ANN).item
+    decision = Flag.of(BOB, label.id, HIDE, "", created="2026-11-01T00:00:00.000000Z")
+    for moderators, precision in (("", "bf16"), ("bob", None)):
+        monkeypatch.setenv("MANTISSA_MODERATORS", moderators)
+        with library._database.write() as connection:
+            connection.execute("DELETE FROM flags")
+            labels.take_flags(connection, [decision], "commit")
+        assert library.consensus("org/name").precision == precision
 
 
 def test_contributors_have_an_hourly_limit(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

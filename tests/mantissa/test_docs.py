@@ -78,7 +78,7 @@ def test_the_commands_of_the_skill_run(line: str, monkeypatch: pytest.MonkeyPatc
 
 def test_llms_txt_leads_to_files() -> None:
     links = re.findall(r"\]\((\S+?)\)", (ROOT / "llms.txt").read_text(encoding="utf-8"))
-    assert len(links) == 4 and all((ROOT / link).is_file() for link in links)
+    assert len(links) == 5 and all((ROOT / link).is_file() for link in links)
 
 
 def _at(value: Any, path: str) -> Any:

@@ -1,0 +1,57 @@
+"""Results of repositories that are no longer public: withdrawn when somebody looks at them next, or by the sweep, at least twice a day."""
+
+import time
+from collections.abc import Sequence
+
+from analyzers import limits
+from analyzers.errors import MantissaError
+from components.library import results
+from components.library.database import Database
+
+_SWEEP_SECONDS = 12 * 3600
+_SWEPT_AT_ONCE = 20  # in each turn of the publisher; the Hub answers 500 anonymous requests in 5 minutes
+_PAUSE_SECONDS = 60  # after the Hub did not answer
+
+
+class Availability:
+    """Asks the Hub, without a token, whether the repositories of stored results are still public. Safe to use from several threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._seen: dict[str, float] = {}
+        self._paused = self._listed = float("-inf")
+        self._waiting: list[str] = []
+
+    def look(self, models: Sequence[str]) -> bool:
+        """Whether all ``models`` are public, as far as the Hub says; results of those that are not are withdrawn.
+
+        The Hub is asked about each once in AVAILABLE_SECONDS, and is given 3 seconds.
+        """
+        return False not in {self._is_public(model) for model in models if not model.startswith("sample:")}
+
+    def sweep(self) -> None:
+        """Look at some repositories with results; all of them within 12 hours, if there are 14,000 at most."""
+        if not self._waiting and time.monotonic() - self._listed > _SWEEP_SECONDS:
+            self._listed = time.monotonic()
+            with self._database.read() as connection:
+                self._waiting = results.repositories(connection)
+        now, self._waiting = self._waiting[:_SWEPT_AT_ONCE], self._waiting[_SWEPT_AT_ONCE:]
+        self.look(now)
+
+    def _is_public(self, model: str) -> bool:
+        from analyzers.checkpoints.hub import is_public
+
+        now = time.monotonic()
+        if now - self._paused < _PAUSE_SECONDS or now - self._seen.get(model, float("-inf")) < limits.AVAILABLE_SECONDS:
+            return True
+        try:
+            public = is_public(model)
+        except MantissaError:
+            self._paused = now
+            return True
+        if public:
+            self._seen[model] = now
+        else:
+            with self._database.write() as connection:
+                results.withdraw(connection, model.lower())
+        return public

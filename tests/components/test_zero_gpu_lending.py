@@ -1,0 +1,165 @@
+"""Lending on ZeroGPU, with a stand-in for its package: nothing is fetched or lent before a refusal, and every refusal is a sentence."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from packaging.requirements import Requirement
+
+from analyzers import limits
+from analyzers.base import Progress, Request
+from analyzers.checkpoints import Access
+from analyzers.errors import HiddenRepository, LimitExceeded, MantissaError, ModelTooLarge
+from analyzers.exit_feedback import ExitRequest
+from analyzers.gradient_conflict import ConflictRequest
+from analyzers.language_models.samples import sample_folder
+from analyzers.precision_variants import PrecisionRequest
+from components.conflict.form import Form
+from components.forms.form import smaller
+from components.running import zero_gpu
+from components.running.runs import explained
+from components.running.zero_gpu import GpuRefused
+from tests.hub import LocalHub
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = ROOT / "tests" / "space"
+# In a process of its own, as on a Space: the package must come before torch. Asks for a GPU and prints what happens.
+PROGRAM = """
+import sys
+import spaces
+from components.running import zero_gpu
+from analyzers.base import Progress
+from analyzers.checkpoints import Access
+from analyzers.gradient_conflict import ConflictRequest
+
+def task(request, seconds, access):
+    yield Progress(done=1, total=2, unit="layers", note=f"{request.device} {access.token}")
+    yield Progress(done=2, total=2, unit="layers", note="done")
+
+lend = spaces.GPU(duration=lambda request, seconds, access: seconds)(task)
+request = ConflictRequest(model="sample:tiny-bf16", samples=4, max_length=32)
+try:
+    for item in zero_gpu._with_gpu(request, Access(token="hf_visitor"), lend):
+        print(item.unit, item.note)
+except zero_gpu.GpuRefused as error:
+    print("refused:", error)
+"""
+
+
+def _lent(folder: Path, **scheduler: str) -> tuple[list[str], list[int]]:
+    """The lines that the program prints, and the seconds of each GPU that was lent."""
+    log = folder / "lent"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPACES")}
+    variables = {"PYTHONPATH": f"{STAND_IN}{os.pathsep}{ROOT}", "SPACES_ZERO_GPU": "true", "SPACES_LOG": str(log)}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=kept | variables | scheduler, capture_output=True, text=True, timeout=250
+    )
+    assert run.returncode == 0, run.stderr[-1000:]
+    return run.stdout.splitlines(), [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_the_estimate_is_shown_and_then_a_gpu_is_lent(tmp_path: Path) -> None:
+    lines, lent = _lent(tmp_path)
+    *_, estimate, first, second = lines
+    assert re.fullmatch(r"turns asking for a GPU for about 16 s, 8% of the quota that a free account has for a day", estimate)
+    assert (first, second) == ("layers cuda hf_visitor", "layers done")
+    assert lent == [24]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "said", "lendings"),
+    [
+        (
+            {"SPACES_QUOTA_LEFT": "5"},
+            r"You have not enough GPU time left for this run \(You have exceeded your free ZeroGPU quota \(24s requested vs. 5s left\). "
+            r"Try again in 1:15:00\): use fewer or shorter samples, a smaller model, or the command line on a machine of your own\.",
+            0,
+        ),
+        (
+            {"SPACES_LONGEST": "10"},
+            r"This run needs more GPU time than you may have at once \(The requested GPU duration \(24s\) is larger than the maximum "
+            r"allowed\): use fewer .*",
+            0,
+        ),
+        ({"SPACES_NO_GPU": "1"}, r"No GPU was free in time \(No GPU was available after 60s\): use .*", 0),
+        ({"SPACES_PREEMPT": "1"}, r"The GPU was taken back before the run ended \(GPU task aborted\): use .*", 1),
+    ],
+    ids=["quota", "duration", "queue", "preempted"],
+)
+def test_what_zero_gpu_refuses_is_a_sentence(tmp_path: Path, scheduler: dict[str, str], said: str, lendings: int) -> None:
+    lines, lent = _lent(tmp_path, **scheduler)
+    assert re.fullmatch(f"refused: {said}", lines[-1]), lines[-1]
+    assert len(lent) == lendings
+
+
+def _never(request: Any, seconds: int, access: Access) -> Iterator[Any]:
+    raise AssertionError("a GPU was asked for")
+    yield
+
+
+REFUSED: dict[str, tuple[Request, type[MantissaError], str]] = {
+    "work": (ConflictRequest(model="org/name", samples=4), LimitExceeded, "MANTISSA_WEB_MODEL_WORK"),
+    "seconds": (ConflictRequest(model="org/name", samples=4), GpuRefused, "MANTISSA_GPU_SECONDS"),
+    "memory": (PrecisionRequest(model="org/name", variants=("bf16",), sequences=1, sequence_length=16), ModelTooLarge, "memory"),
+    "missing": (ExitRequest(model="org/none"), HiddenRepository, "not found"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_be_refused_is_refused_before_files_and_gpu(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    hub.add("org/name", {path.name: path for path in sample_folder("tiny-bf16").iterdir()})
+    request, error, said = REFUSED[name]
+    monkeypatch.setattr(limits, "WEB_MODEL_WORK", 1_000 if name == "work" else limits.WEB_MODEL_WORK)
+    monkeypatch.setattr(limits, "GPU_SECONDS", 5 if name == "seconds" else limits.GPU_SECONDS)
+    monkeypatch.setattr(zero_gpu, "_GPU_BYTES", 1_000_000 if name == "memory" else 45_000_000_000)
+    with pytest.raises(error, match=said):
+        list(zero_gpu._with_gpu(request, Access(), _never))
+    whole = sum(path.stat().st_size for path in sample_folder("tiny-bf16").glob("*.safetensors"))
+    assert not any(each.path.endswith(".safetensors") and each.sent >= whole for each in hub.requests)
+
+
+def test_weights_are_on_disk_before_a_gpu_is_lent_and_gated_ones_are_not_left_there(hub: LocalHub, tmp_path: Path) -> None:
+    files: Any = {path.name: path for path in sample_folder("tiny-bf16").iterdir()}
+    hub.add("org/name", files)
+    hub.add("org/gated", files, gated="auto")
+    hub.user("hf_ann", "ann", ["org/gated"])
+    kept: list[list[Path]] = []
+
+    def lend(request: Any, seconds: int, access: Access) -> Iterator[Any]:
+        kept.append([path for path in tmp_path.rglob("model.safetensors") if "models--org" in str(path)])
+        yield Progress(done=1, total=1, unit="layers")
+
+    for model, access in (("org/name", Access()), ("org/gated", Access(token="hf_ann"))):
+        list(zero_gpu._with_gpu(ConflictRequest(model=model, samples=2, max_length=16), access, lend))
+    assert kept[0] and kept[0] == kept[1]
+
+
+def test_a_smaller_run_is_one_click_away() -> None:
+    shown = explained(GpuRefused("You have not enough GPU time left."), Form("org/name", samples="50"))
+    assert 'href="conflict?model=org%2Fname&amp;samples=25&amp;max_length=256' in shown and "Try a smaller run</a>" in shown
+    least = smaller(ConflictRequest(model="org/name", samples=4, max_length=64))
+    assert least is None
+    assert "Try a smaller run" not in explained(LimitExceeded("The app is restarting."), Form("org/name"))
+
+
+def test_requirements_resolve_to_what_zero_gpu_serves() -> None:
+    """Served, by its documentation: Python 3.12 (and 3.10), torch 2.8 to 2.11."""
+    served = ("2.8.0", "2.9.1", "2.10.0", "2.11.0")
+    listed = {each.name: each.specifier for each in map(Requirement, _lines("requirements.txt"))}
+    first = {each.name: each.specifier for each in map(Requirement, _lines("pre-requirements.txt"))}
+    assert [version for version in served if version in first["torch"]] == [served[-1]]
+    assert served[-1] in listed["torch"]  # it is installed already, and stays
+    assert "spaces" not in listed  # a Space brings its own
+    front = (ROOT / "README.md").read_text().split("---")[1]
+    assert 'python_version: "3.12"' in front and f"gradio[mcp,oauth]=={gr.__version__}" in _lines("requirements.txt")
+    assert f"sdk_version: {gr.__version__}" in front
+
+
+def _lines(name: str) -> list[str]:
+    return [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]

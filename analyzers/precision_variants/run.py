@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from accelerate.utils import align_module_device, has_offloaded_params
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from analyzers import limits
 from analyzers.language_models.head import LogitMap
+from analyzers.language_models.offload import is_offloaded, weights_read
 from analyzers.language_models.recording import replaced_forward
 from analyzers.precision_variants.anatomy import Anatomy
 from analyzers.precision_variants.headroom import Peaks
@@ -78,7 +78,7 @@ class Run:
         self._weights = Weights(anatomy, options.settings, options.rounding)
         self._hidden: list[Tensor] = []
         self._calls: list[_Call] = []
-        self._offloaded = has_offloaded_params(anatomy.layers[0])
+        self._offloaded = is_offloaded(anatomy.layers[0])
         self._graphs = KeptGraphs(0 if self._offloaded else limits.PRECISION_KEPT_BYTES)
         self.logits: Tensor
         self.log_p: Tensor
@@ -198,7 +198,7 @@ class Run:
             if tensor.requires_grad:
                 edges[name] = get_gradient_edge(tensor)
 
-        with align_module_device(self.anatomy.layers[layer]):  # reads the weights of an offloaded layer
+        with weights_read(self.anatomy.layers[layer]):
             leaves = self._weights.leaves(self.anatomy.inside[layer].values(), True)
             with torch.enable_grad(), self._hooks(layer, on_output), saved_bytes(leaves) as sizes:
                 hidden = self._hidden[layer].detach().requires_grad_()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
 
+DEFAULT_ETA = 1e-3
+
 
 class SparsityRequest(WeightsRequest):
     """Which checkpoints to compare, and how closely. Each of ``tuned`` is compared with the base and with the one before it."""
@@ -31,7 +33,7 @@ class SparsityRequest(WeightsRequest):
         min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of the training."
     )
     eta: float = Field(
-        default=1e-3, description="Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1."
+        default=DEFAULT_ETA, description="Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1."
     )
     spectral: bool = Field(
         default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch."

@@ -91,7 +91,7 @@ def test_results_are_there_once_and_as_recorded(scanned: Path, imported: Callabl
             assert stored.pop("environment") == {"python": "", "machine": "", "device": "", "libraries": {}}
             ((finished, seconds),) = journal(scanned, "SELECT finished, seconds FROM outcomes WHERE key = ?", ref)
             assert stored.pop("timing")["seconds"] == seconds
-            assert stored == json.loads(table.loc[ref, "report"])
+            assert stored == json.loads(str(table.loc[ref, "report"]))
             assert row.result.created == finished.replace("+00:00", ".000000Z")
             assert (row.result.commits, row.result.analysis_version) == ((table.loc[ref, "commit"],), stored["analysis_version"])
         before = {ref: library.result(row.result.id) for ref, row in found.items()}
@@ -169,7 +169,7 @@ def test_invalid_rows_are_refused_and_the_others_are_imported(scanned: Path, imp
     for number, (column, value) in enumerate(CELLS, start=len(REPORTS) + 1):
         journal(scanned, f"UPDATE outcomes SET {column} = ? WHERE key = ?", value, f"row/{number}")
     ended = imported(scanned)
-    assert [line.split(":")[1] for line in ended.err.splitlines()] == [f" 'row/{number}'" for number in range(len(texts))]
+    assert [line.split(":")[1] for line in ended.err.splitlines()] == [f' "row/{number}"' for number in range(len(texts))]
     assert ended[:2] == (2, f"2 imported, 0 known, 4 skipped, {len(texts)} refused.\n")
     with open_library(background=False) as library:
         assert results(library).keys() == {"org/one", "org/two"}

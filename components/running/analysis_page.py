@@ -1,12 +1,13 @@
 """The page of an analyzer: the question, its fields, and the result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
 from analyzers import ANALYZERS
+from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from components.forms.fields import Controls, Fields, build_status
 from components.forms.form import Form, Query, form_of, revised, values
@@ -29,7 +30,7 @@ class AnalysisPage(Generic[_Form]):
     read: the form of the values of the fields; fill: what prefilling sets them to. meter: shows the progress. key: of a query that names
     what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
     too long. below: HTML below the form until something is asked for, above the questions of the other pages. runs: the class that runs the
-    form. check: validates it before it is filled in.
+    form. check: validates it before it is filled in. complete: adds to a request what the app knows, before it is computed.
     """
 
     name: str
@@ -49,6 +50,7 @@ class AnalysisPage(Generic[_Form]):
     below: Callable[[], str] | None = None
     runs: type[Runs] = Runs
     check: Callable[[_Form], Any] | None = None
+    complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
 
     def build(self, page: gr.Blocks) -> None:
         """Lay out the page and wire it. Call inside ``page``."""

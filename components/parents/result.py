@@ -51,7 +51,7 @@ def headline(report: ParentsReport, links: bool = True) -> str:
 
 def families(report: ParentsReport) -> list[tuple[str, str]]:
     """The pages of the families of the public parents, and of the model."""
-    public = [each.ref for each in (*report.candidates, report.checkpoint) if each.public]
+    public = {each.ref for each in report.candidates if each.public} | ({report.checkpoint.ref} if report.checkpoint.public else set())
     return [(f"Family of {ref}", addresses.family(ref)) for ref in (*report.parents, report.checkpoint.ref) if ref in public]
 
 

@@ -172,10 +172,8 @@ def test_dare_is_told_by_what_it_dropped(folder: Folder, drop: float) -> None:
     assert [each.weight for each in report.fit.parents] == pytest.approx([0, 0.5, 0.5], abs=0.1)
     sparse = report.fit.sparse
     assert sparse is not None and sparse.base.endswith("c0") and sparse.exact_share > 0.99 > sparse.exact_by_chance
-    assert [(each.ref[-2:], each.factor) for each in sparse.updates] == [
-        ("c1", pytest.approx(0.5 / (1 - drop), rel=1e-3)),
-        ("c2", pytest.approx(0.5 / (1 - drop), rel=1e-3)),
-    ]
+    assert [each.ref[-2:] for each in sparse.updates] == ["c1", "c2"]
+    assert [each.factor for each in sparse.updates] == pytest.approx([0.5 / (1 - drop)] * 2, rel=1e-3)
     assert sparse.updates[0].kept == pytest.approx(1 - drop, abs=0.05) and any(each.proof for each in report.evidence)
 
 

@@ -69,6 +69,9 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, onl
         expect(framed.get_by_text("bf16 → fp32")).to_be_visible()
         expect(framed.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         expect(framed.locator("nav")).to_have_count(0)
+        with page.expect_download() as saved:
+            framed.get_by_role("button", name="Save as SVG").first.click()
+        assert saved.value.path().read_bytes().startswith(b"<svg")
         page.close()
 
 
@@ -89,6 +92,9 @@ def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str)
     page.wait_for_selector("#m-result .m-tiles")
     for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-options", "footer"):
         expect(page.locator(name).first).to_be_hidden()
+    with page.expect_popup() as whole:
+        page.get_by_role("link", name="Open in Mantissa").click()
+    expect(whole.value).to_have_url(re.compile(r"/\?model=org(/|%2F)name(?!.*embed)"))
 
 
 def test_a_result_has_a_page_of_its_own(open_page: OpenPage, online: str) -> None:

@@ -214,8 +214,8 @@ def misspelt(query: Query, known: Iterable[str]) -> str:
     Others are ignored: sites add keys of their own to links, such as utm_source.
     """
     names = [*known, *_ADDED]
-    near = {key: difflib.get_close_matches(key, names, 1) for key in dict(query).keys() - set(names)}
-    said = ", ".join(f"{key} (did you mean {name[0]}?)" for key, name in sorted(near.items()) if name)
+    near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
+    said = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
     return f"Unknown in the address: {said}." if said else ""
 
 

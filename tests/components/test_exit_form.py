@@ -143,7 +143,7 @@ def test_a_misspelt_key_of_an_address_is_named_and_nothing_starts() -> None:
     assert all(field == gr.skip() for field in fields) and "Unknown in the address: modle (did you mean model?)." in status
     *fields, status = PAGE.prefill([("model", MODEL), ("sede", "1"), ("rnak", "4"), ("embed", "1")])
     assert fields == values(Form(MODEL))
-    assert "rnak (did you mean rank?), sede (did you mean seed?). Correct it, or start without it." in status
+    assert "rnak (did you mean rank?), sede (did you mean seed or sweep?). Correct it, or start without it." in status
 
 
 def test_every_example_is_a_valid_request() -> None:

@@ -92,9 +92,6 @@ def test_embed_drops_everything_but_the_result(open_page: OpenPage, online: str)
     page.wait_for_selector("#m-result .m-tiles")
     for name in (".m-nav", ".m-title", ".m-ask", ".m-chips", ".m-options", "footer"):
         expect(page.locator(name).first).to_be_hidden()
-    with page.expect_popup() as whole:
-        page.get_by_role("link", name="Open in Mantissa").click()
-    expect(whole.value).to_have_url(re.compile(r"/\?model=org(/|%2F)name(?!.*embed)"))
 
 
 def test_a_result_has_a_page_of_its_own(open_page: OpenPage, online: str) -> None:

@@ -4,14 +4,6 @@
   // embed=1: the result alone. Said here, before anything is drawn.
   const asked = document.querySelector("gradio-app[data-query]")?.dataset.query ?? location.search;
   if (new URLSearchParams(asked).get("embed") === "1") document.documentElement.classList.add("m-embed");
-  // From there to the same page as a whole.
-  document.addEventListener("click", (event) => {
-    const back = event.target.closest?.(".m-back");
-    if (!back) return;
-    const whole = new URL(asked, document.querySelector("gradio-app[data-query]")?.getAttribute("src") ?? location.href);
-    whole.searchParams.delete("embed");
-    back.href = whole.href;
-  }, true);
   let chosen = false;
   let stopped = 0;
   const button = (id) => [...document.querySelectorAll(id)].find((found) => found.offsetParent !== null);

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
@@ -46,21 +46,33 @@ class Request(Data):
     """The input of an analyzer. Validates everything: page, command line, API and MCP all use it."""
 
 
+def describe(request: type[BaseModel], name: str) -> str:
+    """What a field of a request means: a sentence for ``--help``, the API and MCP, with the default where that is a text or a number."""
+    field = request.model_fields[name]
+    said, default = field.description or "", field.default
+    if isinstance(default, bool) or not isinstance(default, int | float | str):
+        return said
+    return f"{said.removesuffix('.')} (default {default if isinstance(default, str) else f'{default:.12g}'})."
+
+
+REFERENCE = "org/name, org/name@revision or sample:NAME (sample:tiny-bf16); on the command line also ./folder"
+Reference = Annotated[str, Field(description=f"A checkpoint: {REFERENCE} or /file.")]
+
+
 class WeightsRequest(Request):
-    """Options of the analyzers that read weights.
+    """Options of the analyzers that read weights."""
 
-    mode: "quick" reads a seeded sample of ``budget`` bytes per checkpoint; "exact" reads everything.
-    include, exclude: regular expressions searched in tensor names, to select tensors.
-    subfolder: read only the weights in this folder of the repository.
-    """
-
-    mode: Literal["quick", "exact"] = "quick"
-    budget: int = Field(default=limits.DEFAULT_BUDGET_BYTES, strict=True)
-    include: str | None = None
-    exclude: str | None = None
-    subfolder: str | None = None
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    mode: Literal["quick", "exact"] = Field(
+        default="quick", description="quick: read a seeded sample of each checkpoint; exact: read everything."
+    )
+    budget: int = Field(
+        default=limits.DEFAULT_BUDGET_BYTES, strict=True, description="Bytes of weights to sample from each checkpoint, in quick mode."
+    )
+    include: str | None = Field(default=None, description="Only tensors whose name matches this regular expression (default: all).")
+    exclude: str | None = Field(default=None, description="No tensors whose name matches this regular expression.")
+    subfolder: str | None = Field(default=None, description="Only the weights in this folder of the repository.")
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the sample.")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Where to count; auto: the CPU.")
 
     @field_validator("budget", mode="before")
     @classmethod

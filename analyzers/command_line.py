@@ -12,16 +12,20 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from analyzers import limits
-from analyzers.base import Progress, Report
+from pydantic import ValidationError
+
+from analyzers.base import Progress, Report, Request, WeightsRequest, describe, request_error
 from analyzers.errors import InvalidRequest
-from analyzers.formatting import parse_bytes
 from analyzers.terminal import fitted, printable
+
+RequestT = TypeVar("RequestT", bound=Request)
+SAMPLING = ("mode", "budget", "include", "exclude", "seed")
+"""Fields of `base.WeightsRequest` that a scan has too."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,35 +57,61 @@ def wrapped(text: str, indent: int = 24) -> str:
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
+def add_fields(parser: Parser, request: type[Request], *names: str) -> None:
+    """An option for each of these fields: ``--max-length`` for ``max_length``; a tuple is taken as text, a switch has no value.
+
+    An option that is not given is None, and keeps the request's default.
+    """
+    for name in names:
+        kind, settings = request.model_fields[name].annotation, dict[str, Any]()
+        if kind is bool:
+            settings = {"action": "store_const", "const": True}
+        elif get_origin(kind) is Literal:
+            settings = {"choices": get_args(kind)}
+        elif get_origin(kind) is tuple:
+            settings = {"metavar": "A,B,..."}
+        elif kind in (int, int | None):
+            settings = {"type": int, "metavar": "N"}
+        elif kind in (float, float | None):
+            settings = {"type": float, "metavar": "X"}
+        else:
+            settings = {"metavar": name.rsplit("_", 1)[-1].upper()}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=described(request, name), **settings)
+
+
+def described(request: type[Request], name: str) -> str:
+    """`base.describe` in the style of argparse."""
+    said = describe(request, name)
+    return said[:1].lower() + said[1:].removesuffix(".")
+
+
 def add_sampling(parser: Parser) -> None:
-    """Options of how much is read, and of which tensors."""
+    """The options of `SAMPLING`: how much is read, and of which tensors."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", action="store_true", help=wrapped("read everything instead of a sample"))
-    budget = f"bytes of weights to sample (default {limits.DEFAULT_BUDGET_BYTES // 10**6}MB)"
-    how.add_argument("--budget", metavar="SIZE", help=wrapped(budget))
-    parser.add_argument("--include", metavar="RE", help="only tensors whose name matches this regular expression")
-    parser.add_argument("--exclude", metavar="RE", help="no tensors whose name matches this regular expression")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default 0)")
+    how.add_argument("--exact", dest="mode", action="store_const", const="exact", help=wrapped("read everything instead of a sample"))
+    how.add_argument("--budget", metavar="SIZE", help=wrapped(f"{described(WeightsRequest, 'budget')}; also written 64MB"))
+    for name in ("include", "exclude"):
+        parser.add_argument(f"--{name}", metavar="RE", help=described(WeightsRequest, name))
+    add_fields(parser, WeightsRequest, "seed")
 
 
 def add_reading(parser: Parser) -> None:
     """The options of `base.WeightsRequest`."""
     add_sampling(parser)
-    parser.add_argument("--subfolder", metavar="FOLDER", help="only the weights in this folder of the repository")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to count (default: the CPU)")
+    add_fields(parser, WeightsRequest, "subfolder", "device")
 
 
-def sampling(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_sampling` as fields of a request. Raises InvalidRequest."""
-    asked: dict[str, Any] = {"mode": "exact"} if options.exact else {}
-    if options.budget is not None:
-        asked["budget"] = parse_bytes(options.budget)
-    return asked | {name: getattr(options, name) for name in ("include", "exclude", "seed")}
+def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The options of these names that are given."""
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
-def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_reading` as fields of a `base.WeightsRequest`. Raises InvalidRequest."""
-    return sampling(options) | {"subfolder": options.subfolder, "device": options.device}
+def request_of(kind: type[RequestT], options: argparse.Namespace, **fields: Any) -> RequestT:
+    """The request with these fields and the options that are given. Raises InvalidRequest."""
+    try:
+        return kind(**given(options, kind.model_fields) | fields)
+    except ValidationError as error:
+        raise request_error(error) from None
 
 
 def add_outputs(parser: Parser, tensors: bool = False) -> None:
@@ -186,6 +216,20 @@ def write(
         print_answer(answer, False, "The answer")
     if options.contribute:
         print(f"contributed: {printable(options.contribute_to(reports, _dataset()))}", file=sys.stderr)
+
+
+def write_one(
+    options: argparse.Namespace,
+    analysis: Iterator[Any],
+    subject: str,
+    text: Callable[[Any], str],
+    tensors: Callable[[Any], list[str]] | None = None,
+) -> int:
+    """Run an ``analysis`` of ``subject``, showing its progress, and `write` its report. Returns the exit status 0, raises as it does."""
+    check_outputs(options)
+    (report,) = (item for item in with_progress(analysis, subject) if isinstance(item, Report))
+    write(options, [report], False, lambda: text(report), tensors)
+    return 0
 
 
 def print_answer(answer: str, as_json: bool, subject: str) -> None:

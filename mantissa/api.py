@@ -216,7 +216,7 @@ def exit(
 def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     """A report from its JSON (``report.model_dump_json()``, ``--json``, the page's download), given as text or as the path of a file.
 
-    Raises InvalidRequest for what is no report, or one of another version of Mantissa.
+    Raises InvalidRequest for anything but a report, and for one of another version of Mantissa.
     """
     from analyzers.errors import InvalidRequest
 
@@ -226,12 +226,12 @@ def read_report(source: "str | bytes | os.PathLike[str]") -> "Report":
     except OSError as error:
         raise InvalidRequest(f"The report cannot be read: {error.strerror or 'the system refuses it'}.") from None
     except (ValueError, RecursionError):
-        raise InvalidRequest("This is no report: it is not JSON.") from None
+        raise InvalidRequest("This is not a report: it is not JSON.") from None
     from analyzers import ANALYZERS
 
     name = content.get("analyzer") if isinstance(content, dict) else None
     if name not in ANALYZERS:
-        raise InvalidRequest("This is no report: its JSON names no analyzer of Mantissa.")
+        raise InvalidRequest("This is not a report: its JSON names no analyzer of Mantissa.")
     with extras_explained():
         kind = ANALYZERS[name].report_model()
     reads, version = kind.model_fields["schema_version"].default, content.get("schema_version")

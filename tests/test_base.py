@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from analyzers.base import Data, Environment, Progress, Report, Request, Timing, WeightsRequest, content_id, environment, request_error
+from analyzers.base import (
+    Data,
+    Environment,
+    Progress,
+    Report,
+    Request,
+    Timing,
+    WeightsRequest,
+    content_id,
+    describe,
+    environment,
+    request_error,
+)
 
 plain = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), max_size=5)
 
@@ -31,6 +43,20 @@ def test_content_id_is_sha256_of_canonical_json() -> None:
     assert content_id("dtype", 1, {"b": 1, "a": "é"}) == hashlib.sha256(text.encode()).hexdigest()
     with pytest.raises(ValueError, match="JSON"):
         content_id("dtype", 1, {"a": float("nan")})
+
+
+def test_a_description_ends_with_the_default_where_that_is_a_text_or_a_number() -> None:
+    class Described(Request):
+        required: str = Field(description="A name.")
+        text: str = Field(default="auto", description="A word.")
+        small: float = Field(default=1e-3, description="A share.")
+        large: int = Field(default=64_000_000, description="A number.")
+        none: int | None = Field(default=None, description="A rank (default 8).")
+        switch: bool = Field(default=False, description="Do it.")
+
+    assert [describe(Described, name) for name in Described.model_fields] == [
+        "A name.", "A word (default auto).", "A share (default 0.001).", "A number (default 64000000).", "A rank (default 8).", "Do it.",
+    ]  # fmt: skip
 
 
 def test_data_is_frozen_and_strict() -> None:

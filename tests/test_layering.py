@@ -32,7 +32,7 @@ ANALYZER_PARTS = {
     "checkpoints": {"base", "errors", "formatting", "limits", "numerics", "terminal", "watched"},
     "language_models": {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "terminal", "watched"},
 }
-# Tools use an analyzer, or act on what one finds. They are none themselves, and no analyzer imports them but check, which turns the reports
+# Tools use an analyzer, or act on what one finds. They are not analyzers, and no analyzer imports them but check, which turns the reports
 # of others into findings, and counts what shrink would save.
 _FOR_TOOLS = {"base", "errors", "formatting", "limits", "checkpoints", "numerics", "command_line", "terminal"}
 RUNNERS = {"scan": _FOR_TOOLS | {"dtype_detection"}, "shrink": _FOR_TOOLS}

@@ -15,7 +15,7 @@ from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
 from analyzers.parents.card import base_models
-from analyzers.shrink import Planned, make_plan
+from analyzers.shrink import NothingToShrink, Planned, make_plan
 from analyzers.update_sparsity import SparsityReport, SparsityRequest
 from analyzers.update_sparsity import analyze as analyze_sparsity
 
@@ -80,12 +80,13 @@ def _alone(checkpoint: Checkpoint, model: str, access: Access, notes: list[str])
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:
-    """What `shrink` would do; nothing where it refuses, with a note where that says more than that there is nothing to shrink."""
+    """What `shrink` would do; nothing where it refuses, with a note of the reason unless there is nothing to shrink."""
     try:
         plan: list[Planned] = yield from make_plan(checkpoint)
+    except NothingToShrink:
+        return []
     except UnsupportedWeights as error:
-        if not str(error).startswith("There is nothing to shrink"):
-            notes.append(f"Whether it could be stored in fewer bytes was not checked: {error}")
+        notes.append(f"Whether it could be stored in fewer bytes was not checked: {error}")
         return []
     return plan
 

@@ -36,7 +36,7 @@ def against_base(report: SparsityReport) -> Iterator[Finding]:
 
 
 def base_mismatch(report: ParentsReport, stated: Sequence[str]) -> Iterator[Finding]:
-    """Whether the models that the card names as base_model are none of those that the weights come from. stated: these names."""
+    """Whether the weights come from none of the models in ``stated``, those that the card names as base_model."""
     names = {name.lower() for name in stated}
     if report.verdict != "undecided" and not any(parent.lower() in names for parent in report.parents):
         detail = f"The model card names {', '.join(stated)} as base_model. {report.statement} Correct the card, or the upload."

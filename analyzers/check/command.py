@@ -3,12 +3,9 @@
 import argparse
 from typing import get_args
 
-from pydantic import ValidationError
-
-from analyzers.base import request_error
-from analyzers.check.report import FailOn
+from analyzers.check.report import CheckReport, CheckRequest, FailOn
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_outputs, check_outputs, with_progress, write
+from analyzers.command_line import Parser, add_fields, add_outputs, check_outputs, described, request_of, with_progress, write
 from analyzers.errors import InvalidRequest
 
 
@@ -19,8 +16,8 @@ def add_options(parser: Parser) -> None:
         ("./checkpoint --fail-on warning", "before an upload: fails if there is anything to mend"),
         ("./checkpoint --base org/model --markdown", "also compared with the base; the answer for a pull request"),
     )
-    parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
-    parser.add_argument("--base", metavar="BASE", help="the checkpoint it was trained from: also compare with that")
+    parser.add_argument("model", metavar="MODEL", help=described(CheckRequest, "model"))
+    add_fields(parser, CheckRequest, "base")
     parser.add_argument("--fail-on", choices=get_args(FailOn), default="error", help="the mildest level that fails (default: error)")
     add_outputs(parser)
     parser.add_argument("--markdown", action="store_true", help="print the report as Markdown, for a pull request or a job summary")
@@ -28,14 +25,11 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, and write the report; returns 1 where a finding reaches ``--fail-on``, else 0."""
-    from analyzers.check import CheckReport, CheckRequest, analyze, text
+    from analyzers.check import analyze, text
 
     if options.json and options.markdown:
         raise InvalidRequest("Give either --json or --markdown.")
-    try:
-        request = CheckRequest(model=options.model, base=options.base)
-    except ValidationError as error:
-        raise request_error(error) from None
+    request = request_of(CheckRequest, options)
     check_outputs(options)
     items = with_progress(analyze(request, Access(token=True, local=True)), request.model)
     (report,) = (item for item in items if isinstance(item, CheckReport))

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from analyzers.base import CheckpointFacts, Data, Report, Request
+from analyzers.base import CheckpointFacts, Data, Reference, Report, Request
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
@@ -37,14 +37,12 @@ Rule = Literal[
 
 
 class CheckRequest(Request):
-    """What to check; all of it is read.
+    """What to check; all of it is read."""
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    base: the checkpoint that it was trained from; None: the model is checked alone.
-    """
-
-    model: str
-    base: str | None = None
+    model: Reference
+    base: str | None = Field(
+        default=None, description="The checkpoint that it was trained from (default: none, and the model is checked alone)."
+    )
 
     @field_validator("base")
     @classmethod

@@ -158,7 +158,7 @@ def _open_repository(text: str, access: Access) -> Repository:
 
 def _open(repository: Repository, subfolder: str | None, needed: bool) -> Checkpoint:
     if subfolder is not None and ("\\" in subfolder or not subfolder.isprintable() or ".." in subfolder.split("/")):
-        raise InvalidReference(f"{quoted(subfolder)} is no folder inside a checkpoint: give its path, with '/' between folders.")
+        raise InvalidReference(f"{quoted(subfolder)} is not a folder inside a checkpoint: give its path, with '/' between folders.")
     unreadable = _unreadable(repository, subfolder)
     if isinstance(repository, LocalRepository) and repository.single_file and is_weights(repository.ref):
         weights = WeightFiles((WeightSet("", (tuple(repository.files),)),))  # one file was requested, even if it is a shard
@@ -371,7 +371,7 @@ def _read_config(repository: Repository, weights: WeightFiles, name: str, notes:
     except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
-        notes.append(f"{path} is no JSON object and was ignored.")
+        notes.append(f"{path} is not a JSON object and was ignored.")
         return None
     return config
 

@@ -30,7 +30,7 @@ def select(tensors: Sequence[Tensor], include: str | None, exclude: str | None) 
 
 
 def passing(tensors: Sequence[Tensor], include: str | None, exclude: str | None) -> list[Tensor]:
-    """`select`, but an empty result is no error.
+    """`select`, but an empty result is not an error.
 
     Patterns are untrusted, and some take exponential time: together they have ``FILTER_SECONDS``.
     """
@@ -58,7 +58,7 @@ def compile_filter(name: str, pattern: str) -> "regex.Pattern[str]":
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError, MemoryError) as error:
         reason = str(error) or type(error).__name__
-        raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is no regular expression: {reason[:100]}.") from None
+        raise InvalidFilter(f"The {name} filter {pattern[:60]!r} is not a regular expression: {reason[:100]}.") from None
 
 
 def _refuse_large_repeats(name: str, pattern: str) -> None:

@@ -100,7 +100,7 @@ class LocalRepository:
 
     path: as the user typed it; ref: "sample:NAME" for a built-in sample, None for a user's path, which is never public.
     Links to files are followed, since the Hub's cache consists of them; links to folders and hidden names are skipped.
-    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are no regular files, such as
+    ``folder``: where the files are; ``single_file``: whether the path is a file; ``unreadable``: paths that are not regular files, such as
     dangling links, or whose names are not UTF-8 and cannot be reported. Raises CheckpointNotFound, AccessDenied, LimitExceeded.
     """
 

@@ -99,7 +99,7 @@ def layer(name: str) -> int | None:
 
 
 def is_buffer(name: str, shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether a stored tensor is no trained parameter: masks, rotary frequencies, running statistics, positions.
+    """Whether a stored tensor is not a trained parameter: masks, rotary frequencies, running statistics, positions.
 
     By name; by shape for the causal masks that GPT-2, GPT-J and GPT-NeoX store as attention ``bias`` of shape (1, 1, n, n);
     and by dtype, since integers and booleans are not trained, unless they hold a quantized weight: by name, or as a matrix of

@@ -58,7 +58,7 @@ def parse_reference(text: str, local: bool) -> Reference:
     if text in (".", "..", "~") or text.startswith(("../", "~/", ".\\", "..\\")):
         if not local:
             _refuse(text, "is a path: local paths work on the command line only")
-        _refuse(text, f"is no model id: write a local path as {quoted('./' + text) if text[0] == '.' else 'an absolute path, /...'}")
+        _refuse(text, f"is not a model id: write a local path as {quoted('./' + text) if text[0] == '.' else 'an absolute path, /...'}")
     if text.startswith("sample:"):
         return _sample(text)
     if local and text.startswith("memory:"):
@@ -81,7 +81,7 @@ def _sample(text: str) -> Reference:
     if "@" in name:
         _refuse(text, "names a revision, which built-in samples do not have: leave out '@' and what follows")
     if not _SAMPLE.fullmatch(name) or ".." in name:
-        _refuse(text, "is no built-in sample: their names look like sample:tiny-bf16")
+        _refuse(text, "is not a built-in sample: their names look like sample:tiny-bf16")
     return Reference("sample", name)
 
 
@@ -99,7 +99,7 @@ def _hub(text: str) -> Reference:
 
 
 def _problem(name: str) -> str | None:
-    """Why ``name`` is no repository id, or None. These are the rules of the Hub itself."""
+    """Why ``name`` is not a repository id, or None. These are the rules of the Hub itself."""
     if not name.isprintable():
         return "holds control characters or unusual spaces: type the id, org/name, by hand"
     if " " in name:
@@ -120,7 +120,7 @@ def _problem(name: str) -> str | None:
         return "is longer than any model id: at most 96 characters on either side of the '/'"
     if not all(_WORD.fullmatch(part) for part in parts):
         return (
-            "is no model id: give org/name; neither may be empty, start or end with '-' or '.', or hold other than letters, digits, '-._'"
+            "is not a model id: give org/name; neither may be empty, start or end with '-' or '.', or hold more than letters, digits, -._"
         )
     return None
 

@@ -208,7 +208,7 @@ def _block(shape: tuple[int, ...], scales: tuple[int, ...], stated: tuple[int, i
 
     A single scale covers the whole weight. Otherwise axes are matched from the first: (out,) and (out, 1) are one scale per
     row, (experts,) one per expert. Every axis before the last two needs one scale per index. If only the length of the other
-    axis matches, the axes differ and the scales are no 128 x 128 grid, they belong to that axis: (in,) and (in, 1) are one per
+    axis matches, the axes differ and the scales are not a 128 x 128 grid, they belong to that axis: (in,) and (in, 1) are one per
     column (FBGEMM's experts), (1, out) one per row. Any other vector is rejected, as it may cover unequal parts, such as fused
     queries, keys and values.
     """

@@ -38,7 +38,7 @@ class Tensor:
     file: index into ``Checkpoint.files``; offset: absolute, in bytes, of its first element in that file; nbytes: of its elements.
     role: embedding, attention, mlp, expert, router, norm, head or other (`names.role`).
     layer: the number of the block it belongs to, if its name has one.
-    buffer: True if it is no trained parameter (`names.is_buffer`).
+    buffer: True if it is not a trained parameter (`names.is_buffer`).
     scale: its scales, if it has any; holds_scales: True if it contains the scales of other tensors, and so is not a parameter
     (`scales.pair_scales`).
     strides: elements from one index of an axis to the next, at least 0, of a view that is not contiguous and row-major

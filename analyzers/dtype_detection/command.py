@@ -4,11 +4,9 @@ import argparse
 import sys
 from typing import get_args
 
-from pydantic import ValidationError
-
-from analyzers.base import request_error
 from analyzers.checkpoints import Access
-from analyzers.command_line import Parser, add_outputs, add_reading, check_outputs, reading, with_progress, write
+from analyzers.command_line import Parser, add_outputs, add_reading, check_outputs, described, request_of, with_progress, write
+from analyzers.dtype_detection.report import DtypeReport, DtypeRequest, QuantizationFormat
 from analyzers.errors import MantissaError
 from analyzers.terminal import printable
 
@@ -20,25 +18,20 @@ def add_options(parser: Parser) -> None:
         ("Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B", "one line per model, from a sample of 64 MB each"),
         ("./checkpoint --exact --html report.html", "all weights of a local folder, with the plots as a page"),
     )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="org/name, org/name@revision, sample:NAME, ./folder or /file")
-    quantize = "also round the matrices to these formats and rank them by error: all, or some of fp8,fp8-block,int8,int4,mxfp4,nvfp4"
-    parser.add_argument("--quantize", metavar="FORMATS", help=quantize)
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=described(DtypeRequest, "model"))
+    parser.add_argument("--quantize", metavar="A,B,...", help=f"{described(DtypeRequest, 'quantize')}; or all")
     add_reading(parser)
     add_outputs(parser, tensors=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Inspect every model; returns 2 where one could not be read, after the answers for the others."""
-    from analyzers.dtype_detection import DtypeReport, DtypeRequest, analyze, text
-    from analyzers.dtype_detection.report import QuantizationFormat
+    from analyzers.dtype_detection import analyze, text
 
-    try:
-        asked = reading(options)
-        if options.quantize is not None:
-            asked["quantize"] = get_args(QuantizationFormat) if options.quantize == "all" else tuple(options.quantize.split(","))
-        requests = [DtypeRequest(model=model, **asked) for model in options.models]
-    except ValidationError as error:
-        raise request_error(error) from None
+    formats: dict[str, tuple[str, ...]] = {}
+    if options.quantize is not None:
+        formats["quantize"] = get_args(QuantizationFormat) if options.quantize == "all" else tuple(options.quantize.split(","))
+    requests = [request_of(DtypeRequest, options, model=model, **formats) for model in options.models]
     check_outputs(options)
     reports: list[DtypeReport] = []
     failed = False

@@ -127,7 +127,7 @@ def _read_labels(file: Path) -> list[dict[str, str]]:
                 raise InvalidRequest(f"{file.name} must have the columns model_id and training_precision in its first line.")
             return [row for row in reader if row["model_id"].strip()]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no CSV in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not CSV in UTF-8"
         raise InvalidRequest(f"{file.name} cannot be read as labels: {reason}.") from None
 
 

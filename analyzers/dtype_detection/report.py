@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, WeightsReport, WeightsRequest
 from analyzers.dtype_detection.headline import headline, next_step
 
 if TYPE_CHECKING:
@@ -37,15 +37,17 @@ ANALYSIS_VERSION = 3
 class DtypeRequest(WeightsRequest):
     """Which checkpoint to inspect, and how.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    quantize: formats to round the matrices to, which reads them a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per
+    quantize reads the matrices a second time. fp8: E4M3 with one scale amax/448 per tensor; fp8-block: per
     128 x 128 values; int8: one scale amax/127 per row (output channel); int4: amax/7 per 128 values of a row; mxfp4: E2M1 with
     2^(floor(log2 amax) - 2) per 32; nvfp4: E2M1 with E4M3 scales of amax/6 per 16 under a scale per tensor.
-    The rest is as in `base.WeightsRequest`.
     """
 
-    model: str
-    quantize: tuple[QuantizationFormat, ...] = Field(default=(), max_length=6)
+    model: Reference
+    quantize: tuple[QuantizationFormat, ...] = Field(
+        default=(),
+        max_length=6,
+        description=f"Also round the matrices to these formats and rank them by error: {', '.join(get_args(QuantizationFormat))}.",
+    )
 
     @field_validator("quantize")
     @classmethod

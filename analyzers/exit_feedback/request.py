@@ -2,13 +2,13 @@
 
 import json
 import re
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.exit_feedback.signals import METHODS, MethodName, TopkBy, rank_conflict
-from analyzers.language_models.given_tokens import TokensRequest
+from analyzers.language_models.given_tokens import DataName, Device, Dtype, TokensRequest
 
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 3
@@ -29,38 +29,64 @@ _LIMITS = {
 class ExitRequest(TokensRequest):
     """Which model, which signals, on what.
 
-    methods: signals to measure, of `METHODS`. rank, rank_exact, rank_tail, k, topk_by, alpha, residual (lambda), mass_threshold, anchors:
-    see `signals.HeadSettings`, which has the defaults of those that are None; anchors are 64 by default, at most half the width.
-    seeds: draws of random codes, from ``seed`` on, that the spread is taken over. sweep: also measure other ranks, ks and anchors.
-    layers: of the logit lens: "auto" (up to six, evenly spread), "all", "final", or numbers and ranges such as "0,4-6", counted from 0.
-    training_steps: of the small transformer under each signal, with the first three of ``seeds``; 0 skips training.
-    data: "builtin", the id of a Hub dataset, or where local paths are allowed a file of instruction data; token_ids with answer_starts
-    (`TokensRequest`): given here instead, which leaves out training, whose text needs a tokenizer. samples: how many, the first
-    ones; sequence_length: tokens after which a sample is truncated; tokens: the most answer tokens that are measured.
-    seed: of random codes, anchors, the choice of tokens where there are more, the small transformer's weights and its batches.
+    Settings of signals are those of `signals.HeadSettings`. token_ids with answer_starts (`TokensRequest`) take the place of data and leave
+    out training, whose text needs a tokenizer.
     """
 
-    methods: tuple[MethodName, ...] = METHODS
-    rank: int | None = Field(default=None, strict=True)
-    rank_exact: int | None = Field(default=None, strict=True)
-    rank_tail: int | None = Field(default=None, strict=True)
-    k: int | None = Field(default=None, strict=True)
-    anchors: int | None = Field(default=None, strict=True)
-    topk_by: TopkBy = "value"
-    alpha: float = Field(default=1.0, gt=0, le=1e6, strict=True)
-    residual: float = Field(default=0.1, ge=0, le=1e6, strict=True)
-    mass_threshold: float = Field(default=0.95, ge=0, le=1, strict=True)
-    seeds: int = Field(default=8, strict=True)
-    sweep: bool = True
-    layers: str = "auto"
-    training_steps: int = Field(default=30, strict=True)
-    data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
-    samples: int = Field(default=32, strict=True)
-    sequence_length: int = Field(default=256, strict=True)
-    tokens: int = Field(default=512, strict=True)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = Field(default=0, ge=0, lt=2**62, strict=True)
+    methods: tuple[MethodName, ...] = Field(
+        default=METHODS, description=f"Names of the signals to measure (default all: {', '.join(METHODS)})."
+    )
+    rank: int | None = Field(
+        default=None,
+        strict=True,
+        description="Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
+    )
+    rank_exact: int | None = Field(
+        default=None,
+        strict=True,
+        description="Columns of hybrid's rank that hold exact codes (default 32; at most a quarter of the rank).",
+    )
+    rank_tail: int | None = Field(
+        default=None, strict=True, description="With rank_exact: columns of hybrid's tail sketch; their sum is its rank."
+    )
+    k: int | None = Field(default=None, strict=True, description="Vocabulary rows of hybrid and true_rows for each token (default 8).")
+    anchors: int | None = Field(default=None, strict=True, description="Anchor hidden states of span (default 64; at most half the width).")
+    topk_by: TopkBy = Field(
+        default="value", description="How hybrid ranks logit gradients: by value, positive ones first, or by magnitude."
+    )
+    alpha: float = Field(default=1.0, gt=0, le=1e6, strict=True, description="Scale of dense and hybrid.")
+    residual: float = Field(
+        default=0.1,
+        ge=0,
+        le=1e6,
+        strict=True,
+        description="lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass.",
+    )
+    mass_threshold: float = Field(
+        default=0.95, ge=0, le=1, strict=True, description="Probability mass of the tokens that parallel_topmass codes."
+    )
+    seeds: int = Field(default=8, strict=True, description="Draws of random codes for the spread over seeds.")
+    sweep: bool = Field(default=True, description="Also measure other ranks, ks and anchors, which takes longer (default true).")
+    layers: str = Field(
+        default="auto",
+        description="Of the logit lens: auto (up to six, evenly spread), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
+    )
+    training_steps: int = Field(
+        default=30, strict=True, description="Steps of a small transformer under each signal, with three seeds each; 0: no training."
+    )
+    data: DataName = "builtin"
+    samples: int = Field(default=32, strict=True, description="Number of samples, taken from the start of the data.")
+    sequence_length: int = Field(default=256, strict=True, description="Truncate samples to this many tokens.")
+    tokens: int = Field(default=512, strict=True, description="Maximum number of answer tokens to measure.")
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**62,
+        strict=True,
+        description="Seed of codes, anchors, the choice of tokens, and the small transformer's weights and batches.",
+    )
 
     @property
     def training_seeds(self) -> int:

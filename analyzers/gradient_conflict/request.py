@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.base import Data
-from analyzers.language_models.given_tokens import TokensRequest
+from analyzers.language_models.given_tokens import Attention, DataName, Device, Dtype, TokensRequest
 from analyzers.language_models.row_choice import Choice
 from analyzers.language_models.templates import Template
 
@@ -34,45 +34,50 @@ class TextPair(Data):
 
 
 class ConflictRequest(TokensRequest):
-    """Which model, on what text, and which gradients.
+    """Which model, on what text, and which gradients. pairs, or token_ids with answer_starts (`TokensRequest`), take the place of data."""
 
-    data: "builtin", the id of a Hub dataset, or where local paths are allowed a .jsonl, .json or .parquet file; pairs, or token_ids with
-    answer_starts (`TokensRequest`): given here instead.
-    samples: how many. choice: which, a "random" choice among all rows of the data by ``seed`` or the "first" (`row_choice`).
-    template: how instruction and answer are laid out (`templates`). max_length: tokens after which a sample is truncated.
-    loss: of a sample, the "mean" or the "sum" over its answer tokens.
-    gamma: a pair conflicts where its cosine is smaller. floor: smallest norm that counts, in medians of the nonzero norms of all units
-    of the layer. epsilon: only norms above it count, in the units of the loss's gradients.
-    unit: "ffn" neurons or rows of "attention" projections. ffn: "topk" measures both the original and the FFN in which each token keeps
-    only its largest neurons by ``select``: the share ``topk`` of the width or, if ``topk_share`` is given, the smallest set that covers
-    that share of the sum of |score|; in ``topk_layers``: "last", "all", one number or a range "A-B" (both included).
-    weights: also measure each weight. checkpointing: recompute activations in the backward pass: less memory, more time; also done
-    where there is too little memory to keep them.
-    seed: of the choice of samples, and of halves and batches of samples.
-    """
-
-    data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
-    pairs: tuple[TextPair, ...] = ()
-    samples: int = Field(default=50, strict=True)
-    choice: Choice = "random"
-    template: Template = "auto"
-    max_length: int = Field(default=512, strict=True)
-    loss: Literal["mean", "sum"] = "mean"
-    gamma: float = Field(default=0.0, ge=-1, le=1)
-    floor: float = Field(default=0.0, ge=0, le=1e6)
-    epsilon: float = Field(default=0.0, ge=0, le=1e30)
-    unit: Literal["ffn", "attention"] = "ffn"
-    ffn: Literal["original", "topk"] = "original"
-    topk: float = Field(default=0.125, gt=0, le=1)
-    topk_share: float | None = Field(default=None, gt=0, le=1)
-    topk_layers: str = "last"
-    select: Selection = "gate"
-    weights: bool = True
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    checkpointing: bool = False
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+    data: DataName = "builtin"
+    pairs: tuple[TextPair, ...] = Field(
+        default=(), description='Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".'
+    )
+    samples: int = Field(default=50, strict=True, description="Number of samples of the data or of the given pairs.")
+    choice: Choice = Field(default="random", description="Which samples: random, chosen by seed among all rows, or the first rows.")
+    template: Template = Field(
+        default="auto",
+        description="Prompt template: plain; alpaca (Stanford Alpaca); alpaca-input, its form with an input for every sample; chat, the "
+        "tokenizer's own; auto: chat if the tokenizer has a chat template, else plain.",
+    )
+    max_length: int = Field(default=512, strict=True, description="Truncate samples to this many tokens.")
+    loss: Literal["mean", "sum"] = Field(default="mean", description="Loss of a sample: the mean or the sum over its answer tokens.")
+    gamma: float = Field(default=0.0, ge=-1, le=1, description="A pair of samples conflicts where its cosine is below this.")
+    floor: float = Field(
+        default=0.0, ge=0, le=1e6, description="Exclude gradients with a norm below this many times the layer's median nonzero norm."
+    )
+    epsilon: float = Field(default=0.0, ge=0, le=1e30, description="Exclude gradients whose norm is not above this.")
+    unit: Literal["ffn", "attention"] = Field(
+        default="ffn", description="ffn: neurons of the FFN; attention: rows of the attention projections."
+    )
+    ffn: Literal["original", "topk"] = Field(
+        default="original",
+        description="topk: also measure a top-k FFN, in which each token keeps only its largest neurons, on the same samples.",
+    )
+    topk: float = Field(default=0.125, gt=0, le=1, description="With a top-k FFN: the share of the neurons that each token keeps.")
+    topk_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
+    )
+    topk_layers: str = Field(
+        default="last", description="Layers with a top-k FFN: last, all, a number or a range such as 0-3 (both included), counted from 0."
+    )
+    select: Selection = Field(default="gate", description="Score that ranks the neurons of a top-k FFN.")
+    weights: bool = Field(default=True, description="Also measure individual weights, which takes longer (default true).")
+    attention: Attention = "sdpa"
+    checkpointing: bool = Field(default=False, description="Recompute activations: slower, less memory (automatic where memory is short).")
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of the choice of samples, and of their halves and batches.")
 
     @field_validator("samples")
     @classmethod

@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import Request
+from analyzers.base import REFERENCE, Request
 from analyzers.errors import InvalidData
 
 if TYPE_CHECKING:  # a request must load neither torch nor what reads weights
@@ -18,20 +18,35 @@ if TYPE_CHECKING:  # a request must load neither torch nor what reads weights
 SOURCE = "tokens"
 """What reports call the source of such samples."""
 
+# Types of fields that several requests have.
+DataName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=limits.REFERENCE_LENGTH,
+        description="builtin, or the id of a dataset on the Hub; on the command line also FILE.jsonl, .json or .parquet.",
+    ),
+]
+Attention = Annotated[Literal["sdpa", "eager"], Field(description="Implementation of attention.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"], Field(description="Run the model in this type; auto: float32 on the CPU.")
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="Where to run; auto: a GPU if there is one.")]
+
 
 class TokensRequest(Request):
     """A request to run ``model``, which may give its samples as tokens, in place of data.
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
     token_ids: one list per sample; taken as they are, all of them. answer_starts: the index of the first token with a loss in each; without
-    them 1, every token but the first.
-    offload: a model that does not fit into memory is read one layer at a time, or "never", and refused. It changes no result.
+    them 1, every token but the first. ``offload`` changes no result.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = Field(default=(), max_length=limits.CONFLICT_SAMPLES)
     answer_starts: tuple[int, ...] = ()
-    model: str
-    offload: Literal["auto", "never"] = "auto"
+    model: str = Field(description=f"A model: {REFERENCE}.")
+    offload: Literal["auto", "never"] = Field(
+        default="auto", description="auto: where memory is too small for the model, read its layers one at a time; never: refuse it."
+    )
 
     @field_validator("token_ids")
     @classmethod

@@ -75,7 +75,7 @@ def read_layer_by_layer(model: PreTrainedModel, weights: Mapping[str, Tensor], d
     for module in model.modules():
         for name, value in module.named_buffers(recurse=False):
             setattr(module, name, torch.empty_like(value, device="cpu"))
-    cast(Any, model).initialize_weights()  # of the buffers alone: there are no parameters yet
+    cast(Any, model).initialize_weights()  # only the buffers: the parameters are still on the meta device
     layers = {name: module for name, module in model.named_modules() if module in set(decoder_layers(model))}
     within = {f"{layer}.{name}" for layer, module in layers.items() for name, _ in module.named_parameters()}
     kinds = {name: value.dtype for name, value in model.state_dict().items()}

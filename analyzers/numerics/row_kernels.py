@@ -76,7 +76,7 @@ def _is_informative(codes: NDArray[Any], mantissa: int, exponent: int, need: int
 
     Informative are normal values except powers of two; they are told apart by a 64-slot hash. The sign is left out: a value
     and its negative pass a test together, and count as one. With ``beyond`` only codes that have one of these bits count:
-    a row of bf16 values and one other is no row of fp16 values. And the ``last`` bit that the narrower format keeps must
+    a row of bf16 values and one other is not a row of fp16 values. And the ``last`` bit that the narrower format keeps must
     be in use in 4 binades: on an integer grid (dequantized integers, counts) it is in the topmost alone.
     """
     slots, binades = np.zeros(64, dtype=np.bool_), np.zeros(64, dtype=np.bool_)

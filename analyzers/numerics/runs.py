@@ -191,7 +191,7 @@ def _bit_length(word: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, int]:
-    """How magnitudes fit E2M1 times one t (-1 where that cannot be asked), and whether they do with a t that is no power of two.
+    """How magnitudes fit E2M1 times one t (-1 where that cannot be asked), and whether they do with a t that is not a power of two.
 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.parents.rounding import Floats, cells, ulps
 
-# Each value counts with its distance from its cell up to one cell, with less beyond (Huber): values that are no combination must not pull.
+# Each value counts with its distance from its cell up to one cell, with less beyond (Huber): others must not pull.
 _STEPS = 100
 _DAMPING = 1e-6
 # Half-spaces of the linear programs; the others are redundant, or make the bounds a little wider than they are.

@@ -7,10 +7,10 @@ X is the model, P_1 to P_m its candidates. Only matrices are compared: norms and
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, NextStep, Report, WeightsRequest
+from analyzers.base import CheckpointFacts, Data, NextStep, Reference, Report, WeightsRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -22,15 +22,13 @@ Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelat
 
 
 class ParentsRequest(WeightsRequest):
-    """Whose weights to explain, and by which checkpoints.
+    """Whose weights to explain, and by which checkpoints."""
 
-    model: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    candidates: checkpoints it may come from; none: those that its model card names as base_model.
-    budget: bytes read of each checkpoint. The rest is as in `base.WeightsRequest`.
-    """
-
-    model: str
-    candidates: tuple[str, ...] = ()
+    model: Reference
+    candidates: tuple[str, ...] = Field(
+        default=(),
+        description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card).",
+    )
 
     @field_validator("candidates")
     @classmethod

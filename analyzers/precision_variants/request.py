@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from analyzers import limits
 from analyzers.errors import InvalidData
-from analyzers.language_models.given_tokens import TokensRequest
-from analyzers.precision_variants.variants import DEFAULT, Settings, parse_variant
+from analyzers.language_models.given_tokens import Device, TokensRequest
+from analyzers.precision_variants.variants import DEFAULT, PRESETS, Settings, parse_variant
 
 Loss = Literal["ce", "gspo", "grpo"]
 
@@ -55,6 +55,10 @@ def _row(number: int, line: str, source: str) -> tuple[float, ...]:
         raise InvalidData(f"Line {number} of {source} has a number that is too large.") from None
 
 
+def _clips(side: int) -> str:
+    return ", ".join(f"{loss} {bounds[side]:g}" for loss, bounds in CLIP.items())
+
+
 # Raised whenever the same request would give another result.
 ANALYSIS_VERSION = 2
 
@@ -62,38 +66,49 @@ ANALYSIS_VERSION = 2
 class PrecisionRequest(TokensRequest):
     """Which model, in which variants, on which tokens.
 
-    variants: each the name of a preset or ``name: key=value,...`` (see `variants.parse_variant`).
-    data: "builtin", "random" (tokens drawn uniformly from the vocabulary), the id of a Hub dataset, or where local paths are allowed a file
-    of instruction data (.jsonl, .json, .parquet) or plain text (.txt); text, or token_ids, equally long rows (`TokensRequest`): instead of
-    data.
-    sequences, sequence_length: the text is cut into this many rows of this many tokens; every token but the first of a row is predicted.
-    random_init: random weights as the architecture initializes them, instead of the checkpoint's.
-    loss: "ce", the mean cross-entropy of the tokens, or a policy gradient: "gspo" (`losses.gspo`, one ratio per sequence) or "grpo"
-    (`losses.grpo`, one ratio per token, without KL penalty). advantages: one per sequence; drawn from a normal distribution if empty.
-    old_logprobs: for each sequence the log-probabilities (natural logarithm) of its predicted tokens under the policy that sampled them;
-    if empty those of the reference, whose ratios are then 1. clip_low, clip_high: ratios are clipped to 1 - clip_low ... 1 + clip_high;
-    null for the published range of the loss (`policy.CLIP`). 1 and 1e6 clip nothing.
-    pre_rounded: compare each variant with a reference whose weights were rounded like the variant's, which leaves the rounding error of the
-    computation alone. inside: also compare the outputs of the modules within each layer. attention: of the reference.
-    seed: for random weights, tokens and advantages.
+    A variant of one's own is ``name: key=value,...`` (`variants.parse_variant`). text, or token_ids, equally long rows (`TokensRequest`),
+    take the place of data; every token but the first of a row is predicted. The losses are `losses.gspo` and `losses.grpo`, the latter
+    without KL penalty; without old_logprobs, which are natural logarithms, the ratios of the reference are 1. pre_rounded leaves the
+    rounding error of the computation alone.
     """
 
-    variants: tuple[str, ...] = DEFAULT
-    data: str = Field(default="builtin", min_length=1, max_length=limits.REFERENCE_LENGTH)
-    text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS)
-    sequences: int = Field(default=2, strict=True)
-    sequence_length: int = Field(default=512, strict=True)
-    random_init: bool = False
-    loss: Loss = "ce"
-    advantages: tuple[float, ...] = ()
-    old_logprobs: tuple[tuple[float, ...], ...] = ()
-    clip_low: float | None = Field(default=None, ge=0, le=1)
-    clip_high: float | None = Field(default=None, ge=0, le=1e6)
-    pre_rounded: bool = False
-    inside: bool = False
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True)
+    variants: tuple[str, ...] = Field(
+        default=DEFAULT,
+        description=f"Presets ({', '.join(PRESETS)}), or your own such as mine: dtype=bf16, fp32=residual (default {', '.join(DEFAULT)}).",
+    )
+    data: str = Field(
+        default="builtin",
+        min_length=1,
+        max_length=limits.REFERENCE_LENGTH,
+        description="builtin, random (tokens drawn uniformly from the vocabulary), or the id of a dataset on the Hub; on the command line "
+        "also FILE.txt, .jsonl, .json or .parquet.",
+    )
+    text: str | None = Field(default=None, max_length=limits.PRECISION_CHARACTERS, description="Your own text instead of data.")
+    sequences: int = Field(default=2, strict=True, description="Number of sequences.")
+    sequence_length: int = Field(default=512, strict=True, description="Tokens per sequence.")
+    random_init: bool = Field(default=False, description="Random weights, as the architecture initializes them, not the checkpoint's.")
+    loss: Loss = Field(
+        default="ce", description="ce: cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token)."
+    )
+    advantages: tuple[float, ...] = Field(
+        default=(), description="For gspo and grpo: one number per sequence (default: drawn from a normal distribution)."
+    )
+    old_logprobs: tuple[tuple[float, ...], ...] = Field(
+        default=(),
+        description="For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
+        "(default: the reference's).",
+    )
+    clip_low: float | None = Field(
+        default=None, ge=0, le=1, description=f"Clip ratios below 1 - clip_low (default {_clips(0)}; 1 clips nothing)."
+    )
+    clip_high: float | None = Field(
+        default=None, ge=0, le=1e6, description=f"Clip ratios above 1 + clip_high (default {_clips(1)}; 1e6 clips nothing)."
+    )
+    pre_rounded: bool = Field(default=False, description="Round the reference's weights as each variant does.")
+    inside: bool = Field(default=False, description="Also compare the outputs of the modules within each layer.")
+    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="Implementation of attention in the reference.")
+    device: Device = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="Seed of random weights, tokens and advantages.")
 
     @field_validator("text")
     @classmethod

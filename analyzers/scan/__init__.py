@@ -4,7 +4,9 @@ Runs dtype detection on each checkpoint of a list. A scan may be killed at any p
 many processes made them.
 """
 
+from analyzers.scan.folder import JOURNAL
+from analyzers.scan.journal import Journal
 from analyzers.scan.request import ScanRequest
 from analyzers.scan.run import Summary, scan
 
-__all__ = ["ScanRequest", "Summary", "scan"]
+__all__ = ["JOURNAL", "Journal", "ScanRequest", "Summary", "scan"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from analyzers.base import request_error
-from analyzers.command_line import Parser, add_sampling, print_answer, sampling
+from analyzers.command_line import SAMPLING, Parser, add_sampling, given, print_answer
 from analyzers.errors import InvalidRequest
 from analyzers.terminal import plural
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidRequest("--out is empty: name the folder to write to.")
     try:
         request = ScanRequest.of(
-            options.list, sampling(options), limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask
+            options.list, given(options, SAMPLING), limit=options.limit, device=options.device, jobs=options.jobs, dask=options.dask
         )
     except ValidationError as error:
         raise request_error(error) from None

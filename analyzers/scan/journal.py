@@ -110,6 +110,18 @@ class Journal:
             report, error, message, transient = self._connection.execute(query, (key,)).fetchone()
             return Outcome(key, zlib.decompress(report).decode(), error, message, bool(transient))
 
+    def dated(self, key: str, longest: int) -> tuple[bytes, str, float]:
+        """The report of a checkpoint, when it was finished (UTC, ISO), and in how many seconds: of a journal that may be anybody's.
+
+        longest: bytes of the report, whose rest is not read. Raises InvalidRequest if the entry is damaged.
+        """
+        query = "SELECT report, finished, seconds FROM outcomes WHERE key = ?"
+        try:
+            report, finished, seconds = self._connection.execute(query, (key,)).fetchone()
+            return zlib.decompressobj().decompress(report, longest), finished, seconds
+        except (sqlite3.Error, zlib.error, TypeError):
+            raise InvalidRequest("Its entry in the journal is damaged.") from None
+
     def setting(self, name: str) -> str | None:
         """A value stored by `set`."""
         with writable(self._folder):

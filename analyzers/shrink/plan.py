@@ -16,6 +16,10 @@ Target = Literal["auto", "bf16", "fp16"]
 _DTYPES: dict[Target, tuple[Narrow, ...]] = {"auto": NARROW_DTYPES, "bf16": ("BF16",), "fp16": ("F16",)}
 
 
+class NothingToShrink(UnsupportedWeights):
+    """A checkpoint whose weights are stored as narrow as they were meant to be: GGUF, or quantized."""
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """One tensor. name: in its file; to: the dtype it gets, its own where it stays as it is; None if it is a copy of a tied weight.
@@ -48,7 +52,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
 
     A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
-    more of the others. Raises UnsupportedWeights for GGUF, quantized checkpoints and views, and what reads raise.
+    more of the others. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views, and what reads raise.
     """
     _check_supported(checkpoint)
     copies = tied_copies(checkpoint)
@@ -91,9 +95,9 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
 
 def _check_supported(checkpoint: Checkpoint) -> None:
     if any(file.path.endswith(".gguf") for file in checkpoint.files):
-        raise UnsupportedWeights("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
+        raise NothingToShrink("There is nothing to shrink in a GGUF file: it is already stored in the types its maker chose.")
     if checkpoint.quantization is not None:
-        raise UnsupportedWeights(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
+        raise NothingToShrink(f"There is nothing to shrink: the weights are quantized ({checkpoint.quantization}).")
     view = next((tensor for tensor in checkpoint.tensors if tensor.strides is not None), None)
     if view is not None:
         raise UnsupportedWeights(

@@ -66,7 +66,7 @@ def _new_folder(out: str) -> Path:
             what = "a link" if target.is_symlink() else "a folder" if target.is_dir() else "a file"
             raise InvalidRequest(f"{quoted(out, 200)} exists already, as {what}, and nothing is overwritten: name a new folder.")
         if not target.parent.is_dir():
-            raise InvalidRequest(f"{quoted(str(target.parent), 200)} is no folder: --out needs an existing folder to make the new one in.")
+            raise InvalidRequest(f"{quoted(str(target.parent), 200)} is not a folder: --out creates its folder inside an existing one.")
     except OSError as error:
         raise InvalidRequest(f"{quoted(out, 200)} cannot be written: {error.strerror or 'the system refuses it'}.") from None
     return target

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from analyzers import limits
-from analyzers.base import CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
+from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
 from analyzers.update_sparsity.headline import next_step
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ DEFAULT_ETA = 1e-3
 
 
 class SparsityRequest(WeightsRequest):
-    """Which checkpoints to compare, and how closely.
+    """Which checkpoints to compare, and how closely. Each of ``tuned`` is compared with the base and with the one before it."""
 
-    base: a reference (``org/name``, ``name``, either with ``@revision``; ``sample:NAME``; a local path where allowed).
-    tuned: one or several more, in the order of the training; each is compared with the base and with the one before it.
-    eta: of the probe, between 0 and 1. spectral: also decompose matrices (singular values, subspaces), which reads them whole.
-    budget: bytes read of each checkpoint. The rest is as in `base.WeightsRequest`.
-    """
-
-    base: str
-    tuned: tuple[str, ...] = Field(min_length=1)
-    eta: float = DEFAULT_ETA
-    spectral: bool = False
+    base: str = Field(description=f"The checkpoint before training: {REFERENCE} or /file.")
+    tuned: tuple[str, ...] = Field(
+        min_length=1, description=f"The tuned checkpoints: one to {limits.TRAJECTORY}, in the order of the training."
+    )
+    eta: float = Field(
+        default=DEFAULT_ETA, description="Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1."
+    )
+    spectral: bool = Field(
+        default=False, description="Also compare singular values and subspaces of matrices, which takes minutes and needs torch."
+    )
 
     @field_validator("tuned")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from analyzers import ANALYZERS, Analyzer, limits
-from analyzers.base import Progress, Report
+from analyzers.base import Progress, Report, describe
 from analyzers.errors import InvalidRequest
 from components.api.answers import one_sentence, register
 from components.api.parameters import REQUIRED, Parameters, named_arguments, parameters, with_parameters
@@ -124,7 +124,7 @@ def paced(items: Iterable[Any]) -> Iterator[Any]:
 
 def _add(app: gr.Blocks, analyzer: Analyzer, function: Callable[..., Any], about: str, returns: str) -> None:
     described = {"models": f"A list of at most {limits.MODELS} checkpoints, such as org/name, org/name@revision or sample:tiny-bf16."}
-    described |= analyzer.component("form").PARAMETERS
+    described |= {name: describe(analyzer.request_model(), name) for name in analyzer.component("form").PARAMETERS}
     # the job itself waits for its turn
     register(app, function, f"{about} {_READ_AS}", described, returns, concurrency_limit=None, concurrency_id=kind_of(analyzer.name).name)
 

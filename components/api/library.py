@@ -129,7 +129,7 @@ def stored_result(id: str) -> dict[str, Any]:
     with one_sentence():
         ours, name = our_library(), _texts(id=id)[0][:64]
         row = ours.result_row(name)
-        found = ours.result(name) if row is not None and ours.is_available(row) else None
+        found = ours.result(name) if row is not None and ours.is_available(row.result.models) else None
         if found is None:
             raise InvalidRequest("There is no stored result with this id: check it, or run the analysis again.")
         answer: dict[str, Any] = json.loads(found)

@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 
 from analyzers.check.report import CheckReport, CheckRequest
-from components.forms.form import MODEL, Cost, Query, command_line, link, one_model, pinned, queried, validated
+from components.forms.form import Cost, Query, command_line, link, one_model, pinned, queried, validated
 
 ABOUT = (
     "Whether an upload is what it claims to be, and what it wastes, as JSON: findings, each with its level (error, warning, info), what to "
     "do about it, the bytes that would save, and the tensors; with a base also what is missing, misshapen or unchanged. Reads all of it."
 )
-PARAMETERS = {
-    "model": MODEL,
-    "base": "The checkpoint that it was trained from (default: none, and the model is checked alone).",
-}
+# Of the endpoint, in this order.
+PARAMETERS = ("model", "base")
 COST = Cost("the check without a base")
 _ONE = "Type or paste one {}: org/name or org/name@revision, or a sample."
 

@@ -16,31 +16,11 @@ ABOUT = (
     "intervals, cosines between samples, dominance, batch sizes, activation, the most and least conflicted neurons, and on request a "
     "comparison with a top-k FFN."
 )
-PARAMETERS = {
-    "model": forms.MODEL,
-    "data": forms.DATA,
-    "pairs": 'Your own samples instead of data: a list of objects with "instruction", "output" and optionally "input".',
-    "samples": "Number of samples of the data or of the given pairs (default 50).",
-    "max_length": "Truncate samples to this many tokens (default 512).",
-    "unit": "ffn (default): neurons of the FFN; attention: rows of the attention projections.",
-    "ffn": "original (default), or topk: also measure a top-k FFN on the same samples.",
-    "topk": "With a top-k FFN: the share of the neurons that each token keeps (default 0.125).",
-    "topk_share": "With a top-k FFN, instead of topk: keep the smallest set of neurons that covers this share of the sum of |score|.",
-    "topk_layers": "Layers with a top-k FFN: last (default), all, a number or a range such as 0-3, counted from 0.",
-    "select": "Score that ranks the neurons of a top-k FFN: gate (default), up, abs-up, product or abs-product.",
-    "loss": "Loss of a sample: the mean (default) or the sum over its answer tokens.",
-    "gamma": "A pair of samples conflicts where its cosine is below this (default 0).",
-    "floor": "Exclude gradients with a norm below this many times the layer's median norm (default 0).",
-    "epsilon": "Exclude gradients whose norm is not above this (default 0).",
-    "weights": "Also measure individual weights, which takes longer (default true).",
-    "dtype": forms.DTYPE,
-    "attention": forms.ATTENTION,
-    "checkpointing": "Recompute activations: slower, less memory (default false; automatic where memory is short).",
-    "seed": "Seed of the choice of samples, and of their halves and batches (default 0).",
-    "choice": "Which samples: random (default; chosen by seed among all rows) or first.",
-    "template": "How a sample becomes a prompt: auto (default; chat if the tokenizer has a template, else plain), plain, alpaca, "
-    "alpaca-input or chat.",
-}
+# Of the endpoint, in this order.
+PARAMETERS = (
+    "model", "data", "pairs", "samples", "max_length", "unit", "ffn", "topk", "topk_share", "topk_layers", "select", "loss", "gamma",
+    "floor", "epsilon", "weights", "dtype", "attention", "checkpointing", "seed", "choice", "template",
+)  # fmt: skip
 COST = forms.Cost(
     "fewer or shorter samples, a smaller model",
     lambda request: (1 if request.ffn == "original" else 2) * request.samples * request.max_length,

@@ -14,11 +14,8 @@ ABOUT = (
     "The precision passport of a checkpoint as JSON: how it is stored, which formats its values provably passed through, in which "
     "precision it was probably trained, and whether its weights fit fp16."
 )
-PARAMETERS = {
-    "model": forms.MODEL,
-    **forms.READING,
-    "quantize": f"Also round the matrices to these formats and rank them by error: a list of {', '.join(QUANTIZATIONS)} (default none).",
-}
+# Of the endpoint, in this order.
+PARAMETERS = ("model", *forms.READING, "quantize")
 COST = forms.Cost("quick mode, a smaller budget, fewer models")
 
 

@@ -13,29 +13,11 @@ ABOUT = (
     "with percentiles and by loss, norm ratio, best scale, energy along the hidden state before and after the final norm, over ranks, "
     "k, anchors, seeds and layers, time and memory, and training curves of a small transformer."
 )
-PARAMETERS = {
-    "model": forms.MODEL,
-    "methods": f"Names of the signals to measure (default all: {', '.join(DEFAULT)}).",
-    "data": forms.DATA,
-    "rank": "Rank of random codes and svd (default 128, of parallel_gold and parallel_topmass 32; at most half the width).",
-    "k": "Vocabulary rows of hybrid and true_rows for each token (default 8).",
-    "anchors": "Anchor hidden states of span (default 64; at most half the width).",
-    "rank_exact": "Columns of hybrid's rank that hold exact codes (default 32; at most a quarter of the rank).",
-    "rank_tail": "With rank_exact: columns of hybrid's tail sketch; their sum is its rank.",
-    "topk_by": "How hybrid ranks logit gradients: value (default; positive ones first) or magnitude.",
-    "alpha": "Scale of dense and hybrid (default 1).",
-    "residual": "lambda, the weight of the codes orthogonal to the hidden state in parallel_gold and parallel_topmass (default 0.1).",
-    "mass_threshold": "Probability mass of the tokens that parallel_topmass codes (default 0.95).",
-    "seeds": "Draws of random codes for the spread over seeds (default 8).",
-    "sweep": "Also measure other ranks, ks and anchors, which takes longer (default true).",
-    "layers": "Of the logit lens: auto (default, up to six), all, final, or numbers and ranges such as 0,4-6, counted from 0.",
-    "training_steps": "Steps of a small transformer under each signal, with three seeds each (default 80; 0: no training).",
-    "samples": "Number of samples, taken from the start of the data (default 32).",
-    "sequence_length": "Truncate samples to this many tokens (default 256).",
-    "tokens": "Maximum number of answer tokens to measure (default 512).",
-    "dtype": forms.DTYPE,
-    "seed": "Seed of codes, anchors, the choice of tokens and the small transformer (default 0).",
-}
+# Of the endpoint, in this order.
+PARAMETERS = (
+    "model", "methods", "data", "rank", "k", "anchors", "rank_exact", "rank_tail", "topk_by", "alpha", "residual", "mass_threshold",
+    "seeds", "sweep", "layers", "training_steps", "samples", "sequence_length", "tokens", "dtype", "seed",
+)  # fmt: skip
 OPTIONS = (
     "rank", "k", "anchors", "rank_exact", "rank_tail", "seeds", "training_steps", "samples", "sequence_length", "tokens", "seed", "alpha",
     "residual", "mass_threshold", "layers", "topk_by", "dtype", "sweep",

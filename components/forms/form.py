@@ -25,19 +25,8 @@ SHOWN = 60
 BUILTIN, DATASET = "builtin", "dataset"
 # Longer texts are omitted from links: browsers and proxies truncate long URLs.
 LINKED_CHARACTERS = 4_000
-# What programs and agents are told of the parameters that several analyzers have.
-MODEL = "A checkpoint: org/name, org/name@revision or sample:NAME (sample:tiny-bf16)."
-DATA = "builtin (default) or the id of a dataset on the Hub."
-ATTENTION = "Implementation of attention: sdpa (default) or eager."
-DTYPE = "Run the model in auto (default: float32 on the CPU), float32, bfloat16 or float16."
-READING = {
-    "mode": "quick (default): read a seeded sample of each checkpoint; exact: read everything.",
-    "budget": f"Bytes of weights to sample from each checkpoint, in quick mode (default {limits.DEFAULT_BUDGET_BYTES:,}).",
-    "include": "Only tensors whose name matches this regular expression (default: all).",
-    "exclude": "No tensors whose name matches this regular expression.",
-    "subfolder": "Only the weights in this folder of the repository.",
-    "seed": "Seed of the sample (default 0).",
-}
+# Fields of `WeightsRequest` on every form about weights, in the order of links and endpoints.
+READING = ("mode", "budget", "include", "exclude", "subfolder", "seed")
 # Keys of addresses that are no parameters of a request: one of several values, a commit, the result alone.
 _ADDED = ("candidate", "variant", "revision", "embed")
 _Request = TypeVar("_Request", bound=BaseModel)

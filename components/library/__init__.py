@@ -21,14 +21,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def open_library() -> Library:
+def open_library(background: bool = True) -> Library:
     """The library as the environment configures it: MANTISSA_DATA, MANTISSA_DATASET, and the token MANTISSA_TOKEN or HF_TOKEN.
 
-    Raises LibraryUnavailable, InvalidRequest.
+    background: restore and publish in a thread. Raises LibraryUnavailable, InvalidRequest.
     """
     token = os.environ.get("MANTISSA_TOKEN") or os.environ.get("HF_TOKEN") or None
     dataset = os.environ.get("MANTISSA_DATASET", "").strip()
-    return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral())
+    return Library.open(_folder(), dataset, token=token, ephemeral=_is_ephemeral(), background=background)
 
 
 def _folder() -> Path:

@@ -1,4 +1,4 @@
-"""Results of repositories that are no longer public: withdrawn when somebody looks at them next, or by the sweep, at least twice a day."""
+"""Results of repositories that are no longer public: withdrawn when they are next looked at, or by a sweep twice a day."""
 
 import time
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -180,17 +180,17 @@ class Library:
             (commit,) = connection.execute("SELECT published FROM flags WHERE id = ?", (flag.id,)).fetchone()
         return Saved[Flag](item=flag, state=_state(commit), commit=commit, note="" if commit else note)
 
-    def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "") -> Saved[Result] | None:
+    def add_result(self, report: Report, key: str = "", *, public: bool, contributor: str = "", created: str = "") -> Saved[Result] | None:
         """Store a report on public checkpoints and public data only; any other is not stored, and the result is None.
 
-        key: 64 hex digits, for `find`. public: according to the caller; the report must say so too. An existing result with this id is not
-        replaced. Raises LibraryUnavailable.
+        key: 64 hex digits, for `find`. public: according to the caller; the report must say so too. created: when the report was made, by
+        default now. An existing result with this id is not replaced. Raises LibraryUnavailable.
         """
         if not public:
             return None
         text = report.model_dump_json()
         try:
-            result = kept(text, key=key, created=now(), contributor=contributor)
+            result = kept(text, key=key, created=created or now(), contributor=contributor)
         except (MantissaError, ValidationError, LookupError, TypeError, ValueError, AttributeError):
             return None
         if result is None:
@@ -218,9 +218,9 @@ class Library:
         with self._database.read() as connection:
             return next(iter(results.find(connection, "id", result_id)), None)
 
-    def is_available(self, row: ResultRow) -> bool:
-        """Whether the repositories of a result are still public; if not, it is withdrawn. May ask the Hub, for 3 seconds each."""
-        return self._availability.look(row.result.models)
+    def is_available(self, models: Sequence[str]) -> bool:
+        """Whether these repositories are still public; results of those that are not are withdrawn. May ask the Hub, for 3 seconds each."""
+        return self._availability.look(models)
 
     def find(self, key: str) -> tuple[ResultRow, ...]:
         """The results that were added with this key, the newest first; `results.SAME_KEY` at most.

@@ -15,7 +15,7 @@ from components.library.dataset import Conflict, as_ours, passes, use_bounded_cl
 class PullRequest:
     """A pull request to be opened on the repository of ``model``.
 
-    Raises InvalidRequest for what is no model of the Hub, AccessDenied without a login, before anything is read or written.
+    Raises InvalidRequest for anything but a model on the Hub, AccessDenied without a login, before anything is read or written.
     """
 
     def __init__(self, model: str) -> None:
@@ -53,11 +53,11 @@ class PullRequest:
                     parent_commit=report.commit,
                 )
         except Conflict:
-            raise InvalidRequest(f"{name} has changed since it was read, so there is no pull request: shrink it again.") from None
+            raise InvalidRequest(f"{name} has changed since it was read, so no pull request was opened: shrink it again.") from None
         except HubError as error:
             if passes(error):
                 raise HubUnreachable(
-                    f"The Hub fails, so there is no pull request. {quoted(report.out, 200)} is complete: hf upload {name} and its path, "
+                    f"The Hub failed, so no pull request was opened. {quoted(report.out, 200)} is complete: hf upload {name} and its path, "
                     "with --create-pr, tries again."
                 ) from None
             raise

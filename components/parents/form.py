@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from analyzers import limits
 from analyzers.parents.report import ParentsReport, ParentsRequest
 from components.forms.form import (
-    MODEL,
     READING,
     Cost,
     Query,
@@ -25,11 +24,8 @@ ABOUT = (
     "model card names) the share of equal values, the distance and the cosine, each with its chance level; the weights of a merge, per "
     "layer and overall, with intervals; how much of that is proven; and a verdict."
 )
-PARAMETERS = {
-    "model": MODEL,
-    "candidates": f"Checkpoints it may come from: a list of up to {limits.CANDIDATES} (default: the base_model of its model card).",
-    **READING,
-}
+# Of the endpoint, in this order.
+PARAMETERS = ("model", "candidates", *READING)
 COST = Cost("quick mode, a smaller budget, fewer candidates")
 # One character over the limit, so that too long references are rejected rather than truncated.
 _LONGEST = limits.REFERENCE_LENGTH + 1

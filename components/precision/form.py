@@ -6,32 +6,18 @@ from typing import Any
 from analyzers import limits
 from analyzers.errors import InvalidRequest
 from analyzers.precision_variants import PrecisionReport, PrecisionRequest
-from analyzers.precision_variants.variants import DEFAULT, PRESETS
+from analyzers.precision_variants.variants import DEFAULT
 from components.forms import form as forms
 
 ABOUT = (
     "How rounding error grows through a model, forward and backward, in each of several variants compared with fp32, as JSON: the error of "
     "hidden states, logits, gradients and log-probabilities by layer, fp16 headroom, and the first layer to overflow."
 )
-PARAMETERS = {
-    "model": forms.MODEL,
-    "variants": f"Presets ({', '.join(PRESETS)}), or your own such as mine: dtype=bf16, fp32=residual (default {', '.join(DEFAULT)}).",
-    "data": "builtin (default), random (tokens drawn uniformly from the vocabulary) or the id of a dataset on the Hub.",
-    "text": "Your own text instead of data.",
-    "sequences": "Number of sequences (default 2).",
-    "sequence_length": "Tokens per sequence (default 512).",
-    "loss": "ce (default), cross-entropy; or a policy gradient: gspo (a ratio per sequence) or grpo (a ratio per token).",
-    "advantages": "For gspo and grpo: one number per sequence (default: drawn from a normal distribution).",
-    "old_logprobs": "For gspo and grpo: for each sequence the log-probabilities of its tokens but the first under the sampling policy "
-    "(default: the reference's).",
-    "clip_low": "For gspo and grpo: clip ratios below 1 - clip_low (default: the published range of the loss; 1 clips nothing).",
-    "clip_high": "For gspo and grpo: clip ratios above 1 + clip_high (default: the published range of the loss; 1e6 clips nothing).",
-    "random_init": "Random weights instead of the checkpoint's (default false).",
-    "pre_rounded": "Round the reference's weights as each variant does (default false).",
-    "inside": "Also compare the outputs of the modules within each layer (default false).",
-    "attention": f"Of the reference. {forms.ATTENTION}",
-    "seed": "Seed of random weights, tokens and advantages (default 0).",
-}
+# Of the endpoint, in this order.
+PARAMETERS = (
+    "model", "variants", "data", "text", "sequences", "sequence_length", "loss", "advantages", "old_logprobs", "clip_low", "clip_high",
+    "random_init", "pre_rounded", "inside", "attention", "seed",
+)  # fmt: skip
 TEXT, RANDOM = "text", "random"
 PRETRAINED = "pretrained"
 _OPTIONS = ("sequences", "sequence_length", "seed", "loss", "attention")

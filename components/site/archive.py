@@ -94,7 +94,7 @@ def find_pinned(pinned: Pinned) -> tuple[Report, str] | None:
     if ours is None or not pinned.key:
         return None
     for row in ours.find(pinned.key):
-        if not ours.is_available(row):
+        if not ours.is_available(row.result.models):
             continue
         stored = ours.result(row.result.id)
         try:

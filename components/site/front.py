@@ -31,7 +31,7 @@ _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors "
 )
-# Labels are added with a login: only the Hub may frame a page that is no embed, or a click could be stolen.
+# Labels are added with a login: only the Hub may frame a page that is not an embed, or a click could be stolen.
 _OWN_FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://hf.co https://*.hf.space"
 _ANY_FRAME = "*"
 _BODY_BYTES_PER_SECOND = 100_000

@@ -16,7 +16,7 @@ from components.text.render import macros
 _PARTS = macros("site/templates/methods.html")
 _RESULT = macros("site/templates/result.html")
 _SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)</h2>')
-# The page that is no analyzer's.
+# The page that belongs to no analyzer.
 GENERAL = ""
 
 

@@ -182,7 +182,7 @@ def plots_version() -> str:
 def _stored_row(identifier: str) -> Result | None:
     ours = archive.library()
     row = ours.result_row(identifier) if ours is not None and _ID.fullmatch(identifier) else None
-    return row.result if ours is not None and row is not None and ours.is_available(row) else None
+    return row.result if ours is not None and row is not None and ours.is_available(row.result.models) else None
 
 
 def _stored(identifier: str) -> tuple[str, str, bytes] | None:

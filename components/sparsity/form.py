@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from analyzers import limits
 from analyzers.errors import InvalidRequest
-from analyzers.update_sparsity.report import DEFAULT_ETA, SparsityReport, SparsityRequest
+from analyzers.update_sparsity.report import SparsityReport, SparsityRequest
 from components.forms import form as forms
 
 ABOUT = (
@@ -12,13 +12,8 @@ ABOUT = (
     "the fraction of weights that are unchanged in bf16, by layer, role and tensor, how large the updates are, and what could not be "
     "compared."
 )
-PARAMETERS = {
-    "base": f"The checkpoint before training. {forms.MODEL}",
-    "tuned": f"The tuned checkpoints: a list of one to {limits.TRAJECTORY}, in the order of training.",
-    **forms.READING,
-    "eta": f"Threshold of the probe: a weight changed where |v - w| > eta max(|w|, |v|); between 0 and 1 (default {DEFAULT_ETA:g}).",
-    "spectral": "Also compare singular values and subspaces of matrices, which takes minutes (default false).",
-}
+# Of the endpoint, in this order.
+PARAMETERS = ("base", "tuned", *forms.READING, "eta", "spectral")
 COST = forms.Cost("quick mode, a smaller budget, fewer models")
 _OWN = ("eta", "spectral")
 # One character over the limit, so that too long references are rejected rather than truncated.

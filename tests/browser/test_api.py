@@ -112,7 +112,7 @@ def test_inspect_many_returns_a_report_or_a_sentence_each(client: Client) -> Non
     found = client.predict(models=["sample:tiny-fp32", "no!such", "sample:tiny-bf16"], include="mlp", api_name="/inspect_many")
     assert DtypeReport.model_validate(found[0]).selected_tensors == 12
     assert found[1]["model"] == "no!such"
-    assert "no model id" in found[1]["error"]
+    assert "not a model id" in found[1]["error"]
     assert found[2]["checkpoint"]["ref"] == "sample:tiny-bf16"
 
 
@@ -148,7 +148,7 @@ def test_a_report_is_stored_and_read_back_as_it_was(client: Client) -> None:
         ("/find_models", {"disputed": "yes"}, "true or false"),
         ("/consensus", {"model": {}}, "must be text"),
         ("/consensus", {"model": ""}, "No model was named"),
-        ("/consensus", {"model": "<script>alert(1)</script>"}, "is no model id|too many"),
+        ("/consensus", {"model": "<script>alert(1)</script>"}, "is not a model id|too many"),
         ("/consensus", {"model": "org/name@main"}, "leave out the revision"),
         ("/stored_result", {"id": "../../etc/passwd"}, "no stored result"),
         ("/add_label", {"model": "org/name", "precision": "bf16"}, "A label needs evidence"),

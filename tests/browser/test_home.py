@@ -213,7 +213,7 @@ def test_a_narrow_screen_holds_everything(open_page: OpenPage, offline: str, dar
 
 def test_methods(open_page: OpenPage, offline: str) -> None:
     page = open_page(offline, width=390)
-    page.get_by_role("link", name="How this is computed").click()
+    page.get_by_text("How this is computed").click()
     expect(page.get_by_role("heading", name="Passport: how it is computed")).to_be_visible()
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
     within_the_screen(page)

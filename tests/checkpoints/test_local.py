@@ -229,7 +229,7 @@ def test_one_name_in_unrelated_files_and_folders_is_told_apart(tmp_path: Path) -
         assert [(tensor.name, tensor.file) for tensor in checkpoint.tensors] == [("x/a", 0), ("y/a", 1)]
     with open_checkpoint(str(tmp_path), _LOCAL, subfolder="components/y") as checkpoint:
         assert [tensor.name for tensor in checkpoint.tensors] == ["a"]
-    with pytest.raises(InvalidReference, match="no folder inside"):
+    with pytest.raises(InvalidReference, match="not a folder inside"):
         open_checkpoint(str(tmp_path / "flat"), _LOCAL, subfolder="../components")
 
 
@@ -239,7 +239,7 @@ def test_damaged_config_is_noted(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with open_checkpoint(str(tmp_path), _LOCAL) as checkpoint:
         assert checkpoint.config is None
-        assert checkpoint.notes == ("config.json is no JSON object and was ignored.",)
+        assert checkpoint.notes == ("config.json is not a JSON object and was ignored.",)
 
 
 @pytest.mark.parametrize("size", [0, 7, 60, -1])

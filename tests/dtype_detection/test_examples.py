@@ -46,8 +46,8 @@ def test_labels_of_a_file_go_first_and_may_bring_extremes(tmp_path: Path) -> Non
         ("model_id,training_precision,abs_min,abs_max,norm_min,norm_max\na/b,fp16,0,x,1,1\n", "gives 'x' as a magnitude"),
         ("model_id,training_precision,abs_min,abs_max,norm_min,norm_max\na/b,fp16,0,1,1,inf\n", "gives 'inf' as a magnitude"),
         ("model_id,training_precision,abs_min,abs_max,norm_min,norm_max\na/b,fp16,-1,1,1,1\n", "gives '-1' as a magnitude"),
-        (b"model_id,training_precision\n\xff\xfe,fp16\n", "no CSV in UTF-8"),
-        ("model_id,training_precision\n" + "a" * 200_000 + ",fp16\n", "no CSV in UTF-8"),
+        (b"model_id,training_precision\n\xff\xfe,fp16\n", "not CSV in UTF-8"),
+        ("model_id,training_precision\n" + "a" * 200_000 + ",fp16\n", "not CSV in UTF-8"),
     ],
 )
 def test_files_that_are_no_labels(text: str | bytes, message: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def library(hub: LocalHub, tmp_path: Path) -> Iterator[Library]:
 
 def _is_shown(library: Library, number: int) -> bool:
     row = library.result_row(f"{number:064x}")
-    return row is not None and library.is_available(row)
+    return row is not None and library.is_available(row.result.models)
 
 
 @pytest.mark.parametrize("change", [{"private": True}, {"gated": "auto"}, {"info": {"disabled": True}}])
@@ -56,9 +56,9 @@ def test_a_comparison_is_withdrawn_with_either_of_its_models(hub: LocalHub, libr
     for name in saved.item.models:
         hub.add(name, {"config.json": b"{}"})
     row = library.result_row(saved.item.id)
-    assert row is not None and library.is_available(row)
+    assert row is not None and library.is_available(row.result.models)
     hub.add(saved.item.models[-1], {"config.json": b"{}"}, private=True)
-    assert not library.is_available(row) and library.result_row(saved.item.id) is None
+    assert not library.is_available(row.result.models) and library.result_row(saved.item.id) is None
 
 
 def test_nothing_is_withdrawn_while_the_hub_does_not_say_why(hub: LocalHub, library: Library) -> None:

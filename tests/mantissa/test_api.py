@@ -150,7 +150,7 @@ def test_a_report_survives_json(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         ({"schema_version": 9}, "This report has schema version 9, and this Mantissa reads 1: ask the question again."),
-        ({"analyzer": "colour"}, "This is no report: its JSON names no analyzer of Mantissa."),
+        ({"analyzer": "colour"}, "This is not a report: its JSON names no analyzer of Mantissa."),
         ({"future": 1}, "This dtype report does not fit this version of Mantissa (future): ask the question again."),
     ],
 )
@@ -162,9 +162,9 @@ def test_a_report_of_another_version_is_one_sentence(change: dict[str, Any], sen
 
 
 def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"^This is no report: it is not JSON\.$"):
+    with pytest.raises(InvalidRequest, match=r"^This is not a report: it is not JSON\.$"):
         mantissa.read_report("{")
-    with pytest.raises(InvalidRequest, match=r"^This is no report: its JSON names no analyzer of Mantissa\.$"):
+    with pytest.raises(InvalidRequest, match=r"^This is not a report: its JSON names no analyzer of Mantissa\.$"):
         mantissa.read_report("[]")
     with pytest.raises(InvalidRequest, match=r"^The report cannot be read: No such file or directory\.$"):
         mantissa.read_report(tmp_path / "none.json")

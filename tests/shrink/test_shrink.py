@@ -306,8 +306,8 @@ def test_where_it_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "is inside the checkpoint" in refused(capsys, source, source / "small")
     (tmp_path / "way").symlink_to(source)
     assert "is inside the checkpoint" in refused(capsys, source, tmp_path / "way" / "small")
-    assert "is no folder" in refused(capsys, source, tmp_path / "missing" / "small")
-    assert "is no folder" in refused(capsys, source, tmp_path / "file" / "small")
+    assert "is not a folder" in refused(capsys, source, tmp_path / "missing" / "small")
+    assert "is not a folder" in refused(capsys, source, tmp_path / "file" / "small")
     assert "is empty" in refused(capsys, source, "")
     assert "File name too long" in refused(capsys, source, tmp_path / ("x" * 300))
 

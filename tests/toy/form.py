@@ -6,7 +6,7 @@ from components.forms import form as forms
 from tests.toy import ToyReport, ToyRequest
 
 ABOUT = "How many tensors a checkpoint has, as JSON."
-PARAMETERS = {"model": forms.MODEL, **forms.READING}
+PARAMETERS = ("model", *forms.READING)
 COST = forms.Cost("quick mode")
 
 

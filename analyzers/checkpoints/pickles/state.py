@@ -10,7 +10,7 @@ from analyzers.checkpoints.reference import quoted
 
 # Keys under which trainers save the weights in a larger dict, the most likely first.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
-# Their other keys: tensors there are no weights, or copies of them.
+# Their other keys: tensors there are not weights, or are copies of them.
 _BESIDE = frozenset({
     "optimizer", "optimizers", "optimizer_state", "optimizer_states", "optimizer_state_dict", "optim", "optim_state_dict",
     "last_optimizer_state", "optimizer_history", "scheduler", "schedulers", "scheduler_state_dict", "lr_scheduler", "lr_schedulers",

@@ -10,7 +10,7 @@ from analyzers import ANALYZERS
 from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from components.forms.fields import Controls, Fields, build_status
-from components.forms.form import Form, Query, form_of, revised, values
+from components.forms.form import Form, Query, form_of, misspelt, revised, values
 from components.look.navigation import build_navigation, questions, title
 from components.results.layout import Layout
 from components.running.jobs import kind_of
@@ -72,15 +72,19 @@ class AnalysisPage(Generic[_Form]):
         return self.of_query(revised(query))
 
     def prefill(self, query: Query, subject: int = 1) -> list[Any]:
-        """The values of the fields and the status; an invalid request changes only the first ``subject`` ones."""
+        """The values of the fields and the status; an invalid request changes only the first ``subject`` ones.
+
+        An address with a misspelt key fills the fields but starts nothing.
+        """
         asked = self.asked(query)
         filled = self.fill(asked)
+        unknown = misspelt(query, ANALYZERS[self.name].component("form").PARAMETERS)
         if not any(text for key, text in query if key in ("model", "base", "tuned")):
-            return [gr.skip()] * (len(filled) + 1)
+            return [*[gr.skip()] * len(filled), failed(unknown) if unknown else gr.skip()]
         if self.own and dict(query).get(self.own) == "":
             return [*filled, failed(self.missing)]
         try:
             (self.check or self.form.request)(asked)
         except MantissaError as error:
             return [*filled[:subject], *[gr.skip()] * (len(filled) - subject), failed(str(error))]
-        return [*filled, ""]
+        return [*filled, failed(f"{unknown} Correct it, or start without it.") if unknown else ""]

@@ -10,6 +10,7 @@ from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, interrupted, zero_gpu
+from components.running.exhausted import EXHAUSTED, is_exhausted
 from components.running.log import log_unexpected
 from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
 from components.site import archive
@@ -102,5 +103,7 @@ def sentence(error: Exception) -> str:
     """The sentence that a visitor reads about ``error``; an unexpected error is logged. Options of the command line lose their dashes."""
     if isinstance(error, MantissaError):
         return _DASHES.sub("", str(error))
+    if is_exhausted(error):
+        return EXHAUSTED
     log_unexpected(error)
     return OUR_FAULT

@@ -45,6 +45,7 @@ def model_labels(library: Library, model: str) -> str:
             found,
             f"./{addresses.passport(name)}",
             stored,
+            addresses.family(name),
             addresses.badge(name),
             _rows(found.labels) if found.labels else "",
             _rows(replaced) if replaced else "",

@@ -67,6 +67,11 @@ def badge(model: str) -> str:
     return f"badge/{quote(model, safe='/:')}.svg"
 
 
+def family(model: str) -> str:
+    """The page with a model's ancestors and descendants."""
+    return f"library/family/{quote(model, safe='/')}"
+
+
 def results_of(model: str) -> str:
     """The library, open at the results of a model."""
     return f"library?show=results&q={quote(model, safe='')}"

@@ -106,7 +106,7 @@ class WeightsRequest(Request):
 
 
 def finite(x: float) -> float | None:
-    """``x``, or None for what JSON cannot hold."""
+    """``x``, or None if it is not finite: JSON has no NaN or infinity."""
     return x if math.isfinite(x) else None
 
 
@@ -144,7 +144,7 @@ class Interval(Data):
 
 
 class Environment(Data):
-    """The software and hardware of a run. Not part of a report's id, nor of what "the same report" means."""
+    """The software and hardware of a run; not part of a report's id or of its equality."""
 
     python: str
     machine: str
@@ -153,7 +153,7 @@ class Environment(Data):
 
 
 class Timing(Data):
-    """Duration of a run. Not part of a report's id, nor of what "the same report" means.
+    """Duration of a run; not part of a report's id or of its equality.
 
     seconds: in all; reading_seconds: reading and processing weights; bytes_per_second: of that time.
     """
@@ -187,8 +187,8 @@ class Report(Data):
     environment: Environment
 
     def subject(self) -> dict[str, str]:
-        """The checkpoints it describes, for the first columns of tables of several reports: ``{"model": ref}``."""
-        raise NotImplementedError
+        """The checkpoints it describes, for the first columns of tables of several reports; by default its field ``checkpoint``."""
+        return {"model": vars(self)["checkpoint"].ref}
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """The report's tables by name. ``summary`` has one row."""
@@ -256,7 +256,7 @@ class Report(Data):
 
 
 class WeightsReport(Report):
-    """A report on weights; where there are very many tensors, its field ``tensors`` has rows for groups of them."""
+    """A report on weights; with very many tensors, its field ``tensors`` has rows for groups of them."""
 
     _full_rows: Callable[[], Sequence[Any]] | None = PrivateAttr(default=None)
 

@@ -27,6 +27,11 @@ def plural(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def parameters(value: int) -> str:
     """A number of parameters, to three digits: ``6.74 B``; exact below a million."""
     return _scaled(value, _PARAMETERS, f"{value:,}")

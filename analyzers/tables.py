@@ -1,6 +1,6 @@
 """Reports as pandas tables and CSV files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,14 @@ _LEADS = ("=", "+", "-", "@", "'")
 
 def frame(rows: Sequence[Any], kind: type[Data]) -> "pandas.DataFrame":
     """One line per row and a column per field of ``kind``, even if there are no rows."""
+    return table((row.model_dump() for row in rows), *kind.model_fields)
+
+
+def table(lines: Iterable[Mapping[str, Any]], *columns: str) -> "pandas.DataFrame":
+    """One line per mapping and these columns, even if there are no lines."""
     import pandas
 
-    return pandas.DataFrame([row.model_dump() for row in rows], columns=list(kind.model_fields))
+    return pandas.DataFrame(list(lines), columns=list(columns))
 
 
 def write_csv(reports: Sequence[Report], folder: Path) -> None:

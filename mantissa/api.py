@@ -298,7 +298,7 @@ def _items(analyzer: str, models: Mapping[str, Any], options: Mapping[str, Any],
 
 
 def _named(model: Any, memory: dict[str, Any], tokenizer: Any) -> Any:
-    """The reference that stands for ``model`` in a request; what is in memory is put there under its name."""
+    """The reference of ``model`` in a request; a model in memory is registered under its name."""
     if isinstance(model, tuple):
         return tuple(_named(each, memory, tokenizer) for each in model)
     if isinstance(model, str):

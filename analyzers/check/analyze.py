@@ -74,7 +74,7 @@ def _alone(checkpoint: Checkpoint, model: str, access: Access, notes: list[str])
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:
-    """What `shrink` would do; nothing where it refuses, with a note of the reason unless there is nothing to shrink."""
+    """The plan of `shrink`, empty if it refuses; a note gives the reason unless there is simply nothing to shrink."""
     try:
         plan: list[Planned] = yield from make_plan(checkpoint)
     except NothingToShrink:

@@ -1,4 +1,4 @@
-"""The rules about a checkpoint alone: each is a function that yields what it finds."""
+"""The rules about a checkpoint alone: each is a function that yields findings."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The request of `check`, and what it found. Field names are the JSON contract; fields may be added, never renamed."""
+"""The request and the report of `check`. Field names are the JSON contract; fields may be added, never renamed."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -89,10 +89,6 @@ class CheckReport(Report):
     def count(self, level: Level) -> int:
         """The number of findings of a level."""
         return sum(each.level == level for each in self.findings)
-
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
 
     def headline(self) -> str:
         """How many findings of each level, and the bytes that could be saved."""

@@ -23,4 +23,4 @@ def adapter_note(config: Mapping[str, Any] | None) -> str:
     """A note that the checkpoint is an adapter. config: the unchecked contents of adapter_config.json."""
     base = (config or {}).get("base_model_name_or_path")
     of = f" of {quoted(base, 100)}, as its adapter_config.json says" if isinstance(base, str) and base else ""
-    return f"This is an adapter (LoRA or the like){of}: all that is said here is said of its own parameters, not of the model they change."
+    return f"This is an adapter (LoRA or the like){of}: all results are about its own parameters, not about the model they change."

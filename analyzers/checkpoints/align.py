@@ -170,7 +170,7 @@ def _partners(base: Sequence[Tensor], tuned: Sequence[Tensor]) -> tuple[dict[str
 
 
 def _counterpart(base: Tensor, partners: Mapping[str, Tensor], tied: Set[str], repeating: Set[str], found: Unmatched) -> Tensor | None:
-    """The tensor to compare with ``base``, cut to its rows, or None; ``found`` receives what there is to report.
+    """The tensor to compare with ``base``, cut to its rows, or None; ``found`` receives what is to be reported.
 
     tied, repeating: names of the heads that repeat the embedding, in the base and in the tuned checkpoint.
     """

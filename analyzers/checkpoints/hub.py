@@ -92,7 +92,7 @@ class HubRepository:
 
 
 class _Files(Mapping[str, int]):
-    """Path -> size; a size that the Hub's list lacks is requested when it is asked for."""
+    """Path -> size; a size missing from the Hub's list is requested on first access."""
 
     def __init__(self, sizes: Mapping[str, int | None], request: Callable[[str], int]) -> None:
         self._sizes = sizes
@@ -142,7 +142,7 @@ def open_hub(name: str, revision: str | None, access: Access, kind: Literal["mod
 def is_public(name: str) -> bool:
     """Whether everybody can read a model: it exists, and is neither private, gated nor disabled. Asks once, without a token.
 
-    Raises HubUnreachable if the Hub does not say so within 3 seconds, whatever the failure.
+    Raises HubUnreachable for any failure, and after 3 seconds.
     """
     hub = Hub(None)
     try:
@@ -157,7 +157,7 @@ def is_public(name: str) -> bool:
 def search_models(text: str, limit: int = 8) -> list[str]:
     """Ids of at most ``limit`` public models that the Hub finds for ``text``, best first, within 3 seconds.
 
-    Asks without a token. Raises HubUnreachable, whatever the failure.
+    Asks without a token. Raises HubUnreachable for any failure.
     """
     hub = Hub(None)
     query = urlencode({"search": text[:_SEARCH_LENGTH], "limit": limit}, errors="replace")
@@ -173,7 +173,7 @@ def search_models(text: str, limit: int = 8) -> list[str]:
 def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
     """Ids of the first ``limit`` models that a "search" for ``text`` finds, or that the "org" (or user) ``text`` has.
 
-    In the Hub's order, page by page. Raises InvalidRequest for what cannot be a name, and HubError and its subclasses.
+    In the Hub's order, page by page. Raises InvalidRequest for an impossible name, and HubError and its subclasses.
     """
     if len(text) > _SEARCH_LENGTH or not text.isprintable():
         raise InvalidRequest(f"{text[:60]!r} cannot be searched for: give at most {_SEARCH_LENGTH} printable characters.")
@@ -196,7 +196,7 @@ def list_models(kind: str, text: str, limit: int, access: Access) -> list[str]:
 
 
 def _refusal(name: str, revision: str | None, repository: str = "", licence: str = "") -> dict[str, str]:
-    """Sentences for `hub_replies.refused`. name: of what is read; repository: that it is in, if it is a file."""
+    """Sentences for `hub_replies.refused`. name: of the repository or file; repository: the one that holds the file."""
     repository = repository or name
     accept = f"accept its licence{f' ({licence})' if licence else ''} at {str(constants.ENDPOINT).rstrip('/')}/{repository}"
     return {
@@ -209,7 +209,7 @@ def _refusal(name: str, revision: str | None, repository: str = "", licence: str
 
 
 def _licence(info: Mapping[str, Any]) -> str:
-    """The name of the licence in the Hub's description of a repository; empty if there is none that can be shown."""
+    """The name of the licence in the Hub's description of a repository, or an empty text."""
     card = info.get("cardData")
     names = [card.get("license_name"), card.get("license")] if isinstance(card, dict) else []
     return next((name for name in names if isinstance(name, str) and _LICENCE.fullmatch(name)), "")

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,1000}")
 class Hub:
     """The address of the Hub and the caller's token. Decides which requests may carry the token.
 
-    token: as in `repository.Access`: None for none at all, True for what huggingface_hub finds, or the token.
+    token: as in `repository.Access`: None for none, True for the one that huggingface_hub finds, or the token itself.
     Raises AccessDenied for an invalid token.
     """
 

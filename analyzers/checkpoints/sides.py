@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Less than this share of the parameters being integers makes no quantized checkpoint.
 _FEW = 0.01
 
-# Checkpoints opened at once: each may read its headers over as many connections as the Hub is asked for.
+# Checkpoints opened at once: each may use the maximum number of connections to the Hub.
 OPENED_AT_ONCE = 8
 
 
@@ -83,9 +83,9 @@ def canonical_names(texts: Sequence[str], sides: Sequence[Checkpoint]) -> list[s
 
 
 def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
-    """Raise UnsupportedWeights, saying what to do, for an adapter and, unless names are ``filtered``, for weights that are integers.
+    """Raise UnsupportedWeights for an adapter and, unless names are ``filtered``, for integer weights.
 
-    Raises NoWeights where there are no parameters.
+    Raises NoWeights if there are no parameters.
     """
     if all(tensor.buffer for tensor in checkpoint.tensors):
         raise NoWeights(f"{name}: {checkpoint.ref} holds no parameters, only buffers ({quoted(checkpoint.tensors[0].name)}).")
@@ -95,7 +95,7 @@ def check_side(checkpoint: Checkpoint, name: str, filtered: bool) -> None:
             "(merge_and_unload of peft, then save_pretrained) and compare the merged model."
         )
     unread = sum(t.elements for t in checkpoint.tensors if not (t.has_values or t.holds_scales or t.buffer))
-    # Where integers are so few and nothing else says "quantized", they are something of their own: the report names them.
+    # So few integers without any other sign of quantization are not quantized weights; the report lists them.
     few = checkpoint.quantization == "integer" and unread < _FEW * checkpoint.parameters
     if checkpoint.quantization is not None and unread and not (filtered or few):
         raise UnsupportedWeights(

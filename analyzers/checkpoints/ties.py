@@ -44,7 +44,7 @@ def tied_heads(checkpoint: Checkpoint, others: Sequence[Checkpoint], repeats: Ma
 def repeated_heads(checkpoint: Checkpoint) -> dict[str, bool]:
     """Whether the heads of an input embedding's shape hold its values, head -> answer.
 
-    Compares a few samples of both; heads stored in another dtype or order than the embedding are omitted. Raises what reads raise.
+    Compares a few samples of both; heads stored in another dtype or order than the embedding are omitted. Raises the errors of reads.
     """
     embeddings = [tensor for tensor in checkpoint.tensors if tensor.role == "embedding" and len(tensor.shape) == 2]
     found = {}

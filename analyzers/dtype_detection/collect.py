@@ -43,7 +43,7 @@ class Chosen:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, request: DtypeRequest) -> Self:
-        """Select from ``checkpoint``. Raises UnsupportedWeights where its weights are integers, NoWeights where there are no values."""
+        """Select from ``checkpoint``. Raises UnsupportedWeights for integer weights, NoWeights if there are no values."""
         tensors = select(checkpoint.tensors, request.include, request.exclude)
         parameters = [t for t in tensors if not t.buffer and not t.holds_scales]
         floats = [t for t in parameters if t.has_values]
@@ -140,8 +140,8 @@ class Plan:
 class Partial:
     """The counts of one part.
 
-    results: the tensors that lie in it; pools: their counts, to be merged by `_pool`; cut: counts of what it holds of other
-    tensors; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: what reading took.
+    results: the tensors that lie in it; pools: their counts, by `_pool`; cut: counts of the tensors that lie in it only partly; blocks:
+    (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: of the reads.
     """
 
     part: int

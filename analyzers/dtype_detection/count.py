@@ -31,7 +31,7 @@ ROW_EVIDENCE = {"F32": 8, "F16": 10}
 class Counted:
     """Counts of some elements of one tensor, or of several; `together` merges (associative, commutative).
 
-    runs: (RUN_COUNTS,) what runs of 128 neighbours hold, see `numerics.runs`.
+    runs: (RUN_COUNTS,) counts of the kinds of runs of 128 neighbours, see `numerics.runs`.
     exact_rows: ancestor format -> rows exact in it throughout (in fp16: and not in bf16).
     """
 

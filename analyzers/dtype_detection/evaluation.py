@@ -1,6 +1,6 @@
 """How good answers about models of families never seen are: log-loss, counts, reliability. Plain Python.
 
-Every number is of predictions *out of fold*: each family is judged by what was fitted without it.
+Every number is of predictions *out of fold*: each family is predicted by a fit without it.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ BINS = 5
 
 
 class OutOfFold(Example):
-    """One labelled model, judged by what was fitted without its family.
+    """One labelled model, predicted by a fit without its family.
 
     probabilities, verdict, reason: as of `classifier.Estimate`; features, penalty: as chosen in that fold; prior: shares of
     the other families; rule: what the rule of thumb says with thresholds chosen without the family.
@@ -101,7 +101,7 @@ def evaluate(rows: Sequence[OutOfFold], rule_in_sample: int) -> Evaluation:
 
 
 def log_loss(probabilities: Sequence[Mapping[str, float]], truth: Sequence[Example]) -> Loss:
-    """Log-loss of one set of probabilities per model of ``truth``; they must be positive for what is true."""
+    """Log-loss of one set of probabilities per model of ``truth``; that of the true precision must be positive."""
     by_family: dict[str, list[float]] = {}
     for found, row in zip(probabilities, truth, strict=True):
         by_family.setdefault(row.family, []).append(-log(found[row.precision]))

@@ -61,7 +61,7 @@ _PROOF_SHARE_OF_BLOCKS = 0.02
 class Test:
     """One test for the values of a dtype.
 
-    domain: the mask of `Bins` the question applies to; exact: key of Bins.exact that a value must satisfy.
+    domain: the mask of `Bins` that the test applies to; exact: key of Bins.exact that a value must satisfy.
     """
 
     name: str
@@ -177,7 +177,7 @@ def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
 
 
 def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """The fp8 question, from what `numerics.runs` counts of values ``stored`` in a dtype. None when no run could be asked.
+    """The fp8 test, from the counts of `numerics.runs` for values ``stored`` in a dtype. None if no run could be tested.
 
     Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3, and its FNUZ form, which leaves the
     same) up to 8. Only telling runs prove anything: integers and 4- and 6-bit floats have few significands too.
@@ -203,7 +203,7 @@ def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
 
 
 def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
-    """The fp4 question, from the same. None when most blocks of 16 are off the grid, as of native weights.
+    """The fp4 test, from the same counts. None if most blocks of 16 are off the grid, as those of native weights are.
 
     Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; the 4-bit floats of
     bitsandbytes, whose smallest value is another, do not either; longer integers take 5 or 7 steps.

@@ -1,7 +1,7 @@
 """Fit the classifier: ``python -m analyzers.dtype_detection.fit_classifier [--labels FILE] [--out FILE]``.
 
 Reads reference/weight_extremes.csv, reference/families.csv and labels, and writes reference/classifier.json:
-coefficients, what they were fitted on, and how good they are on families left out. It takes about ten seconds. The same
+coefficients, the models they were fitted on, and their accuracy on held-out families. It takes about ten seconds. The same
 input gives the same numbers on every machine, except for the last digits, which depend on the processor.
 
 The family is the unit throughout: its models share a weight of 1 in the fit, in the shares and in the choice of C.
@@ -129,13 +129,13 @@ def choose(examples: Sequence[Example], tried: Sequence[Candidate]) -> Candidate
 
 
 def judged(examples: Sequence[Example], candidate: Candidate) -> list[Estimate]:
-    """Each example by what was fitted without its family."""
+    """The prediction for each example by a fit without its family."""
     by_family = {family: fit(rest, candidate) for family, rest in folds(examples)}
     return [by_family[example.family].estimate(example.model_dump()) for example in examples]
 
 
 def out_of_fold(examples: Sequence[Example], tried: Sequence[Candidate]) -> list[OutOfFold]:
-    """Each example by what was chosen and fitted without its family: nested leave-one-family-out."""
+    """The same with the penalty, too, chosen without its family: nested leave-one-family-out."""
     fitted = {}
     for family, rest in folds(examples):
         chosen = choose(rest, tried)

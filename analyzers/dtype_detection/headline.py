@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.base import NextStep
 from analyzers.formatting import plural
 
 if TYPE_CHECKING:
@@ -15,13 +14,8 @@ _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
 def headline(report: "DtypeReport", trained: str = "") -> str:
-    """What the model was trained in and how that is known, then what its values are. trained: the first sentence, if others know better."""
+    """The training precision and its basis, then what the values are. trained: replaces the first sentence."""
     return f"{trained or _trained(report)} {_held(report)}"
-
-
-def next_step(report: "DtypeReport") -> NextStep:
-    """How to load the weights, and the page that measures what precision does to activations."""
-    return NextStep(_advice(report), "precision", report.checkpoint.ref)
 
 
 def _trained(report: "DtypeReport") -> str:
@@ -63,7 +57,8 @@ def _ancestor(report: "DtypeReport") -> str:
     return report.lineage.passed_through[-1].replace("_", " ") if report.lineage.passed_through else ""
 
 
-def _advice(report: "DtypeReport") -> str:
+def advice(report: "DtypeReport") -> str:
+    """How to load the weights."""
     overflow = report.counts.fp16_overflow
     if overflow:
         return f"Do not run it in fp16: {plural(overflow, 'weight')} would become infinite. Use bf16 or fp32."

@@ -30,7 +30,7 @@ _FEW_LEVELS = "passes, but most runs of 128 hold few different values, as consta
 # A few dull runs, as of biases, say nothing about the rest.
 _DULL_RUNS = 4
 
-# The questions about neighbours, and what is said where one of them finds no exception and no proof.
+# The tests on neighbours, and the explanation if one of them finds neither an exception nor a proof.
 _NARROW = ("fp4_blocks", "fp8_runs")
 _UNSURE = {
     "fp4_blocks": "its blocks of 16 lie on the 4-bit float grid, but integers of few steps do too, and too few of them reach from the "
@@ -69,7 +69,7 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
     if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
-        verdict = "undecided"  # not one run is as native values are: what they were quantized to, these tests do not tell
+        verdict = "undecided"  # no run looks native, but these tests do not identify the quantization
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
         fossils = sum((exact_rows or {}).values())
@@ -111,7 +111,7 @@ def _verdict(dtype: str, found: dict[str, Evidence]) -> tuple[Verdict, tuple[str
     narrower = {"F64": ("fp32_exact",), "F32": ("bf16_exact", "fp16_exact"), "F16": ("bf16_exact",)}.get(dtype, ())
     if on_grid and all(map(refuted, narrower)):
         return "fp16-ancestor", on_grid
-    # Nothing narrower is asked of fp8 values.
+    # No narrower format is tested for fp8 values.
     told = narrower or (("fp16_grid",) if dtype == "BF16" else ())
     return ("native" if told and all(map(refuted, told)) else "undecided"), ()
 
@@ -154,7 +154,7 @@ def conclude(tensors: Iterable[Judged], pooled: dict[str, Judgement], parameters
         verdict = "undecided"
     stored = max(parameters, key=lambda dtype: parameters[dtype])
     if stored not in TESTS and verdict != "mixed":
-        verdict = "undecided"  # nothing narrower is asked of fp8 values: their norms must not answer for them
+        verdict = "undecided"  # fp8 values are not tested for a narrower format: their norms must not decide for them
     deciding = names if verdict == "mixed" else {verdict: names.get(verdict, ())}
     ancestors = tuple(dict.fromkeys(name for each in deciding.values() for name in each))
     parts = _parts(judged)

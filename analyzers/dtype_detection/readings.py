@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzers.checkpoints import ROLES, Tensor
 from analyzers.checkpoints.tensor import DTYPE_BITS
 from analyzers.dtype_detection.report import Entropy, Movable
-from analyzers.formatting import share
+from analyzers.formatting import listed, share
 from analyzers.numerics import BF16, FP16, NARROW, BitHistogram, FloatFormat, bins
 
 # Steps |dw|, about the learning rate under Adam: half decades.
@@ -112,8 +112,7 @@ def _statement(name: str, roles: dict[str, tuple[float, ...]]) -> str:
     for role, frozen in roles.items():
         moved = 1 - frozen[at]
         parts.append(f"{'none' if moved == 0 else 'all' if moved == 1 else share(moved)} of the {role} weights")
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed}."
+    return f"At a step of {step_name(_TOLD)}, pure {name} training can move {listed(parts)}."
 
 
 def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | None:

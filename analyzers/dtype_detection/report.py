@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pydantic import Field, field_validator
 
 from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Reference, WeightsReport, WeightsRequest
-from analyzers.dtype_detection.headline import headline, next_step
+from analyzers.dtype_detection.headline import advice, headline
 
 if TYPE_CHECKING:
     import pandas
@@ -59,7 +59,7 @@ class DtypeRequest(WeightsRequest):
 class Storage(Data):
     """How much is stored in one dtype: its safetensors name, MXFP4 or NVFP4, or a quantized type of GGUF.
 
-    parameters: scales, which count among tensors and bytes, are none; note: what is not plain floats, and is therefore something else.
+    Scales count as tensors and bytes, not as parameters. note: what dtypes other than plain floats are.
     """
 
     dtype: str
@@ -369,12 +369,8 @@ class DtypeReport(WeightsReport):
         return headline(self, trained)
 
     def next_step(self) -> NextStep:
-        """See `base.Report.next_step`."""
-        return next_step(self)
-
-    def subject(self) -> dict[str, str]:
-        """The checkpoint."""
-        return {"model": self.checkpoint.ref}
+        """`headline.advice`, and the page that measures what precision does to activations."""
+        return NextStep(advice(self), "precision", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``evidence``, ``storage``, ``layers``, ``tensors``, ``exponents``, ``buffers``."""

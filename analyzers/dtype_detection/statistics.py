@@ -127,7 +127,7 @@ UNREAD = Judgement("undecided", (), ())
 def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
     """Statistics and lineage of one tensor."""
     values = counted.histogram
-    # Values that scales make are float32 only because something had to hold them: nothing is asked of their bits.
+    # Values decoded with scales are float32 only as an intermediate: their bits prove nothing.
     judgement = UNREAD if tensor.scale is not None else judge(values, counted.runs, counted.exact_rows)
     return TensorResult(tensor, statistics(values, tensor.elements), judgement, untouched(tensor, values))
 

@@ -86,7 +86,7 @@ def _suggestions(report: DtypeReport) -> list[str]:
 
 
 def _evidence(found: Sequence[Evidence]) -> list[str]:
-    """A line for each question; it says of which values where there are several dtypes of them."""
+    """A line for each test, with the stored dtype if there are several."""
     rows = [("Test", "Stored", "Tested", "Exceptions", "By chance", "Conclusion")]
     rows += [(e.question, e.stored, plural(e.tested, e.unit[:-1]), f"{e.exceptions:,}", share(e.chance), e.conclusion) for e in found]
     if len({e.stored for e in found}) > 1:

@@ -1,4 +1,4 @@
-"""In which precision a model was trained: a label where there is one, else an inference, with its basis named.
+"""In which precision a model was trained: a label if there is one, else an inference; names its basis.
 
 Weights reveal the precision of the stored copy, not of the compute; so this is kept apart from lineage.
 """
@@ -13,7 +13,7 @@ from analyzers.dtype_detection.rule import rule
 # had trained in another precision.
 LINEAGE_CONFIDENCE = 0.9
 
-# Where magnitudes are asked: what is stored in 16 bits or less speaks for itself, and too few values say nothing.
+# Magnitudes count only for wide dtypes: a dtype of 16 bits or less is evidence itself, and too few values prove nothing.
 _WIDE = ("F32", "F64")
 _NOTHING_NARROWER = ("native", "mixed", "upcast-from-fp32")
 

@@ -1,4 +1,4 @@
-"""The report's sentences: whether the weights survive a cast to fp16, and notes on what was excluded and how the rest is described."""
+"""The report's sentences: whether the weights survive a cast to fp16, and notes."""
 
 from collections.abc import Iterator, Sequence
 

@@ -73,7 +73,7 @@ def exact_parallel_energy(rows: FloatArray) -> float | None:
 
 
 def loss_bins(rows: FloatArray, losses: FloatArray) -> tuple[LossBin, ...]:
-    """Tokens sorted by loss in `LOSS_BINS` bins of equal size; fewer bins where there are fewer tokens."""
+    """Tokens sorted by loss in `LOSS_BINS` bins of equal size; fewer bins for fewer tokens."""
     order = np.argsort(losses, kind="stable")
     return tuple(_loss_bin(rows[part], losses[part], rows) for part in np.array_split(order, min(LOSS_BINS, len(order))))
 

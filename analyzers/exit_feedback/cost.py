@@ -70,12 +70,12 @@ _FLOAT, _DOUBLE = 4, 8
 _PIECES, _WHOLE = 6, 4
 # Per token: signals in float32 at the head and before the norm, and the float64 temporaries of `products`.
 _SIGNALS, _PRODUCTS = 2, 8
-# Heads are built and freed, and the allocator keeps some of what is freed.
+# Heads are built and freed, and the allocator keeps some of the freed memory.
 _SLACK = 1.25
 
 
 def cost_tokens(available: int, width: int, vocabulary: int) -> int:
-    """How many tokens costs are measured on; the available ones are repeated where there are fewer."""
+    """The number of tokens that costs are measured on; if fewer are available, they are repeated."""
     return max(_LEAST, min(_MOST, available, _WORK // (3 * width * vocabulary)))
 
 

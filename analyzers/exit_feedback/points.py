@@ -18,7 +18,7 @@ _SEEDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One signal to measure. method: of `HEADS`, or `NULL`; parameter: what it is a point of in a sweep, None for the request itself."""
+    """One signal to measure. method: of `HEADS`, or `NULL`; parameter: the one that a sweep varies, None for the request itself."""
 
     method: str
     settings: HeadSettings
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured: width of the hidden states, vocabulary, tokens."""
+    """The width of the hidden states, the vocabulary and the number of tokens."""
 
     width: int
     vocabulary: int

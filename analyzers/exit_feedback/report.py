@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from analyzers.base import CheckpointFacts, NextStep, Progress, Report
-from analyzers.exit_feedback.headline import headline, next_step
+from analyzers.exit_feedback.headline import advice, closest
 from analyzers.exit_feedback.request import ExitRequest
 from analyzers.exit_feedback.results import (
     Cost,
@@ -73,15 +73,11 @@ class ExitReport(Report):
 
     def headline(self) -> str:
         """See `base.Report.headline`."""
-        return headline(self)
+        return closest(self.methods)
 
     def next_step(self) -> NextStep:
-        """See `base.Report.next_step`."""
-        return next_step(self)
-
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
+        """`headline.advice`, and the page on how the samples' exact gradients conflict."""
+        return NextStep(advice(self), "conflict", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """See `tables.tables`."""

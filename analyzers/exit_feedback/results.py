@@ -3,7 +3,7 @@
 At the head: hidden state h (width d), logits z (vocabulary V), the loss of a token its cross-entropy in nats. The exact gradient e of that
 loss with respect to h is what backpropagation passes to the model; a *signal* s replaces it. Cosines are between s and e of one token;
 *total* ones treat all tokens as one long vector. *Before the norm*: both gradients backpropagated through the modules between the last
-layer and the head, and compared with the hidden state that entered them. A missing number is null: nothing to average, or a division by
+layer and the head, and compared with the hidden state that entered them. A missing number is null: an empty average, or a division by
 zero. Layers are counted from 0.
 """
 

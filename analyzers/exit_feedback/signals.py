@@ -57,11 +57,11 @@ METHODS: tuple[MethodName, ...] = get_args(MethodName)
 RANDOM: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].random)
 """Signals with random codes: they depend on the seed."""
 CEILINGS: tuple[str, ...] = tuple(name for name in METHODS if SIGNALS[name].ceiling)
-"""Signals that read the head's weight in the backward pass: an upper bound for what less of it could give."""
+"""Signals that read the head's weight in the backward pass: an upper bound for signals that read less of it."""
 
 
 def facts_of(method: str) -> SignalFacts:
-    """Of a signal, or of what signals are compared with."""
+    """A signal, or a baseline."""
     return SIGNALS["dense"] if method == NULL else next((facts for name, facts in SIGNALS.items() if name == method), SignalFacts(""))
 
 
@@ -112,7 +112,7 @@ class HeadSettings:
     fresh: bool = False
 
     def resolved(self, method: str, vocabulary: int, width: int) -> Self:
-        """These settings with the method's defaults filled in. Raises InvalidRequest for what does not fit a head of that size."""
+        """These settings with the method's defaults filled in. Raises InvalidRequest for settings that do not fit a head of that size."""
         facts = facts_of(method)
         self._check(facts.uses)
         k = min(8, vocabulary) if self.k is None else self.k

@@ -1,11 +1,11 @@
 """The report as pandas tables."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from analyzers.exit_feedback.results import HISTOGRAM_BINS, Alignment, CostRow, Distribution, LayerRow, LossBin, SweepRow
 from analyzers.extras import extras_explained
-from analyzers.tables import frame
+from analyzers.tables import frame, table
 
 if TYPE_CHECKING:
     import pandas
@@ -25,29 +25,26 @@ def tables(report: "ExitReport") -> "dict[str, pandas.DataFrame]":
     """
     import pandas
 
-    def rows(lines: Iterable[dict[str, Any]], *columns: str) -> "pandas.DataFrame":
-        return pandas.DataFrame(list(lines), columns=list(columns))
-
     def flat(lines: Any, kind: type[LayerRow] | type[SweepRow]) -> "pandas.DataFrame":
-        return rows((_flattened(row.model_dump()) for row in lines), *(column for name in kind.model_fields for column in _columns(name)))
+        return table((_flattened(row.model_dump()) for row in lines), *(column for name in kind.model_fields for column in _columns(name)))
 
     bins = (name for name in LossBin.model_fields if name != "cosine")
     training = ("first_loss", "final_loss", "recovered")
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "methods": rows(_methods(report), "method", "at", *_COSINES, *_ALIGNMENT, *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
-        "loss_bins": rows(
+        "methods": table(_methods(report), "method", "at", *_COSINES, *_ALIGNMENT, *_OVER, *_SETTINGS, "seconds", "peak_bytes"),
+        "loss_bins": table(
             ({"method": name, **_flattened(row.model_dump())} for name, method in report.methods.items() for row in method.loss_bins),
             "method", *bins, *_COSINES,
         ),
-        "histogram": rows(_histogram(report), "method", "at", "low", "high", "tokens"),
+        "histogram": table(_histogram(report), "method", "at", "low", "high", "tokens"),
         "layers": flat(report.layers, LayerRow),
         "sweep": flat(report.sweep, SweepRow),
-        "training": rows(
+        "training": table(
             ({"method": row.method, **row.model_dump(include=set(training)), **row.settings} for row in report.training),
             "method", *training, *_SETTINGS,
         ),
-        "curves": rows(_curves(report), "method", "step", "loss", "cosine"),
+        "curves": table(_curves(report), "method", "step", "loss", "cosine"),
         "cost": frame(report.cost.rows, CostRow),
     }  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from analyzers.exit_feedback.headline import closest
 from analyzers.exit_feedback.results import CostRow, Distribution, Exact, Head, Inputs, Method, OverSeeds, TrainingRow
 from analyzers.exit_feedback.signals import CEILINGS, EXACT, FROZEN, NULL, RANDOM
+from analyzers.language_models.given_tokens import sample_notes
 from analyzers.terminal import clean, columns, number, percent, plural, size
 
 if TYPE_CHECKING:
@@ -32,12 +33,8 @@ def notes(
     training: Sequence[TrainingRow],
 ) -> Iterator[str]:
     """Caveats."""
-    if inputs.samples < request.samples:
-        yield f"{inputs.source} has {plural(inputs.samples, 'sample')}, fewer than the {request.samples} requested."
-    if inputs.truncated:
-        most = min(request.sequence_length, opened.context or request.sequence_length)
-        were = "was" if inputs.truncated == 1 else "were"
-        yield f"{inputs.truncated} of {plural(inputs.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
+    longest = min(request.sequence_length, opened.context or request.sequence_length)
+    yield from sample_notes(inputs.source, inputs.samples, inputs.truncated, request.samples, longest)
     if inputs.measured < inputs.answer_tokens:
         yield f"{inputs.measured:,} of the {plural(inputs.answer_tokens, 'answer token')} were measured, a uniform random choice."
     if head.padded:
@@ -62,8 +59,6 @@ def notes(
     if any(method in RANDOM for method in request.methods) and request.seeds < 2:
         yield "With one seed there is no standard error: request more seeds."
     yield from opened.notes()
-    if opened.facts.quantization is not None:
-        yield "The stored weights are quantized; the model ran with the decoded values."
 
 
 def _frozen_model(methods: Mapping[str, Method], null: OverSeeds | None) -> Iterator[str]:
@@ -87,14 +82,14 @@ def _energy(exact: Exact, methods: Mapping[str, Method]) -> Iterator[str]:
     if exact.parallel_energy is None or exact.parallel_energy_before_norm is None:
         return
     yield (
-        f"{_percent(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
-        f"{_percent(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
+        f"{percent(exact.parallel_energy)} of the exact gradient's energy is along the hidden state at the head, and "
+        f"{percent(exact.parallel_energy_before_norm)} after the backward pass through the final norm."
     )
     parallel = methods.get("parallel")
     if parallel is not None and parallel.norm_ratio is not None and parallel.before_norm.norm_ratio is not None:
         yield (
-            f"The norm of the parallel signal is {_percent(parallel.norm_ratio)} of the exact gradient's at the head, and "
-            f"{_percent(parallel.before_norm.norm_ratio)} before the norm."
+            f"The norm of the parallel signal is {percent(parallel.norm_ratio)} of the exact gradient's at the head, and "
+            f"{percent(parallel.before_norm.norm_ratio)} before the norm."
         )
 
 
@@ -149,7 +144,7 @@ def fastest(rows: Iterable[CostRow], methods: Collection[str]) -> CostRow:
 
 
 def cost_statement(rows: Sequence[CostRow]) -> str:
-    """Whether a signal other than the ceilings is faster than the exact gradient; empty where there are none."""
+    """Whether a signal other than the ceilings is faster than the exact gradient; empty if there are none."""
     practical = {row.method for row in rows} - {EXACT, *CEILINGS}
     if not practical:
         return ""
@@ -157,10 +152,6 @@ def cost_statement(rows: Sequence[CostRow]) -> str:
     if best.seconds >= exact.seconds:
         return "No practical signal is faster here."
     return f"{best.method} takes {best.seconds / exact.seconds:.2f} times the time of the fastest exact run."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
 
 
 def one(report: "ExitReport") -> str:

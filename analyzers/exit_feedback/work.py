@@ -63,7 +63,7 @@ class Work:
 
     @classmethod
     def of(cls, request: ExitRequest, opened: OpenModel, text: Instructions) -> "Work":
-        """Raises InvalidRequest for what this model does not have, InvalidData, UnknownArchitecture."""
+        """Raises InvalidRequest for layers or settings that do not fit the model, InvalidData, UnknownArchitecture."""
         head = ModelHead.of(opened.outline)
         if request.token_ids:
             encoded = request.encoded(opened)

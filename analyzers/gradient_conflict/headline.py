@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.base import NextStep
 from analyzers.formatting import between, magnitude, share
 
 if TYPE_CHECKING:
@@ -29,12 +28,8 @@ def headline(report: "ConflictReport") -> str:
     return f"The gradients of two samples in the same {unit} {how} in {share(rate)} of all combinations{after}{changed}."
 
 
-def next_step(report: "ConflictReport") -> NextStep:
-    """What to change in training, and the page on the rounding error of the same gradients."""
-    return NextStep(_advice(report), "precision", report.checkpoint.ref)
-
-
-def _advice(report: "ConflictReport") -> str:
+def advice(report: "ConflictReport") -> str:
+    """What to change in training."""
     found = report.original or report
     samples, effective = len(found.dominance.samples), found.dominance.effective_samples
     if effective is not None and effective < _DOMINATED * samples:

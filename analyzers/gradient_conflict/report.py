@@ -4,7 +4,7 @@ A *unit* is one neuron of an FFN (its gate row, up row and down column; without 
 ``down``; in a mixture of experts one neuron of one expert) or one row of an attention projection (``q``, ``k``, ``v``, ``o``;
 ``g``, ``q_a``, ``q_b``, ``kv_a``, ``kv_b`` as of `ffn.Attention`). Its gradient in sample s is g_s; its Gram matrix is (g_s . g_r).
 A *pair* is two distinct samples whose gradients are not zero, not shorter than the floor and longer than epsilon. Shares are numbers in
-[0, 1]; a missing number is null (there is nothing to compute it from). Samples and layers are counted from 0.
+[0, 1]; a missing number is null. Samples and layers are counted from 0.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import PrivateAttr
 
 from analyzers.base import CheckpointFacts, Data, Interval, NextStep, Progress, Report
-from analyzers.gradient_conflict.headline import headline, next_step
+from analyzers.gradient_conflict.headline import advice, headline
 from analyzers.gradient_conflict.request import ConflictRequest, Selection
 from analyzers.gradient_conflict.summaries import Measurement
 from analyzers.language_models.templates import Template
@@ -156,12 +156,8 @@ class ConflictReport(Measurement, Report):
         return super().more_findings()[1:]
 
     def next_step(self) -> NextStep:
-        """See `base.Report.next_step`."""
-        return next_step(self)
-
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
+        """`headline.advice`, and the page on the rounding error of the same gradients."""
+        return NextStep(advice(self), "precision", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """``summary`` (one row), ``layers``, ``blocks``, ``samples``, ``batches``, ``deciles``, ``weights``, ``cosines``, ``neurons``,

@@ -18,7 +18,7 @@ from analyzers.gradient_conflict.summaries import (
     SampleDominance,
     Whole,
 )  # fmt: skip
-from analyzers.tables import frame
+from analyzers.tables import frame, table
 
 if TYPE_CHECKING:
     import pandas
@@ -38,9 +38,6 @@ def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
     """
     import pandas
 
-    def rows(lines: Iterator[dict[str, Any]], columns: Sequence[str]) -> "pandas.DataFrame":
-        return pandas.DataFrame(list(lines), columns=list(columns))
-
     def each(name: str) -> Iterator[dict[str, Any]]:
         for ffn, found in _sides(report):
             yield from ({"ffn": ffn, **row.model_dump()} for row in getattr(found, name))
@@ -49,22 +46,22 @@ def tables(report: ConflictReport) -> "dict[str, pandas.DataFrame]":
     sample = tuple(SampleDominance.model_fields)
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "layers": rows(_layers(report), ("ffn", "layer", *_UNITS, *_RATES, *whole)),
-        "blocks": rows(_blocks(report), ("ffn", "layer", "block", *_RATES)),
-        "samples": rows(_samples(report), ("ffn", *sample, "row", "loss", "tokens", "answer_start", "truncated", "text")),
-        "batches": rows(each("batch_curve"), ("ffn", *BatchRow.model_fields)),
-        "deciles": rows(
-            map(_bounds, each("deciles")), ("ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high")
+        "layers": table(_layers(report), "ffn", "layer", *_UNITS, *_RATES, *whole),
+        "blocks": table(_blocks(report), "ffn", "layer", "block", *_RATES),
+        "samples": table(_samples(report), "ffn", *sample, "row", "loss", "tokens", "answer_start", "truncated", "text"),
+        "batches": table(each("batch_curve"), "ffn", *BatchRow.model_fields),
+        "deciles": table(
+            map(_bounds, each("deciles")), "ffn", *(name for name in DecileRow.model_fields if name != "interval"), "low", "high"
         ),
-        "weights": rows(_weights(report), ("ffn", *LayerWeights.model_fields)),
-        "cosines": rows(_cosines(report), ("ffn", "layer", "sample", "other", "cosine")),
+        "weights": table(_weights(report), "ffn", *LayerWeights.model_fields),
+        "cosines": table(_cosines(report), "ffn", "layer", "sample", "other", "cosine"),
         "neurons": neurons({ffn: frame(_ranked(found), NeuronRow) for ffn, found in _sides(report)}),
-        "differences": rows(
+        "differences": table(
             (_bounds(row.model_dump()) for row in report.differences),
-            ("layer", "conflict_rate", "low", "high", "magnitude_similarity", "neuron_top_share", "neuron_effective_samples"),
+            "layer", "conflict_rate", "low", "high", "magnitude_similarity", "neuron_top_share", "neuron_effective_samples",
         ),
         "published": frame(published() if comparable(report) else (), PublishedRow),
-    }
+    }  # fmt: skip
 
 
 def neurons(tables: "Mapping[str, pandas.DataFrame]") -> "pandas.DataFrame":

@@ -9,6 +9,7 @@ from analyzers.gradient_conflict.headline import CHANCE
 from analyzers.gradient_conflict.report import ConflictReport, DataFacts, Difference, Units
 from analyzers.gradient_conflict.request import ATTENTION_BLOCKS, COMBINED_BLOCKS, FFN_BLOCKS, ConflictRequest
 from analyzers.gradient_conflict.summaries import Measurement
+from analyzers.language_models.given_tokens import sample_notes
 from analyzers.terminal import clean, columns, number, percent, plural
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def statement(
         return f"{' '.join(['No two samples have a gradient', *conditions])} in the same unit: there is nothing to compare."
     unit = "neuron" if request.unit == "ffn" else "row of an attention projection"
     where = f"have a cosine below {request.gamma:g}" if request.gamma else "point in opposite directions"
-    said = f"In {_percent(model.conflict_rate)} of the (pair of samples, {unit}) combinations the two gradients {where}"
+    said = f"In {percent(model.conflict_rate)} of the (pair of samples, {unit}) combinations the two gradients {where}"
     compared = [f"{_range(model.interval.low, model.interval.high)} by the jackknife over samples"] if model.interval else []
     compared += [] if request.gamma else [CHANCE]
     said += f" ({'; '.join(compared)})" if compared else ""
@@ -42,17 +43,17 @@ def statement(
     most, least = max(rows, key=lambda row: row.conflict_rate or 0), min(rows, key=lambda row: row.conflict_rate or 0)
     if len(rows) > 1:
         said += (
-            f": most in layer {most.layer} ({_percent(most.conflict_rate)}), least in layer {least.layer} ({_percent(least.conflict_rate)})"
+            f": most in layer {most.layer} ({percent(most.conflict_rate)}), least in layer {least.layer} ({percent(least.conflict_rate)})"
         )
     dominance = as_it_is.dominance
     if dominance.effective_samples is not None and dominance.top_share is not None:
         said += (
-            f". Sample {dominance.top_sample} has {_percent(dominance.top_share)} of the squared norm of the whole gradients; the "
+            f". Sample {dominance.top_sample} has {percent(dominance.top_share)} of the squared norm of the whole gradients; the "
             f"effective sample size is {dominance.effective_samples:.3g} of {len(dominance.samples)}"
         )
     if differences and differences[0].conflict_rate is not None and units.topk is not None:
         change, interval = differences[0].conflict_rate, differences[0].interval
-        said += f". With the top-k FFN in {_layer_names(units.topk.layers)} the rate is {_percent(found.model.conflict_rate)}, a change of "
+        said += f". With the top-k FFN in {_layer_names(units.topk.layers)} the rate is {percent(found.model.conflict_rate)}, a change of "
         said += f"{100 * change:+.2g} percentage points"
         said += f" ({100 * interval.low:+.2g} to {100 * interval.high:+.2g})" if interval else ""
         said += _dominance_change(found, units.topk.layers, differences)
@@ -72,7 +73,7 @@ def _dominance_change(found: Measurement, layers: Sequence[int], differences: Se
     if not (more or less):
         how = "In a neuron there dominance does not clearly change"
     return (
-        f". {how}: the largest sample's share of the squared norm goes from {_percent(shares[0])} to {_percent(shares[1])} on average, "
+        f". {how}: the largest sample's share of the squared norm goes from {percent(shares[0])} to {percent(shares[1])} on average, "
         f"the effective sample size from {sizes[0]:.3g} to {sizes[1]:.3g}"
     )
 
@@ -94,17 +95,13 @@ def notes(
     undecided = found.model.undecided
     if undecided.share is not None and undecided.low is not None and undecided.high is not None and undecided.share > TRUSTED:
         yield (
-            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {_percent(undecided.share)} of the cosines are closer "
+            f"Only the range {_range(undecided.low, undecided.high)} can be trusted: {percent(undecided.share)} of the cosines are closer "
             f"to {request.gamma:g} than the rounding error of {opened.dtype}. Run it with --dtype float32."
         )
     if opened.dtype == "float16":
         yield "In float16, gradients below 6e-8 become zero; float32 and bfloat16 keep them."
-    if data.samples < request.samples:
-        yield f"{data.source} has {plural(data.samples, 'sample')}, fewer than the {request.samples} requested."
-    if data.truncated:
-        most = min(request.max_length, opened.context or request.max_length)
-        were = "was" if data.truncated == 1 else "were"
-        yield f"{data.truncated} of {plural(data.samples, 'sample')} {were} truncated to {plural(most, 'token')}."
+    longest = min(request.max_length, opened.context or request.max_length)
+    yield from sample_notes(data.source, data.samples, data.truncated, request.samples, longest)
     if checkpointing and not request.checkpointing and not opened.offloaded:
         yield "Activations were recomputed in the backward pass: keeping them needs more memory than was free."
     if opened.attention != request.attention:
@@ -123,12 +120,6 @@ def notes(
     if not found.cosines.layers:
         yield f"Cosines between samples are given for the model only: all layers would take more than {limits.REPORT_COSINES:,} numbers."
     yield from opened.notes()
-    if opened.facts.quantization is not None:
-        yield "The stored weights are quantized; they were run as decoded."
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.3g}%"
 
 
 def _range(low: float, high: float) -> str:

@@ -1,7 +1,7 @@
 """What the requests to run a model share: the model, and samples that may be given as token ids, which need no tokenizer."""
 
 import hashlib
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from analyzers import limits
 from analyzers.base import REFERENCE, Request
 from analyzers.errors import InvalidData
+from analyzers.formatting import plural
 
 if TYPE_CHECKING:  # a request must load neither torch nor what reads weights
     from analyzers.language_models.data import Instructions
@@ -105,3 +106,12 @@ class TokensRequest(Request):
         digest = hashlib.sha256(repr((self.token_ids, self.answer_starts)).encode()).hexdigest()
         count = len(self.token_ids)
         return Instructions((), SOURCE, digest, tuple(range(count)), count)
+
+
+def sample_notes(source: str, samples: int, truncated: int, requested: int, longest: int) -> Iterator[str]:
+    """Notes on a text with fewer samples than requested, and on samples truncated to ``longest`` tokens."""
+    if samples < requested:
+        yield f"{source} has {plural(samples, 'sample')}, fewer than the {requested} requested."
+    if truncated:
+        were = "was" if truncated == 1 else "were"
+        yield f"{truncated} of {plural(samples, 'sample')} {were} truncated to {plural(longest, 'token')}."

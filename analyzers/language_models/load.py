@@ -140,8 +140,8 @@ class OpenModel(ExitStack):
         return groups(self.outline, batch.lengths, self.runs_on)
 
     def fetch(self) -> Iterator[Progress]:
-        """Download the weights; does nothing for samples and local folders, nor for what is not public where another process runs it: only
-        public files are kept where that finds them.
+        """Download the weights; does nothing for samples and local folders, nor for files that are not public if another process runs
+        the model: only public files are stored where that process finds them.
 
         Raises ModelTooLarge if they do not fit on disk; the HubError family, AccessDenied.
         """
@@ -228,13 +228,15 @@ class OpenModel(ExitStack):
         return model.eval().requires_grad_(False)
 
     def notes(self) -> Iterator[str]:
-        """Notes on stored weights that were not part of the model that ran, and on layers that were read one at a time."""
+        """Notes on stored weights that were decoded or not used, and on layers that were read one at a time."""
         if self.offloaded:
             whole = size(weight_bytes(self.outline, _DTYPES[self.dtype]))
             yield f"Layers were read from the weight files one at a time, for each pass: the weights need {whole}, more than was free."
         if self.unused:
             tensors = "tensor is" if self.unused == 1 else "tensors are"
             yield f"{self.unused:,} stored {tensors} not used: config.json describes a model without them."
+        if self.facts.quantization is not None:
+            yield "The stored weights are quantized; the model ran with the decoded values."
 
     def _implementations(self) -> dict[str, str | None]:
         """Implementations of attention and experts: torch's grouped matrix product requires widths that are multiples of 16 bytes, in any

@@ -45,7 +45,7 @@ def weight_bytes(model: nn.Module, dtype: torch.dtype) -> int:
 
 
 def offloaded_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """`weight_bytes` of what is in memory at a time where layers are read one by one: all that is in no layer, and the largest layer."""
+    """`weight_bytes` in memory at a time if layers are read one by one: everything outside the layers, and the largest layer."""
     layers = [sum(parameter.numel() for parameter in layer.parameters()) * dtype.itemsize for layer in decoder_layers(model)]
     return weight_bytes(model, dtype) - sum(layers) + max(layers)
 

@@ -54,17 +54,17 @@ DEEP_4 = 10
 # binades. It would not leave 127 to 1 within 7: they do not count for ``DEEP_8``.
 EXACT_SUBNORMAL = 8
 
-# A block that is asked for its significands has so many normal values: of 4 significands hardly ever fewer than 3 show.
+# A block must have this many normal values to be tested: with so many, 4 significands hardly ever show as fewer than 3.
 VALUES_OF_A_BLOCK = 8
 
-_NOTHING = -1  # how a block fits that cannot be asked
+_NOTHING = -1  # a block that cannot be tested
 
 
 @njit(nogil=True, cache=True)
 def runs_of_few_significands(
     codes: NDArray[Any], row: int, first: int, mantissa: int, exponent: int, stride: int, out: NDArray[np.int64]
 ) -> None:
-    """Count what runs of 128 neighbours hold, as described above.
+    """Count the kinds of runs of 128 neighbours (see the module).
 
     A run lies within one row and starts at a multiple of 128 in it; every ``stride``-th run of the tensor is looked
     at. codes: (n,) whole rows; row: elements in a row; first: index of the first row in its tensor; mantissa, exponent:
@@ -89,7 +89,7 @@ def runs_of_few_significands(
 
 @njit(nogil=True, cache=True)
 def _survey(run: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, bool]:
-    """How many normal values there are, up to where there are surely too many significands (in 7 bits), and whether that is so."""
+    """The number of normal values, and whether there are too many significands (in 7 bits); stops as soon as there are."""
     seen = np.zeros(128, dtype=np.bool_)
     normal = significands = 0
     for start in range(0, run.size, 32):
@@ -191,7 +191,7 @@ def _bit_length(word: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _fit_e2m1(block: NDArray[np.int64], mantissa: int, top: int) -> tuple[int, int]:
-    """How magnitudes fit E2M1 times one t (-1 where that cannot be asked), and whether they do with a t that is not a power of two.
+    """How magnitudes fit E2M1 times one t (-1 if that cannot be tested), and whether t is not a power of two.
 
     t, 2 t, 4 t and 8 t have one significand, 3 t, 6 t and 12 t another, which is 3/2 of it or, where that reaches 2, 3/4.
     """

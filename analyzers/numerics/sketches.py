@@ -81,7 +81,7 @@ class Distribution:
     zeros: int = 0
 
     def accumulate(self, changed_only: bool, total: Fraction | float, square: Fraction | float, largest: float) -> None:
-        """Add to the sums of x and x^2 over all or the changed ones, and to what the largest is chosen from."""
+        """Add to the sums of x and x^2, over all or the changed ones, and update the largest."""
         self.sums[changed_only] += _in_units(total)
         self.squares[changed_only] += _in_units(square)
         self.largest[changed_only] = max(self.largest[changed_only], largest)

@@ -205,10 +205,6 @@ class ParentsReport(Report):
     parents: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
-
     def headline(self) -> str:
         """The statement."""
         return self.statement

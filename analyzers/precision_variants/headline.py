@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.base import NextStep
 from analyzers.formatting import magnitude
 from analyzers.precision_variants.variants import Part, Settings
 
@@ -40,12 +39,8 @@ def headline(report: "PrecisionReport") -> str:
     )
 
 
-def next_step(report: "PrecisionReport") -> NextStep:
-    """How to run the model, and its passport."""
-    return NextStep(_advice(report), "dtype", report.checkpoint.ref)
-
-
-def _advice(report: "PrecisionReport") -> str:
+def advice(report: "PrecisionReport") -> str:
+    """How to run the model."""
     fixes = []
     for name, variant in report.variants.items():
         if variant.settings == Settings(dtype="bf16", fp32=variant.settings.fp32) and variant.settings.fp32:

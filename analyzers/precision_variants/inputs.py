@@ -1,4 +1,4 @@
-"""The tokens of the runs: equally long rows cut from a text, so that nothing is padded; and what the loss needs besides."""
+"""The tokens of the runs: equally long rows cut from a text, so that nothing is padded; and the other inputs of the loss."""
 
 import hashlib
 from collections.abc import Iterator

@@ -144,7 +144,7 @@ class Measurement:
         )
 
     def _check_gradient(self, losses: Tensor, coefficients: Tensor) -> None:
-        """Old log-probabilities far from those of the reference leave nothing to compare."""
+        """Raise an error for old log-probabilities far from those of the reference: every ratio would be clipped."""
         if not torch.isfinite(losses).all():
             raise InvalidData("The ratios to the old log-probabilities overflow: are they those of these tokens under this model?")
         if not coefficients.any():

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.base import CheckpointFacts, NextStep, Progress, Report
-from analyzers.precision_variants.headline import headline, next_step
+from analyzers.precision_variants.headline import advice, headline
 from analyzers.precision_variants.request import PrecisionRequest
 from analyzers.precision_variants.results import Inputs, Passes, Reference, Variant
 from analyzers.precision_variants.tables import tables
@@ -44,12 +44,8 @@ class PrecisionReport(Report):
         return headline(self)
 
     def next_step(self) -> NextStep:
-        """See `base.Report.next_step`."""
-        return next_step(self)
-
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
+        """`headline.advice`, and the passport of the model."""
+        return NextStep(advice(self), "dtype", self.checkpoint.ref)
 
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """See `tables.tables`."""

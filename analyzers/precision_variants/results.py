@@ -21,7 +21,7 @@ class TensorError(Data):
     name: "embeddings", "layers.3", "logits", the parameter, or the module inside a layer; kind: "hidden" is the output of decoder layer
     ``layer`` (-1: the embedding output; that of the last layer is the input of the final norm), "hidden_grad" the loss gradient with
     respect to it, "logits", "logits_grad", "parameter_grad", "logprob" of the chosen tokens, "loss" (per token, for gspo per sequence),
-    "inside" and "inside_grad" (on request). layer: null for what belongs to no layer. shape: null for pooled parameters, and in reports
+    "inside" and "inside_grad" (on request). layer: null outside the layers. shape: null for pooled parameters, and in reports
     made before it was added (as max_rel).
     rms = sqrt(mean (x - ref)^2); rms_rel = rms / rms(ref), with no epsilon in the denominator, 0 where rms is 0; low, high: the smallest
     and largest rms_rel of a single sequence, null for parameter gradients, which are summed over sequences, and for one sequence.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.extras import extras_explained
 from analyzers.precision_variants.results import Headroom, Logprobs, ParameterKind, Summary, TensorError
+from analyzers.tables import table
 
 if TYPE_CHECKING:
     import pandas
@@ -21,9 +22,6 @@ def tables(report: "PrecisionReport") -> "dict[str, pandas.DataFrame]":
     """
     import pandas
 
-    def rows(lines: Iterator[dict[str, Any]], *columns: str) -> "pandas.DataFrame":
-        return pandas.DataFrame(list(lines), columns=list(columns))
-
     def by_variant(name: str) -> Iterator[dict[str, Any]]:
         for variant, result in report.variants.items():
             yield from ({"variant": variant, **row.model_dump()} for row in getattr(result, name))
@@ -36,11 +34,11 @@ def tables(report: "PrecisionReport") -> "dict[str, pandas.DataFrame]":
     logprobs = ({"variant": name, **result.logprobs.model_dump()} for name, result in report.variants.items())
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "variants": rows(variants, "variant", "settings", *_VARIANT, *Summary.model_fields),
-        "tensors": rows(map(_with_shape, by_variant("tensors")), "variant", *TensorError.model_fields),
-        "parameter_kinds": rows(by_variant("parameter_kinds"), "variant", *ParameterKind.model_fields),
-        "headroom": rows(iter([*reference_headroom, *by_variant("headroom")]), "variant", *Headroom.model_fields),
-        "logprobs": rows(logprobs, "variant", *Logprobs.model_fields),
+        "variants": table(variants, "variant", "settings", *_VARIANT, *Summary.model_fields),
+        "tensors": table(map(_with_shape, by_variant("tensors")), "variant", *TensorError.model_fields),
+        "parameter_kinds": table(by_variant("parameter_kinds"), "variant", *ParameterKind.model_fields),
+        "headroom": table([*reference_headroom, *by_variant("headroom")], "variant", *Headroom.model_fields),
+        "logprobs": table(logprobs, "variant", *Logprobs.model_fields),
     }
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from analyzers.formatting import listed
 from analyzers.precision_variants.headline import PART_NAMES
 from analyzers.precision_variants.results import Inputs, Reference, Summary, Variant
 from analyzers.precision_variants.variants import PARTS, Settings
@@ -55,8 +56,6 @@ def notes(
     pooled = [name for name, variant in variants.items() if any(row.name.startswith("parameters of layer") for row in variant.tensors)]
     if pooled:
         yield "There are too many parameters for a row each: their gradients are pooled by layer and by kind."
-    if opened.facts.quantization is not None:
-        yield "The stored weights are quantized; the reference runs with the decoded values."
     if reference.layers < 3:
         yield f"The model has only {plural(reference.layers, 'layer')}: the median and the maximum over layers say little."
 
@@ -65,11 +64,11 @@ def _part_notes(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
     """fp32 parts that the model does not have, or that torch runs in its own way."""
     idle = [name for name, each in variants.items() if "router" in each.settings.fp32 and each.settings.fp32 != PARTS]
     if idle and not routed:
-        yield f"This model has no router: router in fp32 ({_listed(idle)}) changes nothing."
+        yield f"This model has no router: router in fp32 ({listed(idle)}) changes nothing."
     wide = [name for name, each in variants.items() if "softmax" in each.settings.fp32 and each.attention == "sdpa"]
     if wide:
         yield (
-            f"With softmax in fp32 ({_listed(wide)}) sdpa attention runs on fp32 queries, keys and values: everything between the "
+            f"With softmax in fp32 ({listed(wide)}) sdpa attention runs on fp32 queries, keys and values: everything between the "
             "projections is in fp32."
         )
 
@@ -82,7 +81,7 @@ def _rounded(variants: Mapping[str, Variant], opened: "OpenModel") -> Iterator[s
         modules = [module for module in sorted(named) if any(f".{module}." in f".{name}." for name in names)]
         rounding = [name for name, variant in variants.items() if variant.settings.dtype == dtype and _rounds(variant.settings, modules)]
         if rounding:
-            yield f"{_listed(rounding)} rounded {_listed(modules)} to {dtype}; transformers keeps them in fp32 when it loads {dtype}."
+            yield f"{listed(rounding)} rounded {listed(modules)} to {dtype}; transformers keeps them in fp32 when it loads {dtype}."
 
 
 def _rounds(settings: Settings, modules: list[str]) -> bool:
@@ -93,7 +92,7 @@ def _rounds(settings: Settings, modules: list[str]) -> bool:
 def _identical(variants: Mapping[str, Variant]) -> Iterator[str]:
     identical = [name for name, variant in variants.items() if all(row.rms == 0 and not row.nonfinite for row in variant.tensors)]
     if identical:
-        yield f"{_listed(identical)} {'is' if len(identical) == 1 else 'are'} identical to the reference."
+        yield f"{listed(identical)} {'is' if len(identical) == 1 else 'are'} identical to the reference."
 
 
 def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[str]:
@@ -103,7 +102,7 @@ def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[s
         if overflow is not None:
             direction = "in the backward pass " if variant.overflow is None else ""
             values = f"{plural(overflow.nonfinite, 'value')} {'is' if overflow.nonfinite == 1 else 'are'} not finite"
-            yield f"{name} overflows {direction}first in {_layer(overflow.layer, reference.layers)} ({overflow.name}), where {values}."
+            yield f"{name} overflows {direction}first in {layer_name(overflow.layer, reference.layers)} ({overflow.name}), where {values}."
         elif not variant.settings.fp32 and (variant.summary.mid_max or variant.summary.logits or variant.summary.parameters_bw):
             errors = variant.summary
             said = f"In {name} the relative error of hidden states is {_percent(errors.mid_median)} in the median layer and "
@@ -114,14 +113,15 @@ def _errors(reference: Reference, variants: Mapping[str, Variant]) -> Iterator[s
             nats = f"; log-probabilities are off by {errors.logprob_mean:.2g} nats on average and by up to {errors.logprob_max:.2g}"
             yield said + (nats if errors.logprob_mean is not None and errors.logprob_max is not None else "") + "."
     if reference.fp16_overflow is not None and not any(variant.settings.dtype == "fp16" for variant in variants.values()):
-        yield f"fp16 would overflow first in {_layer(reference.fp16_overflow.layer, reference.layers)} ({reference.fp16_overflow.name})."
+        first = reference.fp16_overflow
+        yield f"fp16 would overflow first in {layer_name(first.layer, reference.layers)} ({first.name})."
 
 
 def _clipping(variants: Mapping[str, Variant]) -> Iterator[str]:
     """How much of the gradient clipping removes."""
     shares = [f"{_percent(variant.clipped)} in {name}" for name, variant in variants.items() if variant.clipped]
     if shares:
-        yield f"Clipping sets the gradient of this share of the ratios to zero: {_listed(shares)}."
+        yield f"Clipping sets the gradient of this share of the ratios to zero: {listed(shares)}."
 
 
 def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
@@ -132,11 +132,11 @@ def _parts(variants: Mapping[str, Variant], routed: bool) -> Iterator[str]:
         if not parts or without is None:
             continue
         changes = {words: change for key, words in _MEASURES.items() if (change := _change(without.summary, variant.summary, key))}
-        what = "every part" if variant.settings.fp32 == PARTS else _listed([PART_NAMES[part] for part in parts])
+        what = "every part" if variant.settings.fp32 == PARTS else listed([PART_NAMES[part] for part in parts])
         relevant = {words: change for words, change in changes.items() if abs(change - 1) >= _NEGLIGIBLE}
         smaller = [f"{words} by a factor of {_plain(change)}" for words, change in relevant.items() if change > 1]
         larger = [f"{words} by a factor of {_plain(1 / change)}" for words, change in relevant.items() if change < 1]
-        effects = [f"{verb} {_listed(words)}" for verb, words in (("reduces", smaller), ("increases", larger)) if words]
+        effects = [f"{verb} {listed(words)}" for verb, words in (("reduces", smaller), ("increases", larger)) if words]
         if changes:
             yield f"Keeping {what} in fp32 ({name}) {' but '.join(effects) if effects else 'changes next to nothing'}."
 
@@ -168,7 +168,7 @@ def _formats(variants: Mapping[str, Variant]) -> Iterator[str]:
         least = min((row for row in fp16.headroom if row.forward is not None), key=lambda row: row.forward or 0.0)
         yield (
             f"fp16's error in the median layer is {_plain(change)} times smaller than bf16's; its smallest headroom is {least.forward:.3g} "
-            f"bits, in {_layer(least.layer, len(fp16.headroom) - 2)}."
+            f"bits, in {layer_name(least.layer, len(fp16.headroom) - 2)}."
         )
 
 
@@ -176,16 +176,13 @@ def _plain(factor: float) -> str:
     return f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}"
 
 
-def _layer(layer: int, layers: int) -> str:
+def layer_name(layer: int, layers: int) -> str:
+    """The name of a layer, of ``layers`` in the model."""
     return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2g}%"
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 # Column -> field of the summary. Errors are shown in percent, log-probabilities in nats.

@@ -86,7 +86,7 @@ def parse_variant(text: str) -> tuple[str, Settings]:
     """A preset's name, or ``name: key=value,...``, for example ``mine: dtype=bf16, fp32=residual+lm_head, attention=eager``.
 
     Keys: dtype, fp32 (parts joined by +), autocast (true or false), attention, reductions (full or reduced), weights.
-    Raises ValueError that says what is allowed and suggests the nearest name.
+    Raises ValueError, which lists the valid names and suggests the nearest.
     """
     name, colon, definition = (part.strip() for part in text.partition(":"))
     if not colon:

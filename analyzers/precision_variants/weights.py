@@ -62,7 +62,7 @@ _PART_OF_ROLE = {"norm": "norms", "router": "router", "head": "lm_head"}
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Rounding of all weights before a run. dtype: what they are rounded to; weights: quantization of the layers' linear maps."""
+    """Rounding of all weights before a run. dtype: the target; weights: quantization of the layers' linear maps."""
 
     dtype: torch.dtype
     weights: Quantization | None

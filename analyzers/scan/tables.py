@@ -63,7 +63,7 @@ def _cells(columns: Sequence[Column], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(data: Any, path: str) -> Any:
-    """The value at ``path``; the entries of a list, or what they have there, are joined to one text. None where a key is missing."""
+    """The value at ``path``; the values of list entries are joined to one text. None if a key is missing."""
     for key in path.split("."):
         data = [each[key] for each in data] if isinstance(data, list) else data.get(key)
     return ("x" if path == "shape" else " ").join(map(str, data)) if isinstance(data, list) else data

@@ -20,7 +20,7 @@ def holding(dtypes: Iterable[str]) -> str | None:
 def narrowed_config(text: bytes, dtype: str) -> tuple[bytes, str] | None:
     """config.json with each dtype wider than ``dtype`` replaced by it, in nested configurations too, and the dtype that it then states.
 
-    Where none is stated, ``dtype`` is added: a loader would take that of the first tensor for all. None for what is not a JSON object.
+    Where none is stated, ``dtype`` is added: a loader would take that of the first tensor for all. None if it is not a JSON object.
     """
     try:
         config: Any = json.loads(text)

@@ -65,7 +65,7 @@ class Folder:
         """Write the folder, read it back and compare, then give it the name ``target``, which must not exist.
 
         Whatever happens, there is never a part of it under that name. Raises ModelTooLarge where the disk has too little room,
-        InvalidCheckpoint where what was written differs from what was read, InvalidRequest where it cannot be written.
+        InvalidCheckpoint if the written values differ from those read, InvalidRequest if the folder cannot be written.
         """
         try:
             free = shutil.disk_usage(target.parent).free

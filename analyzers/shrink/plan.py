@@ -43,7 +43,7 @@ class Planned:
         return self.to not in (None, self.tensor.dtype)
 
     def spans(self) -> list[Span]:
-        """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes, whatever they stand for."""
+        """Spans that cover it, in order: of values if it gets another dtype, else of plain bytes."""
         tensor = self.tensor if self.narrows else replace(self.tensor, dtype="U8", shape=(self.tensor.nbytes,))
         return whole_spans([tensor])
 
@@ -52,7 +52,7 @@ def make_plan(checkpoint: Checkpoint, to: Target = "auto") -> Generator[Progress
     """Read the F32 and F64 tensors, yielding progress; returns what becomes of each tensor, in the checkpoint's order.
 
     A tensor gets the format that holds each of its values bit for bit. Where both do, as of ones and zeros, it is the one that holds
-    more of the others. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views, and what reads raise.
+    more of the others. Raises NothingToShrink for GGUF and quantized checkpoints, UnsupportedWeights for views, and the errors of reads.
     """
     _check_supported(checkpoint)
     copies = tied_copies(checkpoint)

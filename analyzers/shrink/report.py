@@ -17,7 +17,7 @@ class ShrinkReport(Data):
     """What was done.
 
     bytes_before, bytes_after: of all tensors. config_dtype: in the new config.json. written: files that differ from the checkpoint's;
-    replaced: files of the checkpoint that are not in the folder any more. pull_request: its address. notes: what was not taken over.
+    replaced: files of the checkpoint that are not in the folder any more. pull_request: its address. notes: what was not copied.
     """
 
     model: str

@@ -21,7 +21,7 @@ def shrink(model: str, out: str, to: Target = "auto", access: Access | None = No
     in config.json. What was written is read back and compared before the folder has its name, and there is never a part of it under that
     name. Memory does not depend on the size of the model. to: "bf16" or "fp16" considers only that format. access: what may be read.
     Raises InvalidRequest where ``out`` cannot be written or nothing would become smaller, ModelTooLarge where the disk is too small,
-    UnsupportedWeights for quantized checkpoints, and what reads raise.
+    UnsupportedWeights for quantized checkpoints, and the errors of reads.
     """
     target = _new_folder(out)
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")

@@ -65,7 +65,7 @@ def _safetensors_path(path: str) -> str:
 
 
 def indexes(checkpoint: Checkpoint, files: Sequence[WeightFile]) -> dict[str, bytes]:
-    """The index of each set of shards, from what the headers say; the metadata of the old one are kept."""
+    """The index of each set of shards, from the headers; the metadata of the old one is kept."""
     groups: dict[str, list[WeightFile]] = {}
     for file in files:
         folder, slash, name = file.path.rpartition("/")
@@ -93,7 +93,7 @@ def read_whole(checkpoint: Checkpoint, path: str) -> bytes:
 
 
 def _read_json(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
-    """An index as it is; empty where there is none, or none that can be read."""
+    """The stored index; empty if it is missing or unreadable."""
     if not 0 < checkpoint.repository.files.get(path, 0) <= limits.INDEX_BYTES:
         return {}
     try:

@@ -53,7 +53,7 @@ def analyze(request: SparsityRequest, access: Access | None = None, *, largest: 
 
 
 class _Comparison:
-    """Checkpoints that can be compared, what will be read of them, and what was found: counts, and what reading took."""
+    """Comparable checkpoints, the plan of reads, and the results: counts, bytes and seconds."""
 
     def __init__(self, request: SparsityRequest, sides: Sequence[Checkpoint], device: Device) -> None:
         self._request, self._sides, self._device = request, sides, device

@@ -24,7 +24,7 @@ class Counted:
 
     against: each tuned checkpoint's with the base's; steps: those of each with those of the one before it, from the second on;
     places: rows and columns that the last one changed, where they are counted; overlap: (3, tuned, tuned) how many elements were
-    compared in both i and j, how many of those i changed, and how many both did; None where there is one tuned checkpoint.
+    compared in both i and j, how many of those i changed, and how many both did; None for a single tuned checkpoint.
     """
 
     against: list[PairCounts]

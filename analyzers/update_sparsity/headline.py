@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from analyzers.base import NextStep
 from analyzers.formatting import share
 
 if TYPE_CHECKING:
@@ -12,12 +11,8 @@ if TYPE_CHECKING:
 _SPARSE_COST = 3
 
 
-def next_step(report: "SparsityReport") -> NextStep:
-    """What the share of changed weights means for training or for storing the update, and the passport of the fine-tune."""
-    return NextStep(_advice(report), "dtype", report.tuned[-1].ref)
-
-
-def _advice(report: "SparsityReport") -> str:
+def advice(report: "SparsityReport") -> str:
+    """What the share of changed weights means for training or for storing the update."""
     changed = None if report.sparsity is None else 1 - report.sparsity
     if changed is None:
         return "Name two checkpoints of the same architecture."

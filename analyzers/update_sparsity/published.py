@@ -18,7 +18,7 @@ _TABLE = Path(__file__).parent / "reference" / "rlvr_update_sparsity.csv"
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """One fine-tune. algorithm: SFT or one of reinforcement learning; data: what it was trained on; sparsity: in [0, 1]."""
+    """One fine-tune. algorithm: SFT or one of reinforcement learning; data: of its training; sparsity: in [0, 1]."""
 
     base: str
     finetuned: str

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from analyzers import limits
 from analyzers.base import REFERENCE, CheckpointFacts, Data, Interval, NextStep, WeightsReport, WeightsRequest
-from analyzers.update_sparsity.headline import next_step
+from analyzers.update_sparsity.headline import advice
 
 if TYPE_CHECKING:
     import pandas
@@ -110,7 +110,7 @@ class LayerRow(Data):
 
 
 class TensorRow(Data):
-    """One pair of tensors; or, where there are very many, all pairs of one layer and role (``tensors`` of them, shape empty).
+    """One pair of tensors; or, with very many, all pairs of one layer and role (``tensors`` of them, shape empty).
 
     name: in the base; tuned_name: in the tuned checkpoint. dtype, tuned_dtype: as stored. shape, parameters: what is compared
     (of a resized embedding the rows both have). changed_rows, changed_columns: shares of the rows (last axis) and columns of a
@@ -297,7 +297,7 @@ class TrajectoryRow(Data):
 class Overlap(Data):
     """The elements changed in trajectory[first] and those changed in trajectory[second], both against the base.
 
-    jaccard: shared / either; independent: pq/(p+q-pq), what it would be if the two had nothing to do with each other.
+    jaccard: shared / either; independent: pq/(p+q-pq), its expectation for independent changes.
     """
 
     first: int
@@ -380,8 +380,8 @@ class SparsityReport(WeightsReport):
         return self.statement
 
     def next_step(self) -> NextStep:
-        """See `base.Report.next_step`."""
-        return next_step(self)
+        """`headline.advice`, and the passport of the fine-tune."""
+        return NextStep(advice(self), "dtype", self.tuned[-1].ref)
 
     def subject(self) -> dict[str, str]:
         """Base and last tuned checkpoint."""

@@ -68,7 +68,7 @@ def _largest(pair: MatrixPair) -> float:
 
 
 def _measures(pair: MatrixPair, sides: tuple[str, str], k: int, largest: float, device: str) -> dict[str, float]:
-    """Of matrices with m <= n, those that are defined. sides: what their rows' and their columns' subspaces are called."""
+    """Of matrices with m <= n, those that are defined. sides: the names of their row and column subspaces."""
     import torch
 
     scale = np.ldexp(1.0, np.frexp(largest)[1] - 1) if largest else 1.0  # a power of two, so that dividing by it is exact

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from analyzers.base import Interval
 from analyzers.checkpoints import ROLES
 from analyzers.extras import extras_explained
-from analyzers.tables import frame
+from analyzers.tables import frame, table
 from analyzers.update_sparsity.report import (
     Bin,
     Energy,
@@ -31,11 +31,6 @@ def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
     """``summary`` (one row), ``roles``, ``layers``, ``tensors``, ``magnitudes``, ``updates`` (their histograms), ``ulp``, ``energy``,
     ``intervals``, ``unmatched``, ``trajectory``, ``overlap``, ``spectral``.
     """
-    import pandas
-
-    def rows(lines: Sequence[dict[str, Any]], columns: Sequence[str]) -> "pandas.DataFrame":
-        return pandas.DataFrame(lines, columns=list(columns))
-
     sizes = report.magnitudes
     intervals = ({"sparsity": report.interval} if report.interval else {}) | report.intervals
     distributions = [
@@ -49,19 +44,19 @@ def tables(report: SparsityReport) -> "dict[str, pandas.DataFrame]":
         for each in histogram
     ]
     return {
-        "summary": rows([summary_row(report)], tuple(summary_row(report))),
-        "roles": rows([{"role": role, **row.model_dump()} for role, row in report.roles.items()], ("role", *RoleRow.model_fields)),
+        "summary": table([summary_row(report)], *summary_row(report)),
+        "roles": table(({"role": role, **row.model_dump()} for role, row in report.roles.items()), "role", *RoleRow.model_fields),
         "layers": layer_table(report),
         "tensors": tensor_table(report.tensors),
-        "magnitudes": rows(distributions, ("update", "over", *RelativeSummary.model_fields)),
-        "updates": rows(bins, ("update", *Bin.model_fields)),
+        "magnitudes": table(distributions, "update", "over", *RelativeSummary.model_fields),
+        "updates": table(bins, "update", *Bin.model_fields),
         "ulp": frame(report.ulp_histogram, UlpBin),
         "energy": frame(report.energy, Energy),
-        "intervals": rows([{"share": name, **each.model_dump()} for name, each in intervals.items()], ("share", *Interval.model_fields)),
-        "unmatched": rows(list(_unmatched(report)), ("kind", "name", "tuned_name", "shape", "tuned_shape", "dtype", "rows")),
-        "trajectory": rows([_trajectory_line(row) for row in report.trajectory], _TRAJECTORY),
+        "intervals": table(({"share": name, **each.model_dump()} for name, each in intervals.items()), "share", *Interval.model_fields),
+        "unmatched": table(_unmatched(report), "kind", "name", "tuned_name", "shape", "tuned_shape", "dtype", "rows"),
+        "trajectory": table(map(_trajectory_line, report.trajectory), *_TRAJECTORY),
         "overlap": frame(report.overlap, Overlap),
-        "spectral": rows([row.model_dump() | {"shape": _shape(row.shape)} for row in report.spectral], tuple(Spectrum.model_fields)),
+        "spectral": table((row.model_dump() | {"shape": _shape(row.shape)} for row in report.spectral), *Spectrum.model_fields),
     }
 
 

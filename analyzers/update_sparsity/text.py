@@ -6,12 +6,12 @@ from analyzers.formatting import NOTHING, magnitude, plural, shape, share, size
 from analyzers.terminal import clean, columns, printable
 from analyzers.update_sparsity.report import SparsityReport
 
-# Entries of each list of what was not compared that are shown.
+# Entries shown of each list of tensors that were not compared.
 _SHOWN = 5
 
 
 def one(report: SparsityReport) -> str:
-    """The headline with what it means, then roles, magnitudes, what was not compared, the trajectory and notes."""
+    """The headline and what it means, roles, magnitudes, tensors that were not compared, the trajectory and notes."""
     interval = report.interval
     shown = share(report.sparsity)
     between = f" ({share(interval.low)} to {share(interval.high)} with 95% confidence)" if interval else ""
@@ -70,7 +70,7 @@ def _counts(report: SparsityReport) -> list[str]:
 
 
 def _roles(report: SparsityReport) -> list[str]:
-    """Two lines per role, of what changed in bf16 and by the probe: the sparsity of all its values, and how that of its tensors varies."""
+    """Two lines per role, for changes in bf16 and by the probe: the sparsity of all its values, and its spread over the tensors."""
     rows: list[tuple[str, ...]] = [("Role", "Layers", "Tensors", "Parameters", "|D|/|W|", "", "Sparsity", "Mean", "Std", "Min", "Max")]
     for role, row in report.roles.items():
         facts = (role, f"{row.layers:,}", f"{row.tensors:,}", f"{row.parameters:,}", magnitude(row.relative_norm))

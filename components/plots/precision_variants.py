@@ -10,10 +10,11 @@ import plotly.graph_objects as go
 
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import ParameterKind, TensorError
+from analyzers.precision_variants.text import layer_name
 from components.plots.marks import Series, line, log_figure, mark_rows
 from components.plots.style import LIMIT, exactly, label, layout, level, text
 from components.precision.tables import kinds
-from components.precision.text import layer_name, short_layer
+from components.precision.text import short_layer
 from components.text import numbers
 
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import Headroom, Variant
+from analyzers.precision_variants.text import layer_name
 from components.plots import precision_variants as plots
 from components.precision import tables
 from components.precision.form import command, permalink
 from components.precision.tables import TENSORS, left_out
-from components.precision.text import captions, data_name, layer_name, within_layer
+from components.precision.text import captions, data_name, within_layer
 from components.results.layout import Layout, Piece, Plot, Rows, Said, Tab
 from components.text import numbers
 from components.text.headline import FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from analyzers.precision_variants.report import PrecisionReport
 from analyzers.precision_variants.results import TensorError
+from analyzers.precision_variants.text import layer_name
 from components.text.names import source_name
 from components.text.plain_text import shown
 from components.text.render import Sentences
@@ -52,11 +53,6 @@ _IN_LAYER = re.compile(r".*?\.\d+\.(?=\D)")
 def data_name(report: PrecisionReport, pinned: bool = False) -> str:
     """The source of the tokens, ``pinned`` with the commit of a dataset."""
     return source_name(report.inputs.source, _OURS, report.inputs.commit if pinned else None)
-
-
-def layer_name(layer: int, layers: int) -> str:
-    """The name of a layer, of ``layers`` in the model."""
-    return "the embeddings" if layer < 0 else "the head" if layer >= layers else f"layer {layer}"
 
 
 def within_layer(name: str) -> str:

@@ -14,7 +14,7 @@ class MantissaCallback(TrainerCallback):
 
         trainer.add_callback(MantissaCallback(trainer, every=100))
 
-    mode, share, seed, path: as of `UpdateMonitor`. looks: what was found so far. Messages are printed when they are new.
+    mode, share, seed, path: as of `UpdateMonitor`. looks: those so far. Messages are printed when they are new.
     """
 
     def __init__(

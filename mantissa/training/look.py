@@ -33,7 +33,7 @@ class Look(Data):
     """A look after ``step`` steps. start: the step at which the monitor was attached; last: that of the look before.
 
     sampled: whether shares are estimates from a sample. total: all parameters; roles: by role, as `sparsity` names them. unmoved: names of
-    trainable tensors that did not move since the start, up to 100. messages: what is wrong or to be known, one sentence each.
+    trainable tensors that did not move since the start, up to 100. messages: warnings and remarks, one sentence each.
     """
 
     step: int

@@ -49,7 +49,7 @@ class UpdateMonitor:
     the same steps: each looks at what it holds, counts are summed over processes, and every process gets the same look.
 
     every: steps between looks. mode: "sampled" watches seeded blocks, ``share`` of each parameter of over 4,096 values, and all of the
-    others, such as norms; "exact" watches everything. Memory: two copies of what is watched, on the parameters' device.
+    others, such as norms; "exact" watches everything. Memory: two copies of the watched values, on the parameters' device.
     step: the step at which it is attached, if not 0. path: append a line of JSON for each look (by the first process).
     Raises InvalidRequest for a model that has a monitor already, has no floating-point parameters, or is not loaded.
     """

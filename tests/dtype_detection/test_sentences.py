@@ -132,7 +132,7 @@ def test_a_matrix_of_int8_is_a_weight(tmp_path: Path) -> None:
 def test_an_adapter_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").write_bytes(save({"base_model.model.q_proj.lora_A.weight": normal(4, 64)}))
     report = exact(tmp_path)
-    assert "This is an adapter (LoRA or the like): all that is said here is said of its own parameters" in report.notes[0]
+    assert "This is an adapter (LoRA or the like): all results are about its own parameters" in report.notes[0]
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base\x1b[31m"}))
     assert 'an adapter (LoRA or the like) of "org/base<U+001B>[31m", as its adapter_config.json says: ' in exact(tmp_path).notes[0]
     (tmp_path / "model.safetensors").write_bytes(save({"model.layers.0.mlp.up_proj.weight": normal(64, 64)}))

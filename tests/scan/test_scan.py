@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -28,11 +29,16 @@ from tests.scan.scans import ALL_SAMPLES, ROOT, TABLES, command, finished, run, 
 WEIGHTS = save({"model.layers.0.mlp.up_proj.weight": normal(64, 64).to(torch.bfloat16)})
 
 
+def only_progress(errors: str) -> bool:
+    """Whether standard error is empty but for the lines of progress every ten seconds, which a busy machine makes appear."""
+    return re.fullmatch(r"(\d+ of \d+ checkpoints?, \d+ errors? in this run\n)*", errors) is not None
+
+
 def scan(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
     """The command in this process, with --json."""
     status = main(["scan", *map(str, arguments), "--json"])
     captured = capsys.readouterr()
-    assert (status, captured.err) == (0, "")
+    assert status == 0 and only_progress(captured.err)
     found = json.loads(captured.out)
     assert isinstance(found, dict)
     return found
@@ -255,7 +261,7 @@ def test_from_the_hub(hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = run("-", "--out", str(tmp_path), "--json", stdin=b"sample:tiny-bf16\nnope nope\n")
-    assert summary(done)["errors"] == {"InvalidReference": 1} and done.stderr == ""
+    assert summary(done)["errors"] == {"InvalidReference": 1} and only_progress(done.stderr)
     report = DtypeReport.model_validate_json(json.dumps(json.loads(table(tmp_path)["report"][0]) | _outside(inspect("sample:tiny-bf16"))))
     assert report.checkpoint.ref == "sample:tiny-bf16"
 

@@ -38,10 +38,6 @@ class ToyReport(Report):
         """The number."""
         return f"{self.tensors} tensors"
 
-    def subject(self) -> dict[str, str]:
-        """The model."""
-        return {"model": self.checkpoint.ref}
-
     def tables(self) -> dict[str, pandas.DataFrame]:
         """One table with one row."""
         return {"summary": pandas.DataFrame([{"model": self.checkpoint.ref, "tensors": self.tensors}])}

@@ -20,7 +20,7 @@ _VERSIONS = range(1, 11)
 
 
 class Contents(NamedTuple):
-    """root: what the pickle describes; places: storage key -> offset of its data; nbytes: of the pickles."""
+    """root: the unpickled description; places: storage key -> offset of its data; nbytes: of the pickles."""
 
     root: Any
     places: dict[str, int]

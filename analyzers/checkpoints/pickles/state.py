@@ -24,7 +24,7 @@ _NAMED = 3
 
 
 def weights(root: Any) -> tuple[dict[str, Stored], list[str]]:
-    """Name -> tensor, in the order of the file, and notes on what was left out.
+    """Name -> tensor, in the order of the file, and notes on what was excluded.
 
     A state dict is a mapping from names to tensors. It may be nested in another mapping (``{"model": {...}, "optimizer": {...}}``); the
     keys of mappings and lists inside it are joined with dots. Anything but tensors is skipped.
@@ -72,7 +72,7 @@ class _Below:
         return type(value) is Stored or bool(self._children.get(id(value)))
 
     def children(self, container: Any) -> list[tuple[Any, Any]]:
-        """(key, value) of what holds tensors in one of the containers."""
+        """(key, value) of each entry of a container that holds tensors."""
         return self._children[id(container)]
 
 

@@ -25,7 +25,7 @@ def build_head(
     logit_scale: float = 1.0,
     softcap: float | None = None,
 ) -> FeedbackHead:
-    """The head of a method in HEADS. Raises InvalidRequest for another name, and what its class raises."""
+    """The head of a method in HEADS. Raises InvalidRequest for another name, and the errors of its class."""
     if method not in HEADS:
         raise InvalidRequest(f"There is no method {method!r}: choose from {', '.join(HEADS)}.")
     return HEADS[method](weight, bias, settings, logit_scale=logit_scale, softcap=softcap)

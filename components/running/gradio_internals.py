@@ -59,7 +59,8 @@ class Pages(gr.Blocks):
 
     def add_page(self, name: str, path: str) -> None:
         """From here on components belong to the page at this path, as in the context of `route`."""
-        self.fill_expected_parents()  # else a form could hold the last fields of one page and the first of the next
+        # Else a form could hold the last fields of one page and the first of the next.
+        self.fill_expected_parents()  # type: ignore[no-untyped-call]
         self.pages.append((path, name, True))
         self.current_page = path
 

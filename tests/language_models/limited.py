@@ -1,4 +1,4 @@
-"""``python -m tests.language_models.limited KIND FOLDER [BYTES]`` prints notes and values of one of `analyses` as JSON.
+"""``python -m tests.language_models.limited KIND FOLDER [BYTES]`` prints notes, seconds and values of one of `analyses` as JSON.
 
 BYTES: address space that the process may take in addition to what it has after an analysis of a small sample.
 """
@@ -6,6 +6,7 @@ BYTES: address space that the process may take in addition to what it has after 
 import json
 import resource
 import sys
+import time
 
 import psutil
 
@@ -17,5 +18,6 @@ if __name__ == "__main__":
     if limit:
         most = psutil.Process().memory_info().vms + int(limit[0])
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    started = time.perf_counter()
     found = report(kind, request(kind, folder, **({"variants": ("bf16",), "inside": False} if kind == "precision" else {})))
-    print(json.dumps({"notes": found.notes, "values": lasting(found)}))
+    print(json.dumps({"notes": found.notes, "seconds": time.perf_counter() - started, "values": lasting(found)}))

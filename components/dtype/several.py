@@ -15,6 +15,7 @@ from components.dtype.tables import Outcome, comparison, overview_of, reports_of
 from components.forms.form import READING, changed, command_line, link_to_reading, pinned
 from components.plots.among_models import among_models
 from components.results.downloads import Files, file_name, tables_zip, write_files
+from components.results.result_tabs import saveable
 from components.results.share import Share, downloads
 from components.results.standalone import Page, report_page
 from components.text import numbers
@@ -149,7 +150,7 @@ class Several:
             **self.rows(batch, "not read: stopped"),
             self.tabs: gr.update(visible=True),
             self.about: caption((_ABOUT if places else _NOWHERE) + "Dashed: the thresholds of the rule of thumb."),
-            self.among: among_models([report for _, report in places], [row for row, _ in places]),
+            self.among: saveable(among_models([report for _, report in places], [row for row, _ in places]), str(self.among.label)),
             **self.share.show(permalink(done, request), command(done, request), files),
         }
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from analyzers import limits
 from analyzers.errors import LibraryUnavailable
+from components.library.shapes import add_column
 
 _FILE = "library.sqlite3"
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 # WAL keeps its index in shared memory, which works on local file systems only. Elsewhere: a rollback journal.
 _LOCAL_MOUNTS = frozenset(
     [
@@ -59,8 +60,11 @@ class Database:
             if version == 0:
                 for statement in (*_SCHEMA.read_text(encoding="utf-8").strip().rstrip(";").split(";\n"), *_INDICES):
                     connection.execute(statement)
+            elif version == 1:
+                add_column(connection)
+            if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        if version not in (0, _SCHEMA_VERSION):
+        if version > _SCHEMA_VERSION:
             self.close()
             raise LibraryUnavailable(
                 "The library was written by a later version of Mantissa: update Mantissa, or set MANTISSA_DATA to another folder."

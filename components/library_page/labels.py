@@ -46,6 +46,7 @@ def model_labels(library: Library, model: str) -> str:
             f"./{addresses.passport(name)}",
             addresses.organisation(name.partition("/")[0]) if "/" in name else "",
             stored,
+            addresses.family(name),
             addresses.badge(name),
             _rows(found.labels) if found.labels else "",
             _rows(replaced) if replaced else "",

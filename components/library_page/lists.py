@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from analyzers.formatting import day
 from components.library import Library, ModelRow, Query, ResultRow
 from components.library_page.labels import PIECES, contributor, evidence, state
-from components.site import addresses
+from components.site import addresses, archive
 from components.text import numbers
 from components.text.plain_text import html
 
@@ -46,9 +46,18 @@ def _model(row: ModelRow) -> Sequence[str]:
         html(through(row.passed_through)),
         html(RISKS.get(row.fp16_risk, numbers.NOTHING)),
         numbers.count(row.labels),
-        str(PIECES.result_link(addresses.results_of(row.model), numbers.count(row.results))) if row.results else "0",
+        _results_of(row.model, row.results),
         html(day(row.updated)) if row.updated else numbers.NOTHING,
     )
+
+
+def _results_of(model: str, results: int) -> str:
+    """Links to the results of a model, and to its family if a result of parents names it."""
+    links = [str(PIECES.result_link(addresses.results_of(model), numbers.count(results)))] if results else ["0"]
+    ours = archive.library()
+    if ours is not None and ours.naming("parents", model, 1):
+        links.append(str(PIECES.result_link(addresses.family(model), "family")))
+    return " ".join(links)
 
 
 def _label(row: Any) -> Sequence[str]:

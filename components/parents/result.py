@@ -5,12 +5,15 @@ from components.parents import tables
 from components.parents.form import command, permalink
 from components.plots import parents as plots
 from components.results.layout import Layout, Piece, Plot, Said, Tab
+from components.site import addresses
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes
 from components.text.names import model_name
 from components.text.plain_text import shown
+from components.text.render import macros
 
+_PIECES = macros("parents/templates/parents.html")
 WEIGHTS = (
     "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
     "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
@@ -42,7 +45,14 @@ def headline(report: ParentsReport, links: bool = True) -> str:
             ("parents-fit", _exact(report)),
         ),
         notes(report.notes),
+        str(_PIECES.families(families(report))) if links else "",
     )
+
+
+def families(report: ParentsReport) -> list[tuple[str, str]]:
+    """The pages of the families of the public parents, and of the model."""
+    public = {each.ref for each in report.candidates if each.public} | ({report.checkpoint.ref} if report.checkpoint.public else set())
+    return [(f"Family of {ref}", addresses.family(ref)) for ref in (*report.parents, report.checkpoint.ref) if ref in public]
 
 
 def _equal(best: Candidate) -> str:
@@ -101,4 +111,5 @@ RESULT: Layout[ParentsReport] = Layout(
         ),
         Tab("Candidates", [Piece(tables.candidates)]),
     ),
+    related=families,
 )

@@ -1,15 +1,16 @@
 """The page of an analyzer: the question, its fields, and the result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
 from analyzers import ANALYZERS
+from analyzers.checkpoints import Access
 from analyzers.errors import MantissaError
 from components.forms.fields import QUIET, Controls, Fields, build_status
-from components.forms.form import Form, Query, form_of, revised, values
+from components.forms.form import Form, Query, form_of, misspelt, revised, values
 from components.look.navigation import build_navigation, questions, title
 from components.results.layout import Layout
 from components.running.jobs import kind_of
@@ -30,6 +31,7 @@ class AnalysisPage(Generic[_Form]):
     what is analyzed. own: the key of the visitor's own text, if there is one; missing: the sentence for a link without it, because it was
     too long. below: HTML below the form until something is asked for, above the questions of the other pages; gallery: HTML below those,
     made for each visitor. runs: the class that runs the form. check: validates it before it is filled in.
+    complete: adds to a request what the app knows, before it is computed.
     """
 
     name: str
@@ -50,6 +52,7 @@ class AnalysisPage(Generic[_Form]):
     gallery: Callable[[], str] | None = None
     runs: type[Runs] = Runs
     check: Callable[[_Form], Any] | None = None
+    complete: Callable[[Any, Access], Generator[Any, None, Any]] | None = None
 
     def build(self, page: gr.Blocks) -> None:
         """Lay out the page and wire it. Call inside ``page``."""
@@ -73,15 +76,19 @@ class AnalysisPage(Generic[_Form]):
         return self.of_query(revised(query))
 
     def prefill(self, query: Query, subject: int = 1) -> list[Any]:
-        """The values of the fields and the status; an invalid request changes only the first ``subject`` ones."""
+        """The values of the fields and the status; an invalid request changes only the first ``subject`` ones.
+
+        An address with a misspelt key fills the fields but starts nothing.
+        """
         asked = self.asked(query)
         filled = self.fill(asked)
+        unknown = misspelt(query, ANALYZERS[self.name].component("form").PARAMETERS)
         if not any(text for key, text in query if key in ("model", "base", "tuned")):
-            return [gr.skip()] * (len(filled) + 1)
+            return [*[gr.skip()] * len(filled), failed(unknown) if unknown else gr.skip()]
         if self.own and dict(query).get(self.own) == "":
             return [*filled, failed(self.missing)]
         try:
             (self.check or self.form.request)(asked)
         except MantissaError as error:
             return [*filled[:subject], *[gr.skip()] * (len(filled) - subject), failed(str(error))]
-        return [*filled, ""]
+        return [*filled, failed(f"{unknown} Correct it, or start without it.") if unknown else ""]

@@ -18,6 +18,7 @@ import gradio as gr
 from gradio.blocks import Block, BlocksConfig
 from gradio.state_holder import SessionState
 
+from components.running.exhausted import EXHAUSTED, is_exhausted
 from components.running.log import log_unexpected
 
 NOT_PROCESSED = "This call failed: check its values against /gradio_api/info, which describes every endpoint."
@@ -63,6 +64,8 @@ class Pages(gr.Blocks):
             error.print_exception = False
             raise
         except Exception as error:
+            if is_exhausted(error):
+                raise gr.Error(EXHAUSTED, print_exception=False) from None
             log_unexpected(error)
             raise gr.Error(NOT_PROCESSED, print_exception=False) from None
 

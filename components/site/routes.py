@@ -1,8 +1,9 @@
 """Routes in addition to Gradio's: badges, stored results, and the library as files. They precede Gradio's own and compute nothing.
 
 /badge/ORG/NAME.svg[?show=trained,passed,fp16,checked]     /result/ID     /result/ID.json
-/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /card/ID.png     /assets/NAME
-/org/NAME[?sort=COLUMN]     /card/org/NAME.png     /methods[/ANALYZER]     /dtype, which is the first page
+/library/{labels,results,models}.{parquet,csv,jsonl}     /library/training.csv     /library/family/ORG/NAME
+/org/NAME[?sort=COLUMN]     /card/ID.png     /card/org/NAME.png     /assets/NAME
+/methods[/ANALYZER]     /dtype, which is the first page
 """
 
 import re
@@ -50,6 +51,7 @@ def routes() -> list[Route]:
         Route("/result/{id}", result),
         Route("/methods", methods),
         Route("/methods/{name}", methods),
+        Route("/library/family/{model:path}", family),
         Route("/library/{kind}.{form}", export),
         Route(plots, plots_script),
         Route("/gradio.js", component_script),
@@ -131,6 +133,20 @@ def methods(request: Request) -> Response:
     if name and name not in ANALYZERS:
         raise HTTPException(404)
     page = methods_page(name, f"plotly-{plots_version()}.js", previews.origin_of(request))
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+def family(request: Request) -> Response:
+    """The page of a model's ancestors and descendants; 404 for an invalid id."""
+    ours = archive.library()
+    try:
+        reference = parse_reference(request.path_params["model"], local=False)
+    except InvalidReference:
+        raise HTTPException(404) from None
+    if ours is None or reference.revision:
+        raise HTTPException(404)
+    name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+    page = ANALYZERS["parents"].component("family").family_page(ours, name, previews.origin_of(request))
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 

@@ -69,6 +69,9 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, onl
         expect(framed.get_by_text("bf16 → fp32")).to_be_visible()
         expect(framed.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         expect(framed.locator("nav")).to_have_count(0)
+        with page.expect_download() as saved:
+            framed.get_by_role("button", name="Save as SVG").first.click()
+        assert saved.value.path().read_bytes().startswith(b"<svg")
         page.close()
 
 

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from analyzers.check import CheckReport, CheckRequest
 from analyzers.check import analyze as analyze_check
@@ -45,7 +45,7 @@ def _add(library: Library, number: int, made: DtypeReport, ref: str) -> None:
 
 
 def _get(path: str) -> Any:
-    app = FastAPI(routes=routes())
+    app = Starlette(routes=routes())
     with TestClient(app, base_url="https://mantissa.example") as client:
         return client.get(path)
 

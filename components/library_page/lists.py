@@ -68,8 +68,12 @@ def _label(row: Any) -> Sequence[str]:
 
 def _result(row: ResultRow) -> Sequence[str]:
     result = row.result
+    about = f"from {result.models[-1]}" if len(result.models) > 1 else ""
+    if result.analyzer == "parents":  # the most similar candidate first, and not always a parent
+        others = len(result.models) - 2
+        about = f"compared with {result.models[1]}" + (f" and {numbers.plural(others, 'other')}" if others else "")
     return (
-        str(PIECES.subject(_named(result.models[0]), result.models[-1] if len(result.models) > 1 else "")),
+        str(PIECES.subject(_named(result.models[0]), about)),
         str(PIECES.result_link(addresses.stored(result.id), result.analyzer)),
         html(result.storage) or numbers.NOTHING,
         html(through(result.passed_through)) if result.analyzer == "dtype" else numbers.NOTHING,

@@ -17,6 +17,7 @@ _CARDS = 6
 # Results that a rule looks at, the newest.
 _LOOKED_AT = 50
 _MODELS = 500
+_LATEST = 5
 _PROVEN = ("same-weights", "quantized-copy", "derived", "merge")
 _SAMPLES = {
     "sample:tiny-bf16-as-fp32": "Half of its bytes say nothing",
@@ -36,13 +37,19 @@ class Card(NamedTuple):
 
 
 def gallery() -> str:
-    """The cards, as HTML. Computed again when the library has changed. Never raises."""
+    """The cards, and links to the latest results, as HTML. Computed again when the library has changed. Never raises."""
     ours = archive.library()
     try:
-        cards = _stored_cards(ours, ours.version()) if ours is not None else ()
+        stored = _stored(ours, ours.version()) if ours is not None else ""
     except MantissaError:
-        cards = ()
-    return str(_PARTS.gallery(cards or _samples(), bool(cards)))
+        stored = ""
+    return stored or str(_PARTS.gallery(_samples(), False, ()))
+
+
+def _latest(library: Library) -> list[tuple[str, str, str, str]]:
+    """Of the latest results: the title of the analysis, the model, the address, and the day."""
+    found = _newest(library)[:_LATEST]
+    return [(addresses.layout(each.analyzer).title, each.models[0], addresses.stored(each.id), each.created[:10]) for each in found]
 
 
 _Found = Iterable[Result]
@@ -84,19 +91,20 @@ _RULES: dict[str, Callable[[Library], _Found]] = {
     "How rounding errors grow": lambda library: _newest(library, analyzer="precision"),
     "Learning without backpropagation": lambda library: _newest(library, analyzer="exit"),
 }
-_kept: dict[tuple[Library, str], tuple[Card, ...]] = {}
+_kept: dict[tuple[Library, str], str] = {}
 
 
-def _stored_cards(library: Library, version: str) -> tuple[Card, ...]:
-    """At most _CARDS, each of another model. Kept for one version of the library."""
+def _stored(library: Library, version: str) -> str:
+    """At most _CARDS, each of another model; empty if there are none. Kept for one version of the library."""
     if (library, version) not in _kept:
         cards: dict[str, Card] = {}
         for why, rule in _RULES.items():
             found = next((each for each in rule(library) if each.models[0] not in cards and _report(library, each) is not None), None)
             if found is not None and len(cards) < _CARDS:
                 cards[found.models[0]] = _card(why, found, _report(library, found))
+        shown = str(_PARTS.gallery(cards.values(), True, _latest(library))) if cards else ""
         _kept.clear()
-        _kept[library, version] = tuple(cards.values())
+        _kept[library, version] = shown
     return _kept[library, version]
 
 

@@ -2,6 +2,7 @@
 space that half of it would exceed, one layer at a time.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +13,17 @@ from .result import Result
 LIMIT_BYTES = 1_500_000_000
 TIMES_SLOWER = 2.5
 _CHUNK_BYTES = 32 << 20  # of conflict's Gram matrices; by default a quarter of a GB
+_OPTIONS: dict[str, dict[str, object]] = {"exit": {}, "precision": {"variants": ["bf16"], "inside": False}, "conflict": {"weights": False}}
 _LAYERS, _WIDTH, _MLP_WIDTH, _VOCABULARY, _HEADS = 14, 2048, 5632, 8192, 16
 
 
 def offload(folder: Path) -> Iterator[Result]:
     """Two to four short samples. The limit is in addition to what Python and its libraries have mapped, and a small sample's run."""
     run(["-m", "tests.benchmarks.offload", str(folder / "model")])
-    for kind in ("conflict", "precision", "exit"):
-        ways = [
-            run(
-                ["-m", "tests.language_models.limited", kind, str(folder / "model"), *limit],
-                variables={"MANTISSA_GRAM_CHUNK_BYTES": str(_CHUNK_BYTES)},
-            )
-            for limit in ((), (str(LIMIT_BYTES),))
-        ]
+    for kind, options in _OPTIONS.items():
+        program = ["-m", "tests.language_models.limited", kind, str(folder / "model")]
+        variables = {"MANTISSA_GRAM_CHUNK_BYTES": str(_CHUNK_BYTES)}
+        ways = [run([*program, str(limit), json.dumps(options)], variables=variables) for limit in (0, LIMIT_BYTES)]
         (naive, ours), (whole, layers) = ways, (way.json for way in ways)
         ratio = layers["seconds"] / whole["seconds"]
         yield Result(

@@ -123,4 +123,5 @@ def test_the_gallery_chooses_by_rule(library: Library, passports: dict[str, Dtyp
         ("Could be stored in far fewer bytes", f"result/{2:064x}", "org/large"),
         ("What fine-tuning changed", f"result/{'f' * 64}", "org/tuned from org/base"),
     ]
+    assert re.findall(r">org/(\w+)</a> <span>([^,]+), 20\d\d-\d\d-\d\d</span>", gallery())[-1] == ("small", "Precision passport")
     assert f'<img src="card/{2:064x}.png" alt=""' in gallery()

@@ -41,9 +41,11 @@ def test_pasting_a_sample_and_pressing_inspect_proves_the_upcast(open_page: Open
     page.get_by_role("tab", name="Spectrum").click()
     page.wait_for_selector(".js-plotly-plot .bars .point", state="attached")
     expect(page.locator(".js-plotly-plot:visible")).to_contain_text("fp16 smallest normal 2⁻¹⁴")
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download plot as a PNG").click()
-    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    for format, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save as {format}: Size of the weights").click()
+        assert saved.value.suggested_filename == f"Size of the weights.{format.lower()}"
+        assert saved.value.path().read_bytes().startswith(start)
     page.get_by_role("tab", name="Layers").click()
     expect(page.locator(".js-plotly-plot:visible").get_by_text("fp16 largest 65504")).to_be_visible()
     width = page.evaluate("document.querySelector('#m-result').offsetWidth")

@@ -170,7 +170,7 @@ def test_search_offers_what_the_hub_has_and_stop_stops(open_page: OpenPage, onli
     page.get_by_role("button", name="Options").click()
     page.get_by_label("Budget of quick mode").fill("2GB")
     page.get_by_role("button", name="Inspect").click()
-    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left"))
+    expect(page.locator("#m-status")).to_contain_text(re.compile(r"\d+%, .* of .* GB, about .* left on this machine"))
     expect(page.get_by_role("button", name=SAMPLE)).to_be_disabled()
     stop(page, "Inspect")
     page.get_by_role("button", name=SAMPLE).click()

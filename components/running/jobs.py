@@ -88,9 +88,15 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:
-    if analyzer_of(request).runs_model:
-        return zero_gpu.run(request, access)
-    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES, access)
+    """The analysis of ``request``, completed by the analyzer's page."""
+    analyzer = analyzer_of(request)
+    if (complete := analyzer.component("page").PAGE.complete) is not None:
+        request = yield from complete(request, access)
+    if analyzer.runs_model:
+        yield from zero_gpu.run(request, access)
+    else:
+        largest = None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES
+        yield from analysis_process.run(request, largest, access)
 
 
 def sentence(error: Exception) -> str:

@@ -46,7 +46,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             break
-    if any(".lora_" in name or ".base_layer." in name for name, _ in model.named_parameters()):
+    wrapped = type(model).__module__.startswith("peft.")  # its prompts are parameters beside the model's
+    if wrapped or any(".lora_" in name or ".base_layer." in name for name, _ in model.named_parameters()):
         raise InvalidRequest("This model has PEFT adapters, which are not yet part of its weights: merge them first, merge_and_unload().")
     return model
 

@@ -40,13 +40,13 @@ def _named(source: str) -> set[str]:
 def test_nothing_but_the_registry_names_an_analyzer() -> None:
     files = [path for name in _SHARED for path in ([ROOT / name] if name.endswith(".py") else sorted((ROOT / name).rglob("*.py")))]
     naming = {str(path.relative_to(ROOT)): found for path in files if (found := _named(path.read_text(encoding="utf-8")))}
-    # The facts of passports that lists are filtered by, the reports of scans, and the badges: of passports and of checks.
+    # The facts of passports that lists are filtered by, the reports of scans, the badges, and the page of families.
     assert naming == {
         "components/api/library.py": {"dtype"},
         "components/site/embed.py": {"dtype", "check"},
         "components/site/scans.py": {"dtype"},
         "components/site/badges.py": {"check"},
-        "components/site/routes.py": {"check"},
+        "components/site/routes.py": {"check", "parents"},
     }
     assert _named("from components.conflict import form") == {"conflict"} and _named("import analyzers.exit_feedback.report") == {"exit"}
 

@@ -9,8 +9,7 @@ from analyzers.check.base_findings import against_base, base_mismatch
 from analyzers.check.findings import RULES, Facts
 from analyzers.check.report import ANALYSIS_VERSION, LEVELS, CheckReport, CheckRequest, Finding
 from analyzers.checkpoints import Access, Checkpoint, open_checkpoint, parse_reference
-from analyzers.dtype_detection import DtypeReport, DtypeRequest
-from analyzers.dtype_detection import analyze as analyze_dtype
+from analyzers.dtype_detection import DtypeRequest, Inspection
 from analyzers.errors import MantissaError, UnsupportedWeights
 from analyzers.parents import ParentsReport, ParentsRequest
 from analyzers.parents import analyze as analyze_parents
@@ -67,16 +66,11 @@ def _pinned(checkpoint: Checkpoint, reference: str) -> str:
 
 def _alone(checkpoint: Checkpoint, model: str, access: Access, notes: list[str]) -> Generator[Progress, None, list[Finding]]:
     """Findings on the checkpoint itself."""
-    found: list[Finding] = []
-    with closing(analyze_dtype(DtypeRequest(model=model, mode="exact"), access)) as steps:  # type: ignore[type-var]
-        for step in steps:
-            if isinstance(step, DtypeReport):
-                plan = yield from _plan(checkpoint, notes)
-                facts = Facts(checkpoint, step, step.full_rows(), plan)
-                found += [each for rule in RULES for each in rule(facts)]
-            else:
-                yield step
-    return found
+    with Inspection(DtypeRequest(model=model, mode="exact"), access) as inspection:
+        report = yield from inspection.run()
+        plan = yield from _plan(checkpoint, notes)
+        facts = Facts(checkpoint, report, inspection.results, plan)
+        return [each for rule in RULES for each in rule(facts)]
 
 
 def _plan(checkpoint: Checkpoint, notes: list[str]) -> Generator[Progress, None, list[Planned]]:

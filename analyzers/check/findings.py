@@ -8,7 +8,7 @@ from analyzers import limits
 from analyzers.check.report import Finding, Level, Rule
 from analyzers.checkpoints import Checkpoint, is_copy
 from analyzers.dtype_detection import DtypeReport
-from analyzers.dtype_detection.report import TensorRow
+from analyzers.dtype_detection.statistics import TensorResult
 from analyzers.formatting import magnitude, plural, share
 from analyzers.shrink import Planned
 
@@ -21,11 +21,11 @@ _INDEX, _INDEX_BYTES = "The index ", "The index counts "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules read. report: of all values; rows: of every tensor; plan: what `shrink` would do; empty where it cannot."""
+    """What the rules read. report: of all values; results: of every tensor; plan: what `shrink` would do; empty where it cannot."""
 
     checkpoint: Checkpoint
     report: DtypeReport
-    rows: Sequence[TensorRow]
+    results: Sequence[TensorResult]
     plan: Sequence[Planned]
 
 
@@ -37,12 +37,12 @@ def finding(rule: Rule, level: Level, title: str, detail: str, tensors: Sequence
 
 def non_finite(facts: Facts) -> Iterator[Finding]:
     """Values that are NaN or infinite."""
-    rows = [row for row in facts.rows if row.nan or row.inf]
-    if rows:
-        kinds = {"NaN": sum(row.nan for row in rows), "infinite": sum(row.inf for row in rows)}
+    found = {r.tensor.name: r.statistics.tallies for r in facts.results if r.statistics.tallies.nan or r.statistics.tallies.inf}
+    if found:
+        kinds = {"NaN": sum(tallies.nan for tallies in found.values()), "infinite": sum(tallies.inf for tallies in found.values())}
         numbers = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-        detail = f"{numbers} in {plural(len(rows), 'tensor')}. Go back to the last checkpoint without them: no run recovers from these."
-        yield finding("non-finite", "error", "Weights that are not finite", detail, [row.name for row in rows])
+        detail = f"{numbers} in {plural(len(found), 'tensor')}. Go back to the last checkpoint without them: no run recovers from these."
+        yield finding("non-finite", "error", "Weights that are not finite", detail, list(found))
 
 
 def index(facts: Facts) -> Iterator[Finding]:
@@ -59,7 +59,8 @@ def index(facts: Facts) -> Iterator[Finding]:
 
 def upcast(facts: Facts) -> Iterator[Finding]:
     """Tensors in more bits than their values need, where at least one of them is proven to come from the narrower format."""
-    proven = {row.name for row in facts.rows if row.lineage.verdict in ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")}
+    verdicts = ("upcast-from-bf16", "upcast-from-fp16", "upcast-from-fp32")
+    proven = {result.tensor.name for result in facts.results if result.judgement.verdict in verdicts}
     narrow = [planned for planned in facts.plan if planned.narrows]
     if any(planned.tensor.name in proven for planned in narrow):
         saved = sum(planned.tensor.nbytes - planned.nbytes for planned in narrow)
@@ -76,9 +77,11 @@ def stored_twice(facts: Facts) -> Iterator[Finding]:
     """Matrices that hold the same bytes as another one. Those of a single value are left to other rules."""
     tensors = {tensor.name: tensor for tensor in facts.checkpoint.tensors}
     groups: dict[tuple[object, ...], list[str]] = {}
-    for row in facts.rows:
-        if len(row.shape) > 1 and row.abs_max != row.abs_min:
-            groups.setdefault((row.dtype, row.shape, row.norm, row.abs_max, row.abs_min_nonzero, row.zero), []).append(row.name)
+    for result in facts.results:
+        tensor, found = result.tensor, result.statistics
+        if len(tensor.shape) > 1 and found.abs_max != found.abs_min:
+            alike = tensor.dtype, tensor.shape, found.square, found.abs_max, found.abs_min_nonzero, found.tallies
+            groups.setdefault(alike, []).append(tensor.name)
     copies: list[str] = []
     for names in groups.values():
         originals: list[str] = []
@@ -138,25 +141,25 @@ def pickled(facts: Facts) -> Iterator[Finding]:
 
 def fp16_overflow(facts: Facts) -> Iterator[Finding]:
     """Weights that are infinite in fp16: a warning where the configuration asks for fp16."""
-    rows = [row for row in facts.rows if row.fp16_overflow]
-    if rows:
+    found = {r.tensor.name: r.statistics.tallies.fp16_overflow for r in facts.results if r.statistics.tallies.fp16_overflow}
+    if found:
         asked = (facts.report.config_dtype or "").removeprefix("torch.") == "float16"
-        number = sum(row.fp16_overflow for row in rows)
+        number = sum(found.values())
         said = ", which config.json asks for" if asked else ""
         detail = f"{plural(number, 'weight becomes', 'weights become')} infinite in fp16{said}: run it in bf16 or fp32."
-        yield finding("fp16-overflow", "warning" if asked else "info", "Weights beyond fp16", detail, [row.name for row in rows])
+        yield finding("fp16-overflow", "warning" if asked else "info", "Weights beyond fp16", detail, list(found))
 
 
 def fossil_rows(facts: Facts) -> Iterator[Finding]:
     """Rows still exact in a narrower format, in tensors that are not: not updated since a conversion."""
-    rows = [row for row in facts.rows if row.fossil_rows]
-    if rows:
-        number = sum(row.fossil_rows for row in rows)
+    found = {result.tensor.name: result.judgement.fossil_rows for result in facts.results if result.judgement.fossil_rows}
+    if found:
+        number = sum(found.values())
         detail = (
             f"{plural(number, 'row is', 'rows are')} exact in a narrower format while the rest of the tensor is not, as rows of tokens are "
             "that never occurred in training."
         )
-        yield finding("fossil-rows", "info", "Rows that training did not reach", detail, [row.name for row in rows])
+        yield finding("fossil-rows", "info", "Rows that training did not reach", detail, list(found))
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

@@ -34,6 +34,7 @@ from analyzers.dtype_detection.report import ANALYSIS_VERSION, BufferRow, DtypeR
 from analyzers.dtype_detection.statistics import (
     FORMATS,
     UNREAD,
+    TensorResult,
     aggregate_rows,
     extremes,
     layer_rows,
@@ -54,16 +55,8 @@ def analyze(request: DtypeRequest, access: Access | None = None, *, largest: int
     """
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with Inspection(request, access, largest=largest) as inspection:
-        partials = []
-        with closing(inspection.count()) as steps:
-            for step in steps:
-                if isinstance(step, Progress):
-                    yield step
-                else:
-                    partials.append(step)
-        if request.quantize:
-            yield from inspection.quantize(partials[0])
-        yield inspection.report(partials)
+        report = yield from inspection.run()
+        yield report
 
 
 class Inspection:
@@ -73,7 +66,7 @@ class Inspection:
     different processes make one report, bit for bit the one of a single part. Close it, or use it in a ``with`` statement.
 
     device: overrides what the request would choose; threads: at most so many reads and counts at once, where the
-    source is a local file. The rest is as in `analyze`.
+    source is a local file. The rest is as in `analyze`. results: of every tensor, once there is a report.
     """
 
     def __init__(
@@ -85,6 +78,7 @@ class Inspection:
         device: Device | None = None,
         threads: int | None = None,
     ) -> None:
+        self.results: list[TensorResult] = []
         self._start = perf_counter()
         self._request = request
         self._device = device or choose_device(request.device)
@@ -122,6 +116,19 @@ class Inspection:
     def parts(self, nbytes: int) -> int:
         """The number of parts of about ``nbytes``; 1 in quick mode."""
         return 1 if self._request.mode == "quick" else max(1, min(len(self._plan.spans), -(-self.nbytes // nbytes)))
+
+    def run(self) -> Generator[Progress, None, DtypeReport]:
+        """Read everything here; yields progress in bytes and returns the report."""
+        partials = []
+        with closing(self.count()) as steps:
+            for step in steps:
+                if isinstance(step, Progress):
+                    yield step
+                else:
+                    partials.append(step)
+        if self._request.quantize:
+            yield from self.quantize(partials[0])
+        return self.report(partials)
 
     def count(self, part: int = 0, parts: int = 1) -> Generator[Progress | Partial, None, None]:
         """Count part number ``part`` of ``parts``; yields progress in bytes, then the counts. Closing it cancels the reads."""
@@ -162,8 +169,8 @@ class Inspection:
         """The report from all parts, in any order; they are used up. Raises ValueError where they are not each there once."""
         checkpoint, request, chosen, exact = self._checkpoint, self._request, self._chosen, self._plan.population is None
         found = merge(chosen.floats, partials)
-        results = in_order(found, chosen.floats)
-        read = [r for r in results if r.statistics.values_read]
+        self.results = results = in_order(found, chosen.floats)
+        read = [r for r in results if r.statistics.tallies.values_read]
         whole = together([r.statistics for r in read])
         parameters: dict[str, int] = {}
         for tensor in chosen.parameters:
@@ -195,7 +202,7 @@ class Inspection:
             checkpoint=checkpoint.facts(),
             mode=request.mode,
             bytes_read=found.nbytes,
-            values_read=whole.values_read,
+            values_read=whole.tallies.values_read,
             requests=found.requests,
             selected_tensors=len(chosen.parameters),
             selected_parameters=sum(t.elements for t in chosen.parameters),
@@ -208,7 +215,7 @@ class Inspection:
             intervals=estimates,
             lineage=lineage,
             training=infer_training(_label(checkpoint.ref), lineage, base, parameters),
-            fp16_risk=fp16_risk(whole.counts, overall, whole.nonzero, not exact, *unread(chosen)),
+            fp16_risk=fp16_risk(whole.counts, overall, whole.tallies.nonzero, not exact, *unread(chosen)),
             exponents=tuple(Exponent(exponent=e, count=exponents[e]) for e in sorted(exponents)),
             movable=movable(by_role, "bf16"),
             movable_fp16=movable([pool for pool in by_role if pool.dtype == "F16"], "fp16"),

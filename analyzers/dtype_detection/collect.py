@@ -29,6 +29,8 @@ K = TypeVar("K")
 Shares = tuple[list[int], list[int]]  # tested, positive
 PoolKey = tuple[str, str, bool]
 
+_MERGED_ENTRIES = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -138,15 +140,15 @@ class Plan:
 class Partial:
     """The counts of one part.
 
-    results: the tensors that lie in it; pools: their counts together (`_pool`); cut: counts of what it holds of other
+    results: the tensors that lie in it; pools: their counts, to be merged by `_pool`; cut: counts of what it holds of other
     tensors; blocks: (stratum, elements, tested, positive) of each span in quick mode. nbytes, requests, seconds: what reading took.
     """
 
     part: int
     parts: int
     results: dict[str, TensorResult] = field(default_factory=dict)
-    pools: dict[PoolKey, Counted] = field(default_factory=dict)
-    cut: dict[str, Counted] = field(default_factory=dict)
+    pools: dict[PoolKey, list[Counted]] = field(default_factory=dict)
+    cut: dict[str, list[Counted]] = field(default_factory=dict)
     blocks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
     nbytes: int = 0
     requests: int = 0
@@ -158,8 +160,12 @@ def _pool(tensor: Tensor) -> PoolKey:
     return tensor.dtype if tensor.scale is None else f"scaled {tensor.dtype}", tensor.role, len(tensor.shape) < 2
 
 
-def _add(sums: dict[K, Counted], name: K, counted: Counted) -> None:
-    sums[name] = Counted.together((sums[name], counted)) if name in sums else counted
+def _add(sums: dict[K, list[Counted]], name: K, counted: Counted) -> None:
+    """Counts are merged once they have together as many entries as a table of bins, which a merge goes through."""
+    parts = sums.setdefault(name, [])
+    parts.append(counted)
+    if len(parts) * max(64, counted.histogram.index.size) > _MERGED_ENTRIES:
+        sums[name] = [Counted.together(parts)]
 
 
 class Collector:
@@ -179,7 +185,7 @@ class Collector:
         _add(self.partial.cut, tensor.name, counted)
         self._spans_left[tensor.name] -= 1
         if self._spans_left[tensor.name] == 0:
-            whole = self.partial.cut.pop(tensor.name)
+            whole = Counted.together(self.partial.cut.pop(tensor.name))
             self.partial.results[tensor.name] = tensor_result(tensor, whole)
             _add(self.partial.pools, _pool(tensor), whole)
 
@@ -196,13 +202,15 @@ def merge(floats: Sequence[Tensor], partials: Iterable[Partial]) -> Partial:
         whole.nbytes += partial.nbytes
         whole.requests += partial.requests
         whole.seconds += partial.seconds
-        for key, counted in partial.pools.items():
-            _add(whole.pools, key, counted)
-        for name, counted in partial.cut.items():
-            _add(whole.cut, name, counted)
+        for key, parts in partial.pools.items():
+            for counted in parts:
+                _add(whole.pools, key, counted)
+        for name, parts in partial.cut.items():
+            for counted in parts:
+                _add(whole.cut, name, counted)
     for tensor in floats:
         if tensor.name in whole.cut:
-            counted = whole.cut.pop(tensor.name)
+            counted = Counted.together(whole.cut.pop(tensor.name))
             whole.results[tensor.name] = tensor_result(tensor, counted)
             _add(whole.pools, _pool(tensor), counted)
     whole.pools = {key: whole.pools[key] for key in dict.fromkeys(map(_pool, floats)) if key in whole.pools}
@@ -213,7 +221,7 @@ def by_dtype(whole: Partial) -> dict[str, Counted]:
     """All counts of each dtype, those of decoded values under a name of their own."""
     parts: dict[str, list[Counted]] = {}
     for (name, _, _), counted in whole.pools.items():
-        parts.setdefault(name, []).append(counted)
+        parts.setdefault(name, []).extend(counted)
     return {name: Counted.together(each) for name, each in parts.items()}
 
 
@@ -222,7 +230,7 @@ def pools(floats: Sequence[Tensor], whole: Partial) -> list[Pool]:
     elements: Counter[PoolKey] = Counter()
     for tensor in floats:
         elements[_pool(tensor)] += tensor.elements
-    return [Pool(key[0], key[1], counted.histogram, elements[key]) for key, counted in whole.pools.items()]
+    return [Pool(key[0], key[1], Counted.together(parts).histogram, elements[key]) for key, parts in whole.pools.items()]
 
 
 def in_order(whole: Partial, tensors: Sequence[Tensor]) -> list[TensorResult]:

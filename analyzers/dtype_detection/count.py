@@ -43,6 +43,8 @@ class Counted:
     @classmethod
     def together(cls, parts: Sequence["Counted"]) -> "Counted":
         """One or more, merged."""
+        if len(parts) == 1:
+            return parts[0]
         whole = cls(BitHistogram.together([each.histogram for each in parts]))
         for each in parts:
             whole.values += each.values

@@ -5,6 +5,7 @@ refutes that all values passed through a format. When there is none, the proof i
 *different* patterns seen: if each passes by accident with probability p, all n do with p^n.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log10
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from analyzers import formatting
 from analyzers.dtype_detection.report import Evidence
-from analyzers.numerics import FP16, Bins, BitHistogram, bins
+from analyzers.numerics import FP16, BinGroups, Bins, BitHistogram, bins
 from analyzers.numerics.runs import (
     ALL_E2M1,
     DULL,
@@ -91,16 +92,29 @@ TESTS: dict[str, tuple[Test, ...]] = {
 GRID_OF_BF16_VALUES = TESTS["BF16"][0]
 
 
-def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evidence:
-    """Apply ``test`` to the ``values`` of one dtype.
+def count_tested(values: BitHistogram) -> tuple[int, dict[str, tuple[int, int]]]:
+    """How many ``values`` are informative (see the module), and by test how many it applies to and how many of them fail it."""
+    informative, *counts = values.count_each(_counted(values.dtype))
+    tests = TESTS.get(values.dtype, ())
+    return informative, {test.name: pair for test, pair in zip(tests, zip(counts[::2], counts[1::2], strict=True), strict=True)}
+
+
+@cache
+def _counted(dtype: str) -> BinGroups:
+    table, masks = bins(dtype), [_masks(test, dtype) for test in TESTS.get(dtype, ())]
+    return BinGroups.of([table.finite_nonzero & ~table.one_bit, *(mask for each in masks for mask in (each.tested, each.exceptions))])
+
+
+def evidence(test: Test, values: BitHistogram, counts: tuple[int, int], scaled_grid: bool = False) -> Evidence:
+    """Apply ``test`` to the ``values`` of one dtype, with its two counts of `count_tested`.
 
     scaled_grid: they are known to be those of fp8 or fp4 times scales. Values of one significand then pass or fail together,
     and only different significands are different values.
     """
     masks = _masks(test, values.dtype)
-    tested, exceptions = values.count(masks.tested), values.count(masks.exceptions)
+    tested, exceptions = counts
     distinct = _significands(values, masks.informative) if scaled_grid else values.distinct(masks.informative)
-    floating = masks.last_bit is None or values.binades(masks.last_bit) >= PROOF_BINADES
+    floating = exceptions > 0 or masks.last_bit is None or values.binades(masks.last_bit) >= PROOF_BINADES
     odds = distinct * log10(test.chance)
     share = (tested - exceptions) / tested if tested else None
     proven = exceptions == 0 and distinct >= PROOF_DISTINCT and odds <= PROOF_LOG10 and floating
@@ -116,9 +130,8 @@ def evidence(test: Test, values: BitHistogram, scaled_grid: bool = False) -> Evi
         conclusion = "too few different values to tell"
     else:
         conclusion = "no value the question applies to"
-    counts = tested, distinct, exceptions
     named = {"test": test.name, "question": test.question, "format": test.format, "stored": values.dtype, "unit": "values"}
-    return _evidence(counts, test.chance, **named, proven=proven, conclusion=conclusion)
+    return _evidence((tested, distinct, exceptions), test.chance, **named, proven=proven, conclusion=conclusion)
 
 
 def _significands(values: BitHistogram, mask: NDArray[np.bool_]) -> int:
@@ -163,20 +176,19 @@ def _last_bit(test: Test, dtype: str, table: Bins) -> NDArray[np.bool_]:
     return np.asarray(plane == 0)
 
 
-def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
+def run_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     """The fp8 question, from what `numerics.runs` counts of values ``stored`` in a dtype. None when no run could be asked.
 
     Two mantissa bits (E5M2) leave at most 4 significands in any run, three (E4M3, and its FNUZ form, which leaves the
     same) up to 8. Only telling runs prove anything: integers and 4- and 6-bit floats have few significands too.
     """
-    telling, few = int(runs[TELLING_4] + runs[TELLING_8]), int(runs[FEW_4] + runs[FEW_8])
-    exceptions = int(runs[MANY])
+    telling, few, exceptions = runs[TELLING_4] + runs[TELLING_8], runs[FEW_4] + runs[FEW_8], runs[MANY]
     tested = exceptions + few + telling
     if tested == 0:
         return None
     most = 4 if few + telling and runs[TELLING_8] + runs[FEW_8] == 0 else SIGNIFICANDS_OF_FP8
     name = "fp8_e5m2" if most == 4 else "fp8_e4m3"
-    enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + int(runs[DULL]))
+    enough = telling >= PROOF_RUNS and telling >= _PROOF_SHARE_OF_RUNS * (few + telling + runs[DULL])
     if exceptions and telling >= PROOF_RUNS:
         conclusion = f"{formatting.share(telling / tested)} of the runs are as if from {name}, far more than by chance"
     elif exceptions:
@@ -190,7 +202,7 @@ def run_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
     return _evidence((tested, telling, exceptions), _RUN_CHANCE, **named, proven=enough and not exceptions, conclusion=conclusion)
 
 
-def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
+def block_evidence(runs: Sequence[int], stored: str) -> Evidence | None:
     """The fp4 question, from the same. None when most blocks of 16 are off the grid, as of native weights.
 
     Ternary weights and integers of 2 and 3 bits are on the grid too, but never reach from t to 12 t; the 4-bit floats of
@@ -198,8 +210,8 @@ def block_evidence(runs: NDArray[np.int64], stored: str) -> Evidence | None:
     Named are mxfp4 (t is a power of two, and neighbouring blocks of 16 share it by pairs), nvfp4 (they do not share it), and
     else fp4_e2m1.
     """
-    off, whole = int(runs[OFF_E2M1]), int(runs[ALL_E2M1])
-    tested = off + int(runs[ON_E2M1]) + whole
+    off, whole = runs[OFF_E2M1], runs[ALL_E2M1]
+    tested = off + runs[ON_E2M1] + whole
     if 2 * off >= tested:
         return None
     if runs[SCALED] == 0 and runs[PAIR_OFF] == 0:

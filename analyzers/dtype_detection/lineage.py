@@ -5,16 +5,16 @@ fp32 masters saved as bf16 and pure bf16 training look the same.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers import formatting
-from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, evidence, run_evidence
+from analyzers.dtype_detection.evidence import GRID_OF_BF16_VALUES, TESTS, block_evidence, count_tested, evidence, run_evidence
 from analyzers.dtype_detection.report import Evidence, Lineage, Part, Verdict
 from analyzers.formatting import plural
-from analyzers.numerics import BitHistogram, bins
+from analyzers.numerics import BitHistogram
 from analyzers.numerics.runs import DULL, FEW_4, MANY, TELLING_8
 
 FORMAT_OF = {
@@ -55,21 +55,20 @@ def judge(values: BitHistogram, runs: NDArray[np.int64], exact_rows: dict[str, i
     values: their histogram; runs: (RUN_COUNTS,) see `numerics.runs`; exact_rows: ancestor -> rows exact in it,
     which are fossils when the rest is not.
     """
-    dtype = values.dtype
-    table = bins(dtype)
-    # Of values that all are powers of two, as a norm of ones is, every grid would be found, and nothing said by that.
-    told = values.count(table.finite_nonzero) > values.count(table.one_bit)
-    narrow = {e.test: e for e in (run_evidence(runs, dtype), block_evidence(runs, dtype)) if e and told}
+    dtype, of_runs = values.dtype, runs.tolist()
+    informative, counts = count_tested(values)
+    # Values that are all powers of two, as in a norm of ones, are on every grid, which proves nothing.
+    narrow = {e.test: e for e in (run_evidence(of_runs, dtype), block_evidence(of_runs, dtype)) if e and informative}
     grid = any(e.proven for e in narrow.values())
-    found = {test.name: evidence(test, values, grid) for test in TESTS.get(dtype, ())}
+    found = {test.name: evidence(test, values, counts[test.name], grid) for test in TESTS.get(dtype, ())}
     if dtype == "F32" and found["bf16_exact"].proven:
-        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values, grid)
-    if runs[DULL] > max(runs[MANY] + runs[FEW_4 : TELLING_8 + 1].sum(), _DULL_RUNS):  # no independent values
-        found = {name: e.model_copy(update={"proven": False, "conclusion": _FEW_LEVELS}) if e.proven else e for name, e in found.items()}
+        found["fp16_grid"] = evidence(GRID_OF_BF16_VALUES, values, counts["fp16_grid"], grid)
+    if of_runs[DULL] > max(of_runs[MANY] + sum(of_runs[FEW_4 : TELLING_8 + 1]), _DULL_RUNS):  # no independent values
+        found = {name: replace(e, proven=False, conclusion=_FEW_LEVELS) if e.proven else e for name, e in found.items()}
     found |= narrow
     verdict, ancestors = _verdict(dtype, found)
     _qualify(found)
-    if verdict == "native" and runs[MANY] == 0 and runs[DULL : TELLING_8 + 1].sum() > _DULL_RUNS:
+    if verdict == "native" and of_runs[MANY] == 0 and sum(of_runs[DULL : TELLING_8 + 1]) > _DULL_RUNS:
         verdict = "undecided"  # not one run is as native values are: what they were quantized to, these tests do not tell
     fossils = 0
     if verdict in ("native", "fp16-ancestor"):
@@ -84,11 +83,10 @@ def _qualify(found: dict[str, Evidence]) -> None:
     """Say of a finding that follows from another one that it does: bf16 values are mostly exact in fp16, fp4 ones in both."""
     for narrow in [e for e in found.values() if e.test in _NARROW and e.proven]:
         for follows in [e for e in found.values() if e.test not in _NARROW and e.tested and not e.exceptions and not e.proven]:
-            found[follows.test] = follows.model_copy(update={"conclusion": f"passes, as values of {narrow.format} may without it"})
+            found[follows.test] = replace(follows, conclusion=f"passes, as values of {narrow.format} may without it")
     for proven, other in (("bf16_exact", "fp16_exact"), ("fp16_exact", "bf16_exact")):
         if proven in found and other in found and found[proven].proven:
-            conclusion = f"expected of {found[proven].format} values"
-            found[other] = found[other].model_copy(update={"proven": False, "conclusion": conclusion})
+            found[other] = replace(found[other], proven=False, conclusion=f"expected of {found[proven].format} values")
             return
 
 

@@ -124,12 +124,12 @@ def untouched(tensor: Tensor, values: BitHistogram) -> tuple[float, float] | Non
     if number < 2:
         return None
     table = bins(values.dtype)
-    if values.count(table.zero) == number:
+    if values.high is None and values.count(table.zero) == number:
         return 0.0, 1.0
-    sign = 1 << (NARROW[values.dtype].bits - 1 if values.dtype in NARROW else 15)
-    signs = np.unique(values.index & sign)
-    if values.low is not None and values.low == values.high and len(signs) == 1 and values.count(table.finite_nonzero) == number:
-        return -values.low if signs[0] else values.low, 1.0
+    if values.low is not None and values.low == values.high and values.count(table.finite_nonzero) == number:
+        signs = np.unique(np.sign(table.value[values.index]))
+        if len(signs) == 1:
+            return float(signs[0]) * values.low, 1.0
     if len(tensor.shape) != 1 or not (tensor.role == "norm" or tensor.name.endswith("bias")):
         return None
     ones = int(values.counts[table.value[values.index] == 1.0].sum())  # only a bin of a single value has 1 as its representative

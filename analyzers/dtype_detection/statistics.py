@@ -1,14 +1,12 @@
 """One tensor's statistics from its counts; several tensors' statistics together."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.base import finite
 from analyzers.checkpoints import Tensor
@@ -16,7 +14,7 @@ from analyzers.dtype_detection.count import Counted
 from analyzers.dtype_detection.lineage import Judgement, judge
 from analyzers.dtype_detection.readings import untouched
 from analyzers.dtype_detection.report import Counts, Evidence, Extremes, LayerRow, Representable, TensorLineage, TensorRow
-from analyzers.numerics import BitHistogram, bins, sqrt_of
+from analyzers.numerics import BinGroups, BitHistogram, bins, sqrt_of
 
 K = TypeVar("K")
 
@@ -26,50 +24,59 @@ FORMATS = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2")
 SHARES = (*(f"representable.{name}" for name in FORMATS), "zero", "fp16_underflow", "fp16_subnormal")
 
 
+class Tallies(NamedTuple):
+    """Numbers of values: read, finite and nonzero, those of `report.Counts`, and those exact in each of ``FORMATS``."""
+
+    values_read: int = 0
+    nonzero: int = 0
+    zero: int = 0
+    nan: int = 0
+    inf: int = 0
+    fp16_overflow: int = 0
+    fp16_underflow: int = 0
+    fp16_subnormal: int = 0
+    fp16: int = 0
+    bf16: int = 0
+    tf32: int = 0
+    fp8_e4m3: int = 0
+    fp8_e5m2: int = 0
+
+    @classmethod
+    def of(cls, values: BitHistogram) -> Self:
+        """Tally a histogram."""
+        tallies = cls(*values.count_each(_tallied(values.dtype)))
+        return tallies._replace(fp16_overflow=tallies.fp16_overflow + values.near_overflow)
+
+
 @cache
-def _masks(dtype: str) -> dict[str, NDArray[np.bool_]]:
+def _tallied(dtype: str) -> BinGroups:
     """The bins of ``dtype`` that each tally counts."""
     table = bins(dtype)
-    masks = {"values_read": np.ones_like(table.zero), "nonzero": table.finite_nonzero, "zero": table.zero, "nan": table.nan}
-    masks |= {"inf": table.inf, "fp16_underflow": table.underflow, "fp16_subnormal": table.subnormal}
-    return masks | {name: table.exact[name] for name in FORMATS}
-
-
-def _tallies(values: BitHistogram) -> Counter[str]:
-    return Counter({name: values.count(mask) for name, mask in _masks(values.dtype).items()})
+    masks = [np.ones_like(table.zero), table.finite_nonzero, table.zero, table.nan, table.inf, table.overflow, table.underflow]
+    return BinGroups.of([*masks, table.subnormal, *(table.exact[name] for name in FORMATS)])
 
 
 def share_counts(values: BitHistogram) -> tuple[list[int], list[int]]:
     """(tested, positive) for each of ``SHARES``: representability among finite nonzero values, the rest among all."""
-    counted = _tallies(values)
-    tested = [counted["nonzero"]] * len(FORMATS) + [counted["values_read"]] * 3
-    return tested, [counted[name.removeprefix("representable.")] for name in SHARES]
+    tallies = Tallies.of(values)
+    tested = [tallies.nonzero] * len(FORMATS) + [tallies.values_read] * 3
+    return tested, [getattr(tallies, name.removeprefix("representable.")) for name in SHARES]
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """The counts behind a row of the report, which can be summed over tensors. Extremes are None if nothing was read."""
 
-    tallies: Counter[str]
+    tallies: Tallies
     abs_min: float | None
     abs_min_nonzero: float | None
     abs_max: float | None
     square: Fraction | None
 
     @property
-    def values_read(self) -> int:
-        """Number of values."""
-        return self.tallies["values_read"]
-
-    @property
-    def nonzero(self) -> int:
-        """Number of finite nonzero values."""
-        return self.tallies["nonzero"]
-
-    @property
     def counts(self) -> Counts:
         """The counts of the report."""
-        return Counts(**{name: self.tallies[name] for name in Counts.model_fields})
+        return Counts(**{name: getattr(self.tallies, name) for name in Counts.model_fields})
 
     @property
     def norm(self) -> float | None:
@@ -79,26 +86,23 @@ class Statistics:
     @property
     def representable(self) -> Representable:
         """Shares of the finite nonzero values."""
-        return Representable(**{name: self.tallies[name] / self.nonzero if self.nonzero else None for name in FORMATS})
+        whole = self.tallies.nonzero
+        return Representable(**{name: getattr(self.tallies, name) / whole if whole else None for name in FORMATS})
 
 
 def statistics(values: BitHistogram, elements: int) -> Statistics:
     """Statistics of a tensor of ``elements``, of which ``values`` were read; the sum of squares is scaled up to all."""
-    tallies = _tallies(values)
-    tallies["fp16_overflow"] = values.overflow()
+    tallies = Tallies.of(values)
     abs_min, abs_min_nonzero, abs_max = values.extremes()
-    square = None if abs_max is None else values.sum_of_squares() * Fraction(elements, tallies["values_read"])
+    square = None if abs_max is None else values.sum_of_squares() * Fraction(elements, tallies.values_read)
     return Statistics(tallies, abs_min, abs_min_nonzero, abs_max, square)
 
 
 def together(parts: Sequence[Statistics]) -> Statistics:
     """Several tensors as one."""
-    tallies = Counter[str]()
-    for part in parts:
-        tallies.update(part.tallies)
     squares = [p.square for p in parts if p.square is not None]
     return Statistics(
-        tallies,
+        Tallies(*map(sum, zip(*(part.tallies for part in parts), strict=True))),
         abs_min=min((p.abs_min for p in parts if p.abs_min is not None), default=None),
         abs_min_nonzero=min((p.abs_min_nonzero for p in parts if p.abs_min_nonzero is not None), default=None),
         abs_max=max((p.abs_max for p in parts if p.abs_max is not None), default=None),
@@ -130,14 +134,16 @@ def tensor_result(tensor: Tensor, counted: Counted) -> TensorResult:
 
 def extremes(results: Sequence[TensorResult], exact: bool) -> Extremes:
     """Extremes over tensors: magnitudes over all values, norms over tensors whose norm is not zero."""
-    whole = together([r.statistics for r in results])
-    norms = [norm for r in results if (norm := r.statistics.norm)]
+    parts = [r.statistics for r in results if r.statistics.square is not None]
+    norms = [norm for part in parts if (norm := part.norm) != 0]
+    known = [norm for norm in norms if norm is not None]
+    whole = together(parts)
     return Extremes(
         abs_min=whole.abs_min,
         abs_min_nonzero=whole.abs_min_nonzero,
         abs_max=whole.abs_max,
-        norm_min=min(norms, default=None),
-        norm_max=None if any(r.statistics.square and r.statistics.norm is None for r in results) else max(norms, default=None),
+        norm_min=min(known, default=None),
+        norm_max=max(known, default=None) if len(known) == len(norms) else None,
         exact=exact,
     )
 
@@ -159,7 +165,7 @@ def aggregate_rows(results: Sequence[TensorResult]) -> Iterator[TensorRow]:
             passed_through=ancestors,
             evidence=_sum_evidence(group),
         )
-        read = [r for r in group if r.statistics.values_read]
+        read = [r for r in group if r.statistics.tallies.values_read]
         whole = together([r.statistics for r in read])
         if whole.square is not None:  # scaled from the tensors read to all of the group
             scale = Fraction(sum(r.tensor.elements for r in group), sum(r.tensor.elements for r in read))
@@ -184,14 +190,16 @@ def _sum_evidence(group: Sequence[TensorResult]) -> tuple[Evidence, ...]:
         tested, exceptions = sum(e.tested for e in each), sum(e.exceptions for e in each)
         best = max(each, key=lambda e: e.distinct)
         conclusions = {e.conclusion for e in each}
-        update = {
-            "tested": tested,
-            "exceptions": exceptions,
-            "share": (tested - exceptions) / tested if tested else None,
-            "proven": all(e.proven for e in each),
-            "conclusion": best.conclusion if len(conclusions) == 1 else f"differs between {len(each):,} tensors",
-        }
-        summed.append(best.model_copy(update=update))
+        summed.append(
+            replace(
+                best,
+                tested=tested,
+                exceptions=exceptions,
+                share=(tested - exceptions) / tested if tested else None,
+                proven=all(e.proven for e in each),
+                conclusion=best.conclusion if len(conclusions) == 1 else f"differs between {len(each):,} tensors",
+            )
+        )
     return tuple(summed)
 
 
@@ -204,7 +212,7 @@ def _row(group: Sequence[TensorResult], whole: Statistics, lineage: TensorLineag
         shape=shape,
         tensors=len(group),
         parameters=sum(r.tensor.elements for r in group),
-        values_read=whole.values_read,
+        values_read=whole.tallies.values_read,
         role=first.role,
         layer=first.layer,
         abs_min=whole.abs_min,

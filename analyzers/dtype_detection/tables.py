@@ -1,6 +1,7 @@
 """The report as pandas tables."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from analyzers.base import Interval
@@ -33,7 +34,7 @@ def tables(report: DtypeReport) -> "dict[str, pandas.DataFrame]":
 
     return {
         "summary": pandas.DataFrame([summary_row(report)]),
-        "evidence": frame(report.lineage.evidence, Evidence),
+        "evidence": pandas.DataFrame(list(report.lineage.evidence), columns=[each.name for each in fields(Evidence)]),
         "storage": frame(report.storage, Storage),
         "layers": frame(report.layers, LayerRow),
         "tensors": tensor_table(report.tensors),

@@ -42,7 +42,7 @@ class Accumulator:
     def take(self) -> BitHistogram:
         """The counts since the last call."""
         taken, self._taken = self._taken, BitHistogram(self.dtype)
-        taken.index = np.flatnonzero(self._table)
+        taken.index = np.flatnonzero(self._table != 0)  # ten times as fast as for integers
         taken.counts = self._table[taken.index]
         self._table[taken.index] = 0
         if self.dtype in NARROW:
@@ -51,18 +51,19 @@ class Accumulator:
 
     def _add_narrow(self, taken: BitHistogram) -> None:
         """Extremes and squares of 16- and 8-bit patterns, from their counts."""
-        stored = NARROW[self.dtype]
-        finite = bins(self.dtype).finite_nonzero[taken.index]
-        if not finite.any():
+        stored, table = NARROW[self.dtype], bins(self.dtype)
+        finite = table.finite_nonzero[taken.index]
+        index, counts = taken.index[finite], taken.counts[finite]
+        if not index.size:
             return
-        magnitudes, counts = taken.index[finite] & (1 << (stored.bits - 1)) - 1, taken.counts[finite]
-        value = bins(self.dtype).value
-        taken.low, taken.high = float(value[magnitudes.min()]), float(value[magnitudes.max()])  # ordered like their values
+        magnitudes = index & (1 << (stored.bits - 1)) - 1  # ordered like their values
+        taken.low, taken.high = float(table.value[magnitudes.min()]), float(table.value[magnitudes.max()])
         exponents, significands = magnitudes >> stored.mantissa_bits, magnitudes & (1 << stored.mantissa_bits) - 1
         significands += np.where(exponents > 0, 1 << stored.mantissa_bits, 0)
         squares = np.zeros(1 << stored.exponent_bits, dtype=np.int64)  # of significands: 2^22 times 2^41 values before one could overflow
         np.add.at(squares, np.maximum(exponents, 1), significands**2 * counts)
-        whole = sum(square << 2 * exponent for exponent, square in enumerate(squares.tolist()))
+        occupied = np.flatnonzero(squares)
+        whole = sum(square << 2 * exponent for exponent, square in zip(occupied.tolist(), squares[occupied].tolist(), strict=True))
         taken.squares = whole << (SQUARE_BITS - 2 * (stored.mantissa_bits + stored.bias))
 
     def _add_fp32(self, low: int, high: int, squares: float, near_overflow: int) -> None:

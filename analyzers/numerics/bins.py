@@ -6,6 +6,7 @@ high half) bin is then exact in the same formats of at most 10 mantissa bits, so
 representative answers for all of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,6 +71,24 @@ class Bins:
     low_magnitude: NDArray[np.bool_]
     beyond_fp16: NDArray[np.bool_]
     exponent: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class BinGroups:
+    """Bins grouped by which of several masks they belong to, so that one pass counts the values of each mask.
+
+    group: (bins,) the group of each bin; masks: (groups, masks) 1 where the bins of a group belong to a mask, else 0.
+    """
+
+    group: NDArray[np.uint16]
+    masks: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, masks: Sequence[NDArray[np.bool_]]) -> "BinGroups":
+        """masks: at most 62, of the bins of one dtype."""
+        pattern = sum((mask.astype(np.int64) << bit for bit, mask in enumerate(masks)), np.zeros(1, dtype=np.int64))
+        patterns, group = np.unique(pattern, return_inverse=True)
+        return cls(group.astype(np.uint16), (patterns[:, None] >> np.arange(len(masks)) & 1).astype(np.float64))
 
 
 FORMATS: tuple[FloatFormat, ...] = (FP16, BF16, TF32, FP8_E4M3, FP8_E5M2)

@@ -11,7 +11,7 @@ from math import inf, isqrt, ldexp
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.numerics.bins import NARROW, bin_count, bins
+from analyzers.numerics.bins import NARROW, BinGroups, bin_count, bins
 
 # Squares are summed as whole multiples of 2^-SQUARE_BITS, below the square of the smallest float64: sums are exact, so
 # merging them is associative and commutative, which floating-point addition is not.
@@ -55,7 +55,7 @@ class BitHistogram:
         for part in parts:
             table[part.index] += part.counts
             low, high = either(min, low, part.low), either(max, high, part.high)
-        index = np.flatnonzero(table)
+        index = np.flatnonzero(table != 0)
         squares, near = sum(part.squares for part in parts), sum(part.near_overflow for part in parts)
         return cls(whole.dtype, index, table[index], low, high, squares, near)
 
@@ -74,6 +74,11 @@ class BitHistogram:
     def count(self, mask: NDArray[np.bool_]) -> int:
         """Number of values in the bins of ``mask``: one of the masks of ``bins(dtype)``, or a combination of them."""
         return int(self.counts[mask[self.index]].sum())
+
+    def count_each(self, groups: BinGroups) -> list[int]:
+        """`count` of each of the masks of ``groups``, in one pass."""
+        counts = np.bincount(groups.group[self.index], self.counts, len(groups.masks))  # float64, exact below 2^53
+        return [int(each) for each in counts @ groups.masks]
 
     def distinct(self, mask: NDArray[np.bool_]) -> int:
         """Number of occupied bins of ``mask``, regardless of sign: a lower bound on the number of different magnitudes.

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from analyzers.parents.report import (
     Parent,
     ParentsReport,
     ParentsRequest,
+    Source,
     Verdict,
 )
 from analyzers.parents.rows import candidate_row, fit_rows
@@ -62,37 +63,59 @@ def analyze(request: ParentsRequest, access: Access | None = None, *, largest: i
     access = access or Access()
     yield Progress(done=0, total=0, unit="bytes", note="reading headers")
     with ExitStack() as stack:
-        sides, source, notes = yield from _open(request, access, stack)
-        search = _Search(request, sides, source, notes, largest)
+        opened = yield from _open(request, access, stack)
+        search = _Search(request, opened, largest)
         yield from search.screen()
         yield from search.read()
         yield search.report(start)
 
 
-def _open(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, tuple[list[Checkpoint], str, list[str]]]:
-    """The model and its candidates, where their names come from, and notes about those that could not be opened."""
+@dataclass(slots=True)
+class _Opened:
+    """The model and its candidates; where the name of each candidate comes from; notes about those that could not be opened."""
+
+    sides: list[Checkpoint]
+    sources: list[Source]
+    notes: list[str]
+
+
+def _open(request: ParentsRequest, access: Access, stack: ExitStack) -> Generator[Progress, None, _Opened]:
+    """The model and its candidates: those named, or those of the card and the library that can be opened."""
     names = ["Model", *_names(len(request.candidates))]
     sides = yield from open_sides([request.model, *request.candidates], names, access, request.subfolder)
-    for side in sides:
+    for side, name in zip(sides, names, strict=True):
         stack.enter_context(side)
-    notes: list[str] = []
-    if not request.candidates:
-        for name in base_models(sides[0], limits.CANDIDATES):
-            try:
-                opened = yield from open_sides([name], ["Candidate"], access, request.subfolder)
-                stack.enter_context(opened[0])
-                check_side(opened[0], "Candidate", bool(request.include))
-            except MantissaError as error:
-                notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
-            else:
-                sides += opened
-        if len(sides) == 1:
-            found = notes[0] if notes else f"The model card of {sides[0].ref} names no base_model."
-            raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
-    for side, name in zip(sides, names + names[-1:] * len(sides), strict=False):
         check_side(side, name, bool(request.include))
     _check_different(sides)
-    return sides, "named" if request.candidates else "card", notes
+    opened = _Opened(sides, ["named"] * len(request.candidates), [])
+    if not request.candidates:
+        yield from _find(request, access, stack, opened)
+    return opened
+
+
+def _find(request: ParentsRequest, access: Access, stack: ExitStack, opened: _Opened) -> Iterator[Progress]:
+    """Add the candidates that the card names, and those that the library suggests."""
+    of_card = base_models(opened.sides[0], limits.CANDIDATES)
+    known = {(side.ref, side.commit) for side in opened.sides}
+    for name in list(dict.fromkeys([*of_card, *request.suggested]))[: limits.CANDIDATES]:
+        try:
+            (side,) = yield from open_sides([name], ["Candidate"], access, request.subfolder)
+            stack.enter_context(side)
+            check_side(side, "Candidate", bool(request.include))
+        except MantissaError as error:
+            if name in of_card:
+                opened.notes.append(f"{name}, the base_model of the model card, cannot be compared: {error}")
+            continue
+        if (side.ref, side.commit) in known:
+            if side.ref == opened.sides[0].ref:
+                opened.notes.append(f"{name}, the base_model of the model card, is the model itself.")
+            continue
+        known.add((side.ref, side.commit))
+        opened.sides.append(side)
+        opened.sources.append("card" if name in of_card else "library")
+    if not opened.sources:
+        found = opened.notes[0] if opened.notes else f"The model card of {opened.sides[0].ref} names no base_model."
+        raise InvalidRequest(f"No candidates: name checkpoints that the model may come from. {found}")
 
 
 def _names(candidates: int) -> list[str]:
@@ -120,10 +143,10 @@ class _Read:
 class _Search:
     """The model ``sides[0]`` and its candidates, what was read of them, and what it says."""
 
-    def __init__(self, request: ParentsRequest, sides: list[Checkpoint], source: str, notes: list[str], largest: int | None) -> None:
-        self._request, self._sides, self._source, self._notes, self._largest = request, sides, source, notes, largest
-        self._names = ["Model", *_names(len(sides) - 1)]
-        self._numbers = list(range(1, len(sides)))
+    def __init__(self, request: ParentsRequest, opened: _Opened, largest: int | None) -> None:
+        self._request, self._sides, self._sources, self._notes, self._largest = request, opened.sides, opened.sources, opened.notes, largest
+        self._names = ["Model", *_names(len(opened.sources))]
+        self._numbers = list(range(1, len(opened.sides)))
         self._rows: dict[int, Candidate] = {}
         self._moved: list[MovedLayer] = []
         self._difference: Difference | None = None
@@ -224,9 +247,8 @@ class _Search:
         return dtypes.pop() if len(dtypes) == 1 else None
 
     def _candidate_rows(self, read: _Read) -> dict[int, Candidate]:
-        source: Literal["named", "card"] = "named" if self._source == "named" else "card"
         return {
-            number: candidate_row(self._sides[number], source, read.sums, column, self._alignment, read.chance[column])
+            number: candidate_row(self._sides[number], self._sources[number - 1], read.sums, column, self._alignment, read.chance[column])
             for column, number in enumerate(read.numbers)
         }
 
@@ -307,7 +329,9 @@ class _Search:
     def _resolved(self) -> dict[str, Any]:
         """The content of the report's id: resolved commits and the options that differ from their defaults."""
         named = [{"ref": side.ref, "commit": side.commit} for side in self._sides]
-        return self._request.resolved("cpu") | {"model": named[0], "candidates": named[1:], "source": self._source}
+        source = "+".join(sorted(set(self._sources)))
+        options = self._request.model_copy(update={"suggested": ()}).resolved("cpu")
+        return options | {"model": named[0], "candidates": named[1:], "source": source}
 
 
 def _rank(row: Candidate) -> tuple[float, float, str]:

@@ -10,6 +10,7 @@ from analyzers.parents.feasible import bounds
 from analyzers.parents.fit import Weights, condition, correlations, distinguishable, solve, squares
 from analyzers.parents.proof import by_chance, equal, exact_weights
 from analyzers.parents.rounding import Floats, narrowest, rounded, rounds
+from analyzers.parents.sparse import MOST_CANDIDATES, Sparse, sparse_merge
 
 # A weight below this is none.
 SMALLEST = 0.02
@@ -29,6 +30,8 @@ _PROVES, _LEAVES = 0.05, 0.1
 _BETTER = 0.01
 # Below this angle between its parents (radians) a SLERP is a linear merge.
 _LEAST_ANGLE = 0.05
+# The least cosine between models that are fine-tuned from one base.
+_SIBLINGS = 0.5
 # Values on which weights are tried: of all layers, of one.
 _OVERALL, _OF_LAYER = 1 << 16, 1 << 12
 _PIECE = 1 << 18  # values tested at once, in float64
@@ -54,7 +57,7 @@ class Fitted:
 
     chosen: those with weights of their own; alike: which others each stands for; parents: those that the fit needs, a subset of ``chosen``;
     weights, layers: over ``chosen``, by exact values where they are (``by_exact_values`` tells of the former), else by least squares;
-    exact, layer_exact: over ``parents``.
+    exact, layer_exact: over ``parents``; sparse: where X is a merge of sparse updates of them.
     """
 
     def __init__(self, sums: Sums, dtype: str | None) -> None:
@@ -72,6 +75,10 @@ class Fitted:
         self.rounding = float(np.sqrt(sums.rounding / self.weights.total)) if self.weights.total > 0 else 0.0
         self.parents = self._parents()
         self.exact, self.layer_exact = self._exactness(self.parents or [self.best])
+        self.sparse = self._sparse()
+        if self.sparse is not None:
+            self.parents = sorted([self.sparse.base, *self.sparse.parents])
+            self.exact, self.layer_exact = self._exactness(self.parents)
         self.by_exact_values = self.exact is not None and self.exact.share >= EXACT and not self.exact.per_layer
         if self.exact is not None and self.by_exact_values:
             self.weights = self._confined(self.weights, self._some(), self.exact)
@@ -131,6 +138,17 @@ class Fitted:
                 several = [i for i, weight in zip(several, largest, strict=True) if weight > SMALLEST]
                 return several if proven and len(several) > 1 else [self.best]
         return needed
+
+    def _sparse(self) -> Sparse | None:
+        """X as a merge of sparse updates, if it is no linear merge and has siblings among the candidates."""
+        if self._dtype is None or self.exact is None or self.exact.share >= EXACT:
+            return None
+        gram = self._blocks.sum(axis=0)
+        cosines = correlations(gram)[self.best]
+        siblings = sorted((i for i in self.chosen if cosines[i] > _SIBLINGS), key=lambda i: (-cosines[i], i))
+        if len(siblings) < 2 or gram[0, 1 + self.best] < _SIBLINGS * np.sqrt(gram[0, 0] * gram[1 + self.best, 1 + self.best]):
+            return None
+        return sparse_merge(self._some(), siblings[:MOST_CANDIDATES], self._dtype)
 
     def _equal(self, i: int) -> float:
         """The share of kept values that are candidate ``i``'s."""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import pandas
 
 # Raised whenever the same request would give another result.
-ANALYSIS_VERSION = 2
+ANALYSIS_VERSION = 3
 
+Source = Literal["named", "card", "library"]
 Verdict = Literal["same-weights", "quantized-copy", "derived", "merge", "unrelated", "undecided"]
 
 
@@ -27,8 +28,11 @@ class ParentsRequest(WeightsRequest):
     model: Reference
     candidates: tuple[str, ...] = Field(
         default=(),
-        description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card).",
+        description=f"Checkpoints it may come from, up to {limits.CANDIDATES} (default: the base_model of its model card; on the page and "
+        "in the API also models of the library with tensors of the same shapes).",
     )
+    # What the caller's library suggests: compared, next to those of the card, where no candidate is named.
+    suggested: tuple[str, ...] = Field(default=(), max_length=limits.CANDIDATES)
 
     @field_validator("candidates")
     @classmethod
@@ -50,7 +54,7 @@ class ParentsRequest(WeightsRequest):
 class Candidate(Data):
     """A candidate P, the best first. All but ``ref`` to ``parameters`` is null where nothing of it has the shape of the model's matrices.
 
-    source: "named" in the request or the model's "card". compared: values. equal_share: of values equal in bf16;
+    source: "named" in the request, the model's "card", or the "library" of the app. compared: values. equal_share: of values equal in bf16;
     equal_by_chance: sum over bf16 patterns of p_k q_k, the share expected if the two had nothing to do with each other. distance:
     |X - P| / |P|. cosine: between the values; cosine_null: 1/sqrt(compared), its standard deviation for unrelated values. vectors_equal:
     share
@@ -60,7 +64,7 @@ class Candidate(Data):
     ref: str
     commit: str
     public: bool
-    source: Literal["named", "card"]
+    source: Source
     parameters: int
     compared: int
     equal_share: float | None
@@ -96,6 +100,28 @@ class LayerFit(Data):
     exact_share: float | None
 
 
+class SparseUpdate(Data):
+    """The update of a parent in a merge of sparse updates: ``factor`` times it, in a share ``kept`` of the values."""
+
+    ref: str
+    factor: float
+    kept: float
+
+
+class SparseMerge(Data):
+    """X = B + sum of c_i (P_i - B), each update in some of the values only, and where there are several possibly their mean.
+
+    exact_share: of values that are exactly so for some choice of updates, rounded to X's dtype; exact_by_chance: if the updates were those
+    of other values. method: "DARE" if they were kept at random, "TIES" if the largest were, null if neither is clear.
+    """
+
+    base: str
+    updates: tuple[SparseUpdate, ...]
+    exact_share: float
+    exact_by_chance: float
+    method: Literal["DARE", "TIES"] | None
+
+
 class Fit(Data):
     """X = sum of a_i P_i over all matrices and per layer.
 
@@ -105,7 +131,7 @@ class Fit(Data):
     solution. exact_share: of values that equal the combination, rounded to X's dtype, at the best weights (overall, or of each layer:
     ``exact_per_layer``); exact_by_chance: expected for unrelated values of the same distributions; exact_values: how many were tested.
     arithmetic: "fp32", or "stored" if each product was rounded to X's dtype too. spherical: the interpolation t of a SLERP that the
-    weights agree with.
+    weights agree with. sparse: the merge of sparse updates that X is; the weights are then averages.
     """
 
     parents: tuple[Parent, ...]
@@ -120,6 +146,7 @@ class Fit(Data):
     exact_weights: tuple[float, ...]
     arithmetic: Literal["fp32", "stored"]
     spherical: float | None
+    sparse: SparseMerge | None = None
     layers: tuple[LayerFit, ...]
 
 

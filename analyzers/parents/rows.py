@@ -1,19 +1,17 @@
 """The rows of a report: candidates as compared, and the fit."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from analyzers.checkpoints import Alignment, Checkpoint
 from analyzers.parents.collect import Sums, cosine, distance, matrix_parameters
 from analyzers.parents.fitted import Fitted
-from analyzers.parents.report import Candidate, Fit, LayerFit, Parent
+from analyzers.parents.report import Candidate, Fit, LayerFit, Parent, Source, SparseMerge, SparseUpdate
+from analyzers.parents.sparse import Sparse
 
 
-def candidate_row(
-    side: Checkpoint, source: Literal["named", "card"], sums: Sums, column: int, alignment: Alignment, chance: float | None
-) -> Candidate:
+def candidate_row(side: Checkpoint, source: Source, sums: Sums, column: int, alignment: Alignment, chance: float | None) -> Candidate:
     """The row of the candidate ``column`` of ``sums``. chance: that of an equal value."""
     pairs, compared, (others, *same) = sums.pairs[column], int(sums.matrices[column, 0]), sums.others[column].tolist()
     weight = float(pairs[0])
@@ -71,8 +69,20 @@ def fit_rows(fitted: Fitted, sums: Sums, refs: Sequence[str]) -> Fit:
         exact_per_layer=exact is not None and exact.per_layer,
         exact_weights=exact.weights if exact else (),
         arithmetic="stored" if exact and exact.stored else "fp32",
-        spherical=fitted.spherical,
+        spherical=fitted.spherical if fitted.sparse is None else None,
+        sparse=_sparse_row(fitted.sparse, refs) if fitted.sparse is not None else None,
         layers=tuple(layers),
+    )
+
+
+def _sparse_row(found: Sparse, refs: Sequence[str]) -> SparseMerge:
+    rows = zip(found.parents, found.factors, found.kept, strict=True)
+    return SparseMerge(
+        base=refs[found.base],
+        updates=tuple(SparseUpdate(ref=refs[i], factor=factor, kept=kept) for i, factor, kept in rows),
+        exact_share=found.share,
+        exact_by_chance=found.by_chance,
+        method=found.method or None,
     )
 
 

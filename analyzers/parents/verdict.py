@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analyzers.formatting import magnitude, plural, share
 from analyzers.parents.proof import Monotone
-from analyzers.parents.report import Candidate, Difference, Evidence, Fit, MovedLayer, Parent, Verdict
+from analyzers.parents.report import Candidate, Difference, Evidence, Fit, MovedLayer, Parent, SparseMerge, Verdict
 
 # A cosine that unrelated weights do not reach, overall and in half of the layers, beyond chance: some share a mean, or a common direction.
 RELATED = 0.1
@@ -62,6 +62,8 @@ def _verdict(facts: Facts, best: Candidate) -> tuple[Verdict, str]:
         how = f", cast through {facts.through}" if facts.through else ""
         read = "" if facts.exact_mode else " that was read"
         return "same-weights", f"The same weights as {best.ref}: every value{read} is equal once both have the same dtype{how}."
+    if facts.fit is not None and facts.fit.sparse is not None:
+        return "merge", _sparse(facts.fit.sparse)
     if len(facts.parents) > 1:
         ordered = sorted(facts.parents, key=lambda each: -each.weight)
         parts = "".join(f" {'-' if each.weight < 0 else '+'} {abs(each.weight):.3f} x {each.ref}" for each in ordered)
@@ -90,6 +92,12 @@ def _derivation(facts: Facts, best: Candidate) -> str:
     return f"Derived from {best.ref}, or from a common ancestor: the difference is {changed} times its norm."
 
 
+def _sparse(found: SparseMerge) -> str:
+    how = {"DARE": ", kept at random (as DARE does)", "TIES": ", the largest ones (as TIES does)", None: ""}[found.method]
+    parts = [f"{each.factor:.3g} times that of {each.ref} in {share(each.kept)} of the values" for each in found.updates]
+    return f"A merge of sparse updates of {found.base}{how}: {' and '.join(parts)}."
+
+
 def _way_of_merging(facts: Facts) -> str:
     fit, best = facts.fit, facts.candidates[0]
     if fit is None:
@@ -116,6 +124,12 @@ def _equality(facts: Facts, best: Candidate) -> list[Evidence]:
 
 def _exactness(facts: Facts) -> list[Evidence]:
     fit = facts.fit
+    if fit is not None and fit.sparse is not None:
+        text = (
+            f"{share(fit.sparse.exact_share)} of the values are exactly those of {fit.sparse.base} plus none or some of these updates; "
+            f"with the updates of other values it would be {_chance(fit.sparse.exact_by_chance)}."
+        )
+        return [_told(True, text)]
     if fit is None or fit.exact_share is None or not facts.parents:
         return []
     if len(facts.parents) == 1 and (fit.exact_weights[0] == 1 or fit.exact_share < 0.5):

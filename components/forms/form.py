@@ -4,6 +4,7 @@ A form is a frozen dataclass whose fields are named as in the request. An empty 
 what is typed: it only fills in the form, and the request validates it.
 """
 
+import difflib
 import json
 import re
 import shlex
@@ -26,6 +27,8 @@ BUILTIN, DATASET = "builtin", "dataset"
 LINKED_CHARACTERS = 4_000
 # Fields of `WeightsRequest` on every form about weights, in the order of links and endpoints.
 READING = ("mode", "budget", "include", "exclude", "subfolder", "seed")
+# Keys of addresses that are no parameters of a request: one of several values, a commit, the result alone.
+_ADDED = ("candidate", "variant", "revision", "embed")
 _Request = TypeVar("_Request", bound=BaseModel)
 _Form = TypeVar("_Form")
 
@@ -106,10 +109,14 @@ def _as_typed(default: Any, value: Any) -> Any:
 def validated(kind: type[_Request], form: Any, names: Iterable[str], **given: Any) -> _Request:
     """The validated request from the fields ``names`` of a form, as typed, and from ``given``.
 
-    Raises InvalidRequest with the sentence to show.
+    Raises InvalidRequest with the sentence to show, in which fields are named in words.
     """
     asked = given | parsed(form, kind, names)
-    return _sentence(lambda: kind(**asked))
+    try:
+        return _sentence(lambda: kind(**asked))
+    except InvalidRequest as error:
+        said = re.sub(rf"\b({'|'.join(kind.model_fields)})\b", lambda name: name[0].replace("_", " "), str(error), flags=re.IGNORECASE)
+        raise InvalidRequest(said) from None
 
 
 def validated_json(kind: type[_Request], given: dict[str, Any]) -> _Request:
@@ -188,6 +195,17 @@ def queried(query: Query, kind: type[Any], names: Iterable[str]) -> dict[str, An
 def last_texts(query: Query) -> dict[str, str]:
     """The last value of each query key, truncated to the field's limit."""
     return {key: text[: limits.FILTER_LENGTH + 1] for key, text in dict(query).items()}
+
+
+def misspelt(query: Query, known: Iterable[str]) -> str:
+    """A sentence about the keys of a query that are not ``known`` but resemble a known one; empty if there are none.
+
+    Others are ignored: sites add keys of their own to links, such as utm_source.
+    """
+    names = [*known, *_ADDED]
+    near = {key: difflib.get_close_matches(key, names, 2) for key in dict(query).keys() - set(names)}
+    said = ", ".join(f"{key} (did you mean {' or '.join(found)}?)" for key, found in sorted(near.items()) if found)
+    return f"Unknown in the address: {said}." if said else ""
 
 
 def queried_data(query: Query) -> dict[str, str]:

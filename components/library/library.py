@@ -13,7 +13,7 @@ from analyzers import limits
 from analyzers.base import Data, Report, request_error
 from analyzers.dtype_detection.classifier import Fit
 from analyzers.errors import InvalidRequest, MantissaError
-from components.library import labels, models, results
+from components.library import labels, models, results, shapes
 from components.library.availability import Availability
 from components.library.checks import hub_id, now, one_line
 from components.library.consensus import Consensus, LabelRow, consensus, label_row
@@ -230,6 +230,22 @@ class Library:
         with self._database.read() as connection:
             return results.find(connection, "key", key)
 
+    def shapes(self, model: str) -> str:
+        """The fingerprint of the shapes of a model's tensors, from its newest passport; "" without one (see `shapes.fingerprint`)."""
+        with self._database.read() as connection:
+            return shapes.of_model(connection, model)
+
+    def alike(self, fingerprint: str, model: str, most: int) -> list[str]:
+        """Models other than ``model`` whose tensors have these shapes and that are still public, the newest first. May ask the Hub."""
+        with self._database.read() as connection:
+            found = shapes.alike(connection, fingerprint, model, most)
+        return [name for name in found if self.is_available([name])]
+
+    def naming(self, analyzer: str, model: str, most: int) -> list[str]:
+        """The ids of the newest results of ``analyzer`` in which ``model`` occurs (case-insensitive), other than as the subject."""
+        with self._database.read() as connection:
+            return results.naming(connection, analyzer, model.lower(), most)
+
     def label(self, label_id: str) -> LabelRow | None:
         """A label with its state."""
         with self._database.read() as connection:
@@ -254,6 +270,11 @@ class Library:
         """What is known about a model (case-insensitive); None if it has neither label nor result."""
         with self._database.read() as connection:
             return models.find(connection, ref.lower())
+
+    def organisation(self, name: str) -> tuple[ModelRow, ...]:
+        """The models of an organisation (case-insensitive); `models.MOST` at most."""
+        with self._database.read() as connection:
+            return tuple(models.of_organisation(connection, name.lower()))
 
     def labels(self, query: Query) -> Page[LabelRow]:
         """A page of the labels. Raises InvalidRequest."""

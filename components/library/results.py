@@ -12,6 +12,7 @@ from components.library import models
 from components.library.database import ORDERS
 from components.library.query import List
 from components.library.schema import Result
+from components.library.shapes import fingerprint
 
 LIST = List(
     table="results",
@@ -100,15 +101,17 @@ def _delete(connection: sqlite3.Connection, number: int) -> None:
 
 def _insert(connection: sqlite3.Connection, result: Result, text: str, published: str) -> bool:
     packed = zlib.compress(text.encode(), _FAST)
+    overview = result.analyzer == "dtype" and result.whole
     found = connection.execute(
         "INSERT INTO results (id, key, analyzer, model, model_key, created, size, packed, overview, storage, passed_through, trained_in, "
-        "fp16_risk, contributor, sought, public, record, published) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id) DO NOTHING RETURNING number",
+        "fp16_risk, contributor, sought, public, record, published, shapes) VALUES "
+        "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING number",
         (
             *(result.id, result.key, result.analyzer, result.models[0], result.models[0].lower(), result.created, result.size, len(packed)),
-            *(result.analyzer == "dtype" and result.whole, result.storage, result.passed_through, result.trained_in, result.fp16_risk),
+            *(overview, result.storage, result.passed_through, result.trained_in, result.fp16_risk),
             *(result.contributor, " ".join((*result.models, result.contributor)).lower(), not result.sample, result.model_dump_json()),
             published,
+            fingerprint(text) if overview else "",
         ),
     ).fetchone()
     if found is not None:
@@ -135,6 +138,15 @@ def find(connection: sqlite3.Connection, column: str, value: str) -> tuple[Resul
     assert column in ("id", "key")
     asked = f"SELECT {COLUMNS} FROM results WHERE {column} = ? ORDER BY created DESC LIMIT ?"  # noqa: S608 - one of two names
     return tuple(result_row(row) for row in connection.execute(asked, (value, SAME_KEY))) if value else ()
+
+
+def naming(connection: sqlite3.Connection, analyzer: str, model: str, most: int) -> list[str]:
+    """The ids of the newest results of ``analyzer`` in which ``model`` (lower case) occurs, other than as the subject."""
+    asked = (
+        "SELECT id FROM results WHERE analyzer = ?1 AND instr(sought, ?2) AND EXISTS (SELECT 1 FROM json_each(record, '$.models') "
+        "WHERE key > 0 AND lower(value) = ?2) ORDER BY created DESC LIMIT ?3"
+    )
+    return [result_id for (result_id,) in connection.execute(asked, (analyzer, model, most))]
 
 
 def result_row(row: Any) -> ResultRow:

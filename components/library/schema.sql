@@ -20,7 +20,8 @@ CREATE TABLE results (
     model_key TEXT NOT NULL,
     created TEXT NOT NULL, size INTEGER NOT NULL, packed INTEGER NOT NULL, overview INTEGER NOT NULL, storage TEXT NOT NULL,
     passed_through TEXT NOT NULL, trained_in TEXT NOT NULL, fp16_risk TEXT NOT NULL, contributor TEXT NOT NULL, sought TEXT NOT NULL,
-    public INTEGER NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '');
+    public INTEGER NOT NULL, record TEXT NOT NULL, batch TEXT, published TEXT NOT NULL DEFAULT '', shapes TEXT NOT NULL DEFAULT '');
+CREATE INDEX results_shapes ON results (shapes) WHERE shapes <> '';
 CREATE INDEX results_key ON results (key);
 CREATE INDEX results_model ON results (model_key, analyzer, created);
 CREATE INDEX results_packed ON results (packed);

@@ -59,6 +59,13 @@ _TOKENS = {
 }
 
 
+# Gradio has read its configuration, with all other CSS, only after its first sign of life, which would move.
+EARLY_STYLE = (
+    "<style>.nav-holder { display: none !important; } .wrap.full { position: fixed !important; inset: 0; } "
+    ".gradio-container > .main { max-width: 1120px !important; margin: 0 auto !important; }</style>"
+)
+
+
 def result_css() -> str:
     """The rules for results and plots, without colours."""
     return (STYLES / "result.css").read_text(encoding="utf-8")

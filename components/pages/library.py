@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 
 from components.forms.fields import QUIET
-from components.forms.form import typed
+from components.forms.form import misspelt, typed
 from components.library import model_id
 from components.library_page.browse import CLICKS, Browse, orders
 from components.library_page.contributing import Adding, Flagging, add_label, flag_reasons, thanks, who_you_are
@@ -48,6 +48,8 @@ def build(page: gr.Blocks) -> None:
         start = (kind, text, *[""] * len(browse.chosen), "", False, "", False)
         # Fields the address does not set stay unchanged: the visitor may have started typing.
         asked = [_labels_of(model), model, gr.update(value=model)] if model else [gr.skip()] * 3
+        if unknown := misspelt(request.query_params.multi_items(), ("model", "q", "show")):
+            asked[0] = failed(unknown)
         # With its order: the change of the search field reads it too, and one that the list lacks is an error.
         order = gr.update(choices=list(orders(kind)), value=next(iter(orders(kind))))
         return [

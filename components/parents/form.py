@@ -21,8 +21,8 @@ from components.forms.form import (
 
 ABOUT = (
     f"Which models the weights of a checkpoint come from, as JSON: for each of up to {limits.CANDIDATES} candidates (none: those that its "
-    "model card names) the share of equal values, the distance and the cosine, each with its chance level; the weights of a merge, per "
-    "layer and overall, with intervals; how much of that is proven; and a verdict."
+    "model card names, and models of the library with tensors of the same shapes) the share of equal values, the distance and the cosine, "
+    "each with its chance level; the weights of a merge, per layer and overall, with intervals; how much of that is proven; and a verdict."
 )
 # Of the endpoint, in this order.
 PARAMETERS = ("model", "candidates", *READING)
@@ -53,7 +53,8 @@ def form(query: Query) -> Form:
 
 def permalink(report: ParentsReport) -> str:
     """The query that reproduces this report, pinned to the commits: ``?model=...&candidate=...&candidate=...&mode=...``."""
-    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, ref)) for ref in _refs(report))]
+    named = _refs(report) if report.request.candidates else []  # those of the card and the library are found again
+    keys = [("model", pinned(report.checkpoint)), *(("candidate", _pinned(report, ref)) for ref in named)]
     return link_to_reading(keys, report.request)
 
 

@@ -8,6 +8,7 @@ from components.forms.fields import Fields, build_busy, build_buttons, build_exa
 from components.forms.picker import build_picker, wire_search
 from components.parents.form import Form, form
 from components.parents.result import RESULT
+from components.parents.suggestions import build_suggestions, complete
 from components.running.analysis_page import AnalysisPage
 
 # Label of each example button, and its form.
@@ -23,8 +24,9 @@ def build_fields(examples: Sequence[str]) -> Fields:
     with gr.Row(elem_classes="m-ask"):
         model = build_picker("Model: org/name or org/name@revision, or a sample", "m-model")
     with gr.Row(elem_classes="m-ask"):
-        candidates = build_picker("Candidates, separated by spaces; if empty, the base_model of its card", "m-candidates")
+        candidates = build_picker("Candidates, separated by spaces; if empty, from its card and the library", "m-candidates")
         go, stop = build_buttons("Compare")
+    build_suggestions(model, candidates)
     build_busy()
     wire_search([model, candidates])
     chips = build_examples(examples)
@@ -44,4 +46,5 @@ PAGE = AnalysisPage(
     of_query=form,
     fields=build_fields,
     result=RESULT,
+    complete=complete,
 )

@@ -5,16 +5,20 @@ from components.parents import tables
 from components.parents.form import command, permalink
 from components.plots import parents as plots
 from components.results.layout import Layout, Piece, Plot, Said, Tab
+from components.site import addresses
 from components.text import numbers
 from components.text.headline import ESTIMATE, FACT, about_sample, answer, answered, cannot_tell, card, model_head, tiles
 from components.text.markup import notes
 from components.text.names import model_name
 from components.text.plain_text import shown
+from components.text.render import macros
 
+_PIECES = macros("parents/templates/parents.html")
 WEIGHTS = (
     "The weight of each parent in each layer. Where 99% of its values are exact, the interval holds every weight at which they stay so "
     "(often too short to see); elsewhere it is least squares with a 95% interval. Tensors outside the layers are on the left."
 )
+AVERAGES = " The updates are sparse here, so these weights are averages over values with and without them."
 ANCESTRY = (
     "Parents on the left, with their weights in the model. Solid lines are proven: far more values are equal than by chance. Dashed lines "
     "are inferred."
@@ -42,7 +46,14 @@ def headline(report: ParentsReport, links: bool = True) -> str:
             ("parents-fit", _exact(report)),
         ),
         notes(report.notes),
+        str(_PIECES.families(families(report))) if links else "",
     )
+
+
+def families(report: ParentsReport) -> list[tuple[str, str]]:
+    """The pages of the families of the public parents, and of the model."""
+    public = {each.ref for each in report.candidates if each.public} | ({report.checkpoint.ref} if report.checkpoint.public else set())
+    return [(f"Family of {ref}", addresses.family(ref)) for ref in (*report.parents, report.checkpoint.ref) if ref in public]
 
 
 def _equal(best: Candidate) -> str:
@@ -70,6 +81,10 @@ def _explained(report: ParentsReport) -> str:
 
 def _exact(report: ParentsReport) -> str:
     fit = report.fit
+    if fit is not None and fit.sparse is not None:
+        chance = numbers.share(fit.sparse.exact_by_chance)
+        body = f"Values that are exactly the base plus none or some of the updates, rounded as stored. By chance it would be {chance}."
+        return answer("Proof", numbers.share(fit.sparse.exact_share), FACT, body)
     if fit is None or fit.exact_share is None:
         return cannot_tell("Proof", "The matrices are stored in several dtypes, or in one whose rounding is not tested.")
     how = " with weights of each layer" if fit.exact_per_layer else ""
@@ -92,7 +107,7 @@ RESULT: Layout[ParentsReport] = Layout(
         Tab(
             "Weights",
             [
-                Said(WEIGHTS),
+                Said(lambda report: WEIGHTS + (AVERAGES if report.fit is not None and report.fit.sparse is not None else "")),
                 Plot("Weights per layer", plots.layers, when=_has_layers),
                 Piece(tables.weights),
                 Piece(tables.layers, folded="Layers"),
@@ -101,4 +116,5 @@ RESULT: Layout[ParentsReport] = Layout(
         ),
         Tab("Candidates", [Piece(tables.candidates)]),
     ),
+    related=families,
 )

@@ -43,9 +43,9 @@ def among_models(reports: Sequence[DtypeReport], rows: Sequence[int] = ()) -> go
     figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=PUBLISHED.abs_max, y1=PUBLISHED.abs_max, line=LIMIT)
     figure.add_shape(type="line", yref="paper", y0=0, y1=1, x0=PUBLISHED.norm_max, x1=PUBLISHED.norm_max, line=LIMIT)
     # above the figure, where it covers no model
-    details = f"dashed: above {size}: bf16; below: fp16 left of {norm}, fp32 right"
-    label(figure, details, xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
-    figure.update_layout(margin_t=30)
+    details = f"dashed: above {size}: bf16;<br>below: fp16 left of {norm}, fp32 right"
+    label(figure, details, align="right", xref="paper", x=1, xanchor="right", yref="paper", y=1, yanchor="bottom", yshift=4)
+    figure.update_layout(margin_t=44)
     figure.update_xaxes(title="largest tensor norm", **log_axis(low_x, high_x))
     figure.update_yaxes(title="largest magnitude", **log_axis(low_y, high_y))
     legend(figure, toggle=True)

@@ -117,7 +117,7 @@ def loss_bins(report: ExitReport) -> go.Figure:
 def training_losses(report: ExitReport) -> go.Figure:
     """The loss of the small transformer at each step, under each signal."""
     rows = [(row.method, row.losses, ["" if loss is None else f"{loss:.3f}" for loss in row.losses]) for row in report.training]
-    return _training(report, rows, "loss", "loss, nats")
+    return _training(report, rows, "loss", "evaluation loss, nats")
 
 
 def training_cosines(report: ExitReport) -> go.Figure:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from components.parents.ancestry import ancestors
 from components.plots.marks import error_bars, line, marked, shortened
 from components.plots.style import COLOURS, layout, legend, text
 from components.text import numbers
@@ -9,10 +10,10 @@ from components.text import numbers
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from analyzers.parents.report import Candidate, ParentsReport
+    from analyzers.parents.report import ParentsReport
 
-# Candidates in the picture; characters of a name that fit on a narrow screen; below this share, bits prove nothing (as in the verdict).
-_SHOWN, _NAME, _PROVES = 6, 22, 0.02
+# Candidates in the picture; characters of a name that fit on a narrow screen.
+_SHOWN, _NAME = 6, 22
 _ROW = 62
 
 
@@ -20,7 +21,7 @@ def ancestry(report: "ParentsReport") -> "Figure":
     """Parents and the next most similar candidates on the left, the model on the right; a line for each parent."""
     from plotly.graph_objects import Figure
 
-    rows = _parents(report)
+    rows = ancestors(report)
     others = [row for row in report.candidates if row.ref not in {row.ref for row, _, _ in rows}]
     drawn = [*rows, *((row, None, False) for row in others[: max(0, _SHOWN - len(rows))])]
     figure = Figure(layout=layout(70 + _ROW * len(drawn)))
@@ -63,22 +64,9 @@ def layers(report: "ParentsReport") -> "Figure":
         x, y, low, high = (list(column) for column in zip(*rows, strict=True))
         bars = error_bars(y, [max(each, -2) for each in low], [min(each, 3) for each in high], marked(number)["color"])
         figure.add_trace(line(parent.ref, x, y, number, "layer %{x}<br>weight %{y:.4f}", error_y=bars))
-    figure.update_xaxes(title="layer", nticks=8)
+    known = [-1 if row.layer is None else row.layer for row in (fit.layers if fit else ())]
+    ticks = known[:: max(1, len(known) // 8)]
+    figure.update_xaxes(title="layer", tickvals=ticks, ticktext=["outside" if layer < 0 else f"{layer}" for layer in ticks])
     figure.update_yaxes(title="weight", nticks=6)
     legend(figure, toggle=True)
     return figure
-
-
-def _parents(report: "ParentsReport") -> "list[tuple[Candidate, float, bool]]":
-    """The candidates that the verdict names, their weights, and whether that is proven."""
-    if report.verdict in ("unrelated", "undecided"):
-        return []
-    fit = report.fit
-    by_ref = {row.ref: row for row in report.candidates}
-    exact = fit is not None and fit.exact_share is not None and fit.exact_share > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
-    if fit is not None and report.verdict == "merge":
-        return [(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
-    best = report.candidates[0]
-    proven = any(each.proof for each in report.evidence)
-    weight = next((each.weight for each in fit.parents if best.ref in (each.ref, *each.alike)), 1.0) if fit is not None else 1.0
-    return [(best, weight, proven)]

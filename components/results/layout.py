@@ -75,7 +75,7 @@ class Layout(Generic[_Report]):
     title: of the document; name: of a report within it; headline: the first card, HTML, where True with links that work only on the app's
     pages; permalink: the query that shows the report again;
     command: the same on the command line. overview: HTML above several reports.
-    summary: the report's own headline, with what the library knows; plain text.
+    summary: the report's own headline, with what the library knows; plain text. related: names and addresses of further pages of the app.
     """
 
     title: str
@@ -86,6 +86,7 @@ class Layout(Generic[_Report]):
     tabs: Sequence[Tab[_Report]]
     overview: Callable[[Sequence[_Report]], str] | None = None
     summary: Callable[[_Report], str] = lambda report: report.headline()
+    related: Callable[[_Report], Sequence[tuple[str, str]]] = lambda report: ()
 
     def document(self, reports: Sequence[_Report]) -> standalone.Page:
         """A page with the headline, the tables and the figures of each report."""

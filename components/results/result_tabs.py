@@ -9,6 +9,7 @@ import gradio as gr
 from analyzers.base import Report
 from components.results.layout import Layout, Part, Piece, Plot, Rows, Said, Tab
 from components.results.share import Share, downloads
+from components.results.standalone import saving
 
 _Report = TypeVar("_Report", bound=Report)
 _FIRST = "first"
@@ -67,11 +68,18 @@ def build_result(layout: Layout[_Report]) -> Result[_Report]:
     return Result(layout, card, headline, tabs if any(tab.when for tab in layout.tabs) else None, filled, share)
 
 
+def build_plot(label: str) -> gr.Plot:
+    """An empty figure, called ``label``, above the buttons that save it. Call inside a page."""
+    plot = gr.Plot(show_label=False, label=label, elem_classes="m-figure")
+    gr.HTML(saving(label), elem_classes="m-plain")
+    return plot
+
+
 def _build(part: Part[Any]) -> Any:
     """The empty component of a part."""
     match part:
         case Plot():
-            return gr.Plot(show_label=False, label=part.label, elem_classes="m-figure")
+            return build_plot(part.label)
         case Rows():
             return part.table.build()
     return gr.HTML(elem_classes="m-plain")

@@ -4,7 +4,6 @@ The standard library's fork server forks each process from one that has imported
 A process analyzes one request and ends; closing the run kills it, and frees whatever it held.
 """
 
-import errno
 import multiprocessing
 import os
 import signal
@@ -23,6 +22,7 @@ from analyzers import analyzer_of, limits
 from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
+from components.running.exhausted import is_exhausted
 from components.running.log import log_unexpected
 
 # Less processor time than the web process gets where both want it.
@@ -79,10 +79,8 @@ def answers(request: Request, largest: int | None, access: Access) -> Iterator[A
         yield from analysis(request, largest, access)
     except MantissaError as error:
         yield error
-    except MemoryError:
-        yield LimitExceeded(_TOO_MUCH_MEMORY)
     except Exception as error:
-        if "can't start new thread" in str(error) or getattr(error, "errno", None) == errno.ENOMEM:  # no room for a stack, or for a mapping
+        if is_exhausted(error):
             yield LimitExceeded(_TOO_MUCH_MEMORY)
             return
         log_unexpected(error)

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import wraps
 from typing import Any
@@ -43,7 +44,8 @@ def in_background(function: Callable[..., Generator[Any, None, None]]) -> Callab
                     return
                 yield item
         finally:
-            _threads.submit(work.close)
+            with suppress(RuntimeError):  # no new thread can be started: one of the others will close it
+                _threads.submit(work.close)
 
     return steps
 

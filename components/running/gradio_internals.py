@@ -21,6 +21,7 @@ import gradio as gr
 from gradio.blocks import Block, BlocksConfig
 from gradio.state_holder import SessionState
 
+from components.running.exhausted import EXHAUSTED, is_exhausted
 from components.running.log import log_unexpected
 
 # Between two looks. As Gradio has it on Windows, where its loop cannot wait for less.
@@ -81,6 +82,8 @@ class Pages(gr.Blocks):
             error.print_exception = False
             raise
         except Exception as error:
+            if is_exhausted(error):
+                raise gr.Error(EXHAUSTED, print_exception=False) from None
             log_unexpected(error)
             raise gr.Error(NOT_PROCESSED, print_exception=False) from None
 

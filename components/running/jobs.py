@@ -10,6 +10,7 @@ from analyzers.base import Progress, Report, Request
 from analyzers.checkpoints import Access
 from analyzers.errors import LimitExceeded, MantissaError
 from components.running import analysis_process, interrupted, zero_gpu
+from components.running.exhausted import EXHAUSTED, is_exhausted
 from components.running.log import log_unexpected
 from components.running.queue_limits import LOOKUPS, MODELS, READING, SAMPLES, JobQueue, caller
 from components.site import archive
@@ -87,14 +88,22 @@ def _queue(request: Request) -> JobQueue:
 
 
 def _work(request: Request, access: Access) -> Generator[Any, None, None]:
-    if analyzer_of(request).runs_model:
-        return zero_gpu.run(request, access)
-    return analysis_process.run(request, None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES, access)
+    """The analysis of ``request``, completed by the analyzer's page."""
+    analyzer = analyzer_of(request)
+    if (complete := analyzer.component("page").PAGE.complete) is not None:
+        request = yield from complete(request, access)
+    if analyzer.runs_model:
+        yield from zero_gpu.run(request, access)
+    else:
+        largest = None if getattr(request, "mode", "exact") == "quick" else limits.WEB_EXACT_BYTES
+        yield from analysis_process.run(request, largest, access)
 
 
 def sentence(error: Exception) -> str:
     """The sentence that a visitor reads about ``error``; an unexpected error is logged. Options of the command line lose their dashes."""
     if isinstance(error, MantissaError):
         return _DASHES.sub("", str(error))
+    if is_exhausted(error):
+        return EXHAUSTED
     log_unexpected(error)
     return OUR_FAULT

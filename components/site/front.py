@@ -19,6 +19,7 @@ from analyzers import limits
 from analyzers.errors import MantissaError
 from components.api.answers import FROM_MCP, is_mcp
 from components.api.calls import NOT_A_CALL, Refusal, check_call, is_call, stream
+from components.running.exhausted import is_exhausted
 from components.running.jobs import sentence
 from components.running.queue_limits import reading
 from components.site.identity import COOKIE, client_of, new_secret, with_client
@@ -82,7 +83,8 @@ class Front:
         except Exception as error:
             if begun:
                 raise
-            status = error.status_code if isinstance(error, HTTPException) else 503 if isinstance(error, MantissaError) else 500
+            busy = isinstance(error, MantissaError) or is_exhausted(error)
+            status = error.status_code if isinstance(error, HTTPException) else 503 if busy else 500
             said = error.detail if isinstance(error, HTTPException) else sentence(error)
             await PlainTextResponse(said, status)(scope, receive, guarded)
 

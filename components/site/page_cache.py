@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from components.look.theme import EARLY_STYLE
 from components.site import previews
 
 # Pages times addresses: the host name in a request is its sender's choice.
@@ -48,7 +49,7 @@ class PageCache:
         self._pages.move_to_end(key)
         request = Request(scope)
         preview = await run_in_threadpool(previews.of_page, path.removeprefix("/"), request.url.query)
-        head = previews.head(preview, previews.origin_of(request)).encode()
+        head = (EARLY_STYLE + previews.head(preview, previews.origin_of(request))).encode()
         await Response(page[0] + head + page[1], media_type="text/html")(scope, receive, send)
 
     async def _rendered(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes] | None:

@@ -23,7 +23,8 @@ def result_page(report: Report, made: str, plots: str, embedded: bool, origin: s
     meta = previews.tags(previews.of_report(report), origin, "article") + str(_PARTS.style())
     if embedded:
         return page.served(plots, meta, str(_PARTS.embedded(page.body, page.heading, f"../{addresses.stored(report.id)}")))
-    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id))
+    related = addresses.layout(report.analyzer).related(report)
+    body = str(_PARTS.alone(page.body, day(made) if made else "", f"../{addresses.again(report)}", report.id, related))
     return page.served(plots, meta, navigation() + page._replace(body=body).titled())
 
 

@@ -10,6 +10,8 @@ from tests.hub import LocalHub
 
 # In seconds, for waits that tests sit through.
 READER, BODY = 3, 2
+# From one address without a login, in an hour.
+LABELS = 2
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +23,8 @@ def hub() -> Iterator[LocalHub]:
 
 @pytest.fixture(scope="module")
 def app(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies."""
-    limits = {"MANTISSA_READER_SECONDS": str(READER), "MANTISSA_BODY_SECONDS": str(BODY)}
+    """The address of an app that reads from ``hub`` and waits READER and BODY seconds for readers and bodies, and takes LABELS labels."""
+    limits = {"MANTISSA_READER_SECONDS": str(READER), "MANTISSA_BODY_SECONDS": str(BODY), "MANTISSA_LABELS_PER_ADDRESS": str(LABELS)}
     with serve(tmp_path_factory.mktemp("app"), hub.url, **limits) as url:
         yield url
 

@@ -11,7 +11,7 @@ import pytest
 
 from analyzers.language_models.samples import sample_folder
 from tests.attacks.calls import inspect, post, read, result
-from tests.attacks.conftest import BODY, READER, process_of
+from tests.attacks.conftest import BODY, LABELS, READER, process_of
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault
@@ -113,3 +113,14 @@ def test_a_body_that_does_not_end_is_closed(app: str, path: str) -> None:
             said += part
         assert time.monotonic() - began > BODY / 2
         assert b" 408 " in said and b"must arrive within 2 seconds" in said
+
+
+def test_an_address_has_one_share_of_labels_whatever_its_cookies(app: str) -> None:
+    def label(number: int) -> str:
+        made_up = {"Cookie": f"mantissa=made-up-{number}"}
+        _, sent = post(app, "add_label", ["org/name", "bf16", f"https://example.org/{number}", ""], made_up)
+        return read(app, "add_label", sent["event_id"], made_up)
+
+    answers = [label(number) for number in range(LABELS + 2)]
+    assert ["event: complete" in answer for answer in answers] == [True] * LABELS + [False] * 2, answers
+    assert all("MANTISSA_LABELS_PER_ADDRESS" in answer for answer in answers[LABELS:])

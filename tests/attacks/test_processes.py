@@ -1,5 +1,7 @@
 """Processes of analyses that the system kills, as it does where memory or processes run out: one sentence, and the next analysis runs."""
 
+import json
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +10,7 @@ import pytest
 
 from tests.attacks.calls import inspect, post, read, result
 from tests.attacks.conftest import process_of
+from tests.attacks.countable import AT_ONCE, command
 from tests.hub import LocalHub
 from tests.hub.architectures import llama
 from tests.hub.faults import Fault
@@ -44,3 +47,13 @@ def test_another_fork_server_is_started_for_one_that_was_killed(app: str) -> Non
     first.kill()
     assert result(app, "inspect", inspect("sample:tiny-tuned"))
     assert _fork_server(app) != first
+
+
+def test_without_processes_left_there_is_a_sentence_and_the_next_analysis_runs() -> None:
+    ended = subprocess.run(command(), capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    together, after = json.loads(ended.stdout)
+    refused = [said for said in together if said]
+    assert len(together) == AT_ONCE and refused
+    assert all(said.startswith(("The analyses that run now need", "No process can be started")) for said in refused)
+    assert after == ""

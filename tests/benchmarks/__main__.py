@@ -19,6 +19,7 @@ from .library import library
 from .load import load
 from .local_exact import local_exact
 from .monitor import monitor
+from .offload import offload
 from .pairs import pair_counting
 from .parents import parents_quick
 from .pickled import pickled
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Result]]] = {
     "conflict": conflict,
     "precision": precision,
     "exit": exit_heads,
+    "offload": offload,
     "monitor": monitor,
     "library": library,
     "load": load,
@@ -67,17 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(machine(), flush=True)
     results: list[Result] = []
     failed = False
-    for name in dict.fromkeys(options.names or BENCHMARKS):
-        start = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-            try:
-                results += BENCHMARKS[name](Path(folder))
-            except RuntimeError as error:
-                failed = True
-                results.append(Result(f"{name}: failed", "", met=False))
-                print(f"{name}: {error}", file=sys.stderr)
-        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    print(table(results))
+    try:
+        for name in dict.fromkeys(options.names or BENCHMARKS):
+            start = time.perf_counter()
+            with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+                try:
+                    results += BENCHMARKS[name](Path(folder))
+                except RuntimeError as error:
+                    failed = True
+                    results.append(Result(f"{name}: failed", "", met=False))
+                    print(f"{name}: {error}", file=sys.stderr)
+            print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    finally:  # also what was measured before an interruption
+        print(table(results))
     print("\nTimes: median of several processes (smallest in brackets). ratio: naive / ours. Memory: largest of all runs.")
     return int(failed or (options.strict and any(result.met is False for result in results)))
 

@@ -69,6 +69,9 @@ def test_a_frame_on_another_site_shows_the_result_alone(open_page: OpenPage, onl
         expect(framed.get_by_text("bf16 → fp32")).to_be_visible()
         expect(framed.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         expect(framed.locator("nav")).to_have_count(0)
+        with page.expect_download() as saved:
+            framed.get_by_role("button", name="Save as SVG").first.click()
+        assert saved.value.path().read_bytes().startswith(b"<svg")
         page.close()
 
 
@@ -80,6 +83,9 @@ def test_gradios_element_on_another_site_shows_the_result_alone(open_page: OpenP
         expect(page.locator("gradio-app #m-result .m-tile").first).to_contain_text("Stored as")
         expect(page.locator("gradio-app #m-inspect")).to_be_hidden()
         expect(page.locator("gradio-app .m-nav").first).to_be_hidden()
+        with page.context.expect_page() as whole:
+            page.get_by_role("link", name="Open in Mantissa").click()
+        expect(whole.value).to_have_url(re.compile(rf"{online}/\?model=org%2Fname"))
         page.close()
 
 

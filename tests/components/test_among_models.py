@@ -7,6 +7,7 @@ import pytest
 
 from analyzers.dtype_detection.labels import labelled_extremes
 from components.plots.among_models import among_models, place
+from components.plots.several_models import largest, spectra
 from tests.components.reports import hostile_report, report
 
 
@@ -34,15 +35,15 @@ def test_this_model_is_named_and_stands_where_its_extremes_are() -> None:
 def test_the_thresholds_of_the_rule_are_drawn_and_labelled() -> None:
     layout = among_models([report()]).layout
     assert [(shape.x0, shape.y0) for shape in layout.shapes] == [(0, 1e2), (1e3, 0)]
-    assert [note.text for note in layout.annotations] == ["dashed: above 10²: bf16; below: fp16 left of 10³, fp32 right"]
+    assert [note.text for note in layout.annotations] == ["dashed: above 10²: bf16;<br>below: fp16 left of 10³, fp32 right"]
     assert layout.xaxis.type == layout.yaxis.type == "log"
 
 
 def test_the_names_of_the_thresholds_are_above_the_figure_and_fit_on_a_narrow_screen() -> None:
     layout = among_models([report()]).layout
     (note,) = layout.annotations
-    assert (note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") and note.yshift + 16 < layout.margin.t
-    assert 5.4 * len(note.text) < 330  # pixels of a character, and of the figure
+    assert (note.yref, note.y, note.yanchor) == ("paper", 1, "bottom") and note.yshift + 32 < layout.margin.t
+    assert 5.4 * max(map(len, note.text.split("<br>"))) < 250  # pixels of a character, and of the figure
 
 
 @pytest.mark.parametrize(("norm_max", "side"), [(20.0, "right"), (1e4, "center"), (5e6, "left")])
@@ -83,3 +84,13 @@ def test_far_away_is_inside_the_figure_too(abs_max: float) -> None:
 
 def test_names_are_text() -> None:
     assert "<img" not in json.dumps(among_models([hostile_report()]).to_plotly_json(), default=str)
+
+
+def test_the_spectra_and_layers_of_several_models_are_lines_in_one_figure_each() -> None:
+    reports = [report(), _at(2.4, 37.5), hostile_report()]
+    overlaid, layers = spectra(reports, [1, 3, 4]), largest(reports, [1, 3, 4])
+    assert [trace.name[0] for trace in overlaid.data] == ["1", "3", "4"] == [trace.name[0] for trace in layers.data]
+    assert all(sum(trace.y) == pytest.approx(100) for trace in overlaid.data)
+    assert max(layers.data[0].y) == max(row.abs_max or 0 for row in report().layers if row.layer is not None)
+    assert "<" not in "".join(trace.name for trace in overlaid.data)
+    assert len(spectra([report()] * 12, range(1, 13)).data) == 9

@@ -70,7 +70,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"epsilon": "-1"}, "Epsilon must be"),
         ({"topk": "0"}, "Topk"),
         ({"ffn": "topk", "topk_layers": "3-1"}, "ends before it begins"),
-        ({"ffn": "topk", "topk_layers": "<b>"}, "Topk_layers"),
+        ({"ffn": "topk", "topk_layers": "<b>"}, "Topk layers"),
         ({"ffn": "topk", "unit": "attention"}, "choose the unit ffn"),
         ({"source": DATASET}, "id of a dataset"),
         ({"source": PAIRS}, "Paste at least 2 pairs"),

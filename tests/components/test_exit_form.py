@@ -78,9 +78,9 @@ def test_every_field_reaches_the_request() -> None:
         ({"residual": "-1"}, "greater than or equal to 0|at least 0"),
         ({"residual": "nan"}, "esidual"),
         ({"alpha": "0"}, "lpha"),
-        ({"mass_threshold": "2"}, "ass_threshold must be at most 1"),
-        ({"rank_tail": "4"}, "Hybrid needs rank_exact with rank_tail"),
-        ({"methods": ("hybrid",), "rank": "8", "rank_exact": "9"}, "rank_exact must be less than its rank, 8, not 9"),
+        ({"mass_threshold": "2"}, "ass threshold must be at most 1"),
+        ({"rank_tail": "4"}, "Hybrid needs rank exact with rank tail"),
+        ({"methods": ("hybrid",), "rank": "8", "rank_exact": "9"}, "rank exact must be less than its rank, 8, not 9"),
         ({"source": DATASET}, "id of a dataset"),
         ({"dtype": "int8"}, "float16"),
         ({"seed": "-1"}, "at least 0"),
@@ -136,6 +136,14 @@ def test_an_address_fills_the_fields_or_says_why_not() -> None:
     assert PAGE.prefill([("rank", "5"), ("", "")])[-1] == gr.skip()
     filled = PAGE.prefill([("model", MODEL), ("methods", " span , svd"), ("rank", "4"), ("sweep", "0"), ("", "")])
     assert filled == [*values(Form(MODEL, ("span", "svd"), "4", sweep=False)), ""]
+
+
+def test_a_misspelt_key_of_an_address_is_named_and_nothing_starts() -> None:
+    *fields, status = PAGE.prefill([("modle", MODEL), ("utm_source", "x")])
+    assert all(field == gr.skip() for field in fields) and "Unknown in the address: modle (did you mean model?)." in status
+    *fields, status = PAGE.prefill([("model", MODEL), ("sede", "1"), ("rnak", "4"), ("embed", "1")])
+    assert fields == values(Form(MODEL))
+    assert "rnak (did you mean rank?), sede (did you mean seed or sweep?). Correct it, or start without it." in status
 
 
 def test_every_example_is_a_valid_request() -> None:

@@ -1,6 +1,7 @@
 """The tiles: their answers, their tags, and that text from outside stays text."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -80,7 +81,7 @@ def test_one_of_a_kind_is_singular_and_unread_tensors_are_counted() -> None:
 
 def test_the_stored_dtype_is_named_where_several_were_asked_about() -> None:
     def html(*stored: str) -> str:
-        asked = [item.model_dump() | {"stored": dtype} for item, dtype in zip(report().lineage.evidence, stored, strict=True)]
+        asked = [replace(item, stored=dtype) for item, dtype in zip(report().lineage.evidence, stored, strict=True)]
         return evidence(report(lineage=_lineage(evidence=asked)))
 
     assert '<th scope="col">Stored</th>' in html("F32", "F16")
@@ -129,7 +130,7 @@ def test_exported_page_asks_for_nothing_and_keeps_text_as_text() -> None:
     assert "<img" not in own
     assert not re.search(r"""(src|href|@import|url)\s*[=(]\s*["']?(?!https://example\.org)(https?:)?//""", own)
     assert "connect-src 'none'" in own
-    assert own.count('type="application/json"') == 7  # three figures each, and one of both models
+    assert own.count('type="application/json"') == 9  # three figures each, and three of both models
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, flags=re.DOTALL):
         assert not set("<>&") & set(data)
     assert "prefers-color-scheme: dark" in own

@@ -96,7 +96,7 @@ def test_every_field_reaches_the_request() -> None:
         ({"loss": "grpo", "old_logprobs": "-1, -2"}, "^Line 1 of old log-probabilities is not a JSON list"),
         ({"loss": "grpo", "old_logprobs": "[-1]"}, "there are 2 and 1 lists"),
         ({"loss": "grpo", "clip_low": "low"}, "Clip low must be a number"),
-        ({"loss": "grpo", "clip_high": "-1"}, "^Clip_high must be at least 0"),
+        ({"loss": "grpo", "clip_high": "-1"}, "^Clip high must be at least 0"),
         ({"attention": "flash"}, "'sdpa' or 'eager'"),
         ({"seed": "-1"}, "at least 0"),
     ],

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -50,12 +51,22 @@ def test_quantized(model: Any) -> None:
     assert said.endswith("which holds quantized values here: pass a state dict of plain tensors.")
 
 
-def test_with_adapters(model: Any) -> None:
-    """PEFT replaces a linear map by a module with these names."""
-    inner = model.model.layers[0].self_attn
-    inner.q_proj = nn.ModuleDict({"base_layer": inner.q_proj, "lora_A": nn.Linear(64, 4), "lora_B": nn.Linear(4, 64)})
-    said = sentence(mantissa.dtype, model)
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft
+@pytest.mark.parametrize(
+    "adapter", [LoraConfig(r=4), IA3Config(), PromptTuningConfig(num_virtual_tokens=4)], ids=lambda each: each.peft_type
+)
+def test_with_adapters(model: Any, adapter: PeftConfig) -> None:
+    adapter.task_type = "CAUSAL_LM"
+    said = sentence(mantissa.dtype, get_peft_model(model, adapter))
     assert said == "This model has PEFT adapters, which are not yet part of its weights: merge them first, merge_and_unload()."
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft
+def test_merged_adapters_are_read(model: Any) -> None:
+    plain = mantissa.dtype(model)
+    merged = get_peft_model(model, LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM")).merge_and_unload()
+    assert mantissa.dtype(merged).checkpoint.tensors == plain.checkpoint.tensors
+    assert mantissa.sparsity(SAMPLE, merged).num_changed  # the adapters are part of the weights
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # by torch, of its own code

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -209,3 +210,17 @@ def test_wrappers_keep_names_and_roles() -> None:
     with UpdateMonitor(cast(nn.Module, torch.compile(tiny()))) as monitor:
         assert "model.layers.0.self_attn.q_proj.weight" in monitor._watched
         assert set(monitor.look(1).roles) == {"attention", "embedding", "mlp", "norm"}
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # used by peft
+def test_adapters_are_watched_beside_the_frozen_model() -> None:
+    model = get_peft_model(cast(Any, tiny()), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    start = values(model)
+    with UpdateMonitor(model, every=100, mode="exact") as monitor:
+        train(model, 3)
+        look = monitor.look(3)
+    moved = {name for name, value in values(model).items() if not torch.equal(value, start[name])}
+    assert moved and all("lora_" in name for name in moved)
+    assert look.roles["attention"].trainable == 16 and look.total.trainable == 16  # two matrices at two linear maps of four layers
+    assert look.roles["attention"].changed == look.total.changed > 0
+    assert look.roles["mlp"].changed == look.roles["norm"].changed == 0

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from analyzers import limits
 from analyzers.base import request_error
 from analyzers.errors import MantissaError
+from tests.hub import LocalHub
 from tests.parents.checkpoints import BF16, F32, Folder, asked, each, merged, model, tuned
 
 FIRST, SECOND = model(10), model(11)
@@ -36,7 +37,7 @@ def test_no_candidate(folder: Folder) -> None:
     assert said.startswith("No candidates: name checkpoints") and "names no base_model" in said
 
 
-def test_the_card_names_candidates(folder: Folder) -> None:
+def test_the_card_names_candidates(hub: LocalHub, folder: Folder) -> None:
     name = folder.write("x", FIRST)
     (Path(name) / "README.md").write_text("---\nlicense: mit\nbase_model:\n- nobody/here\ntags:\n- other/name\n---\n# A model\n")
     assert "nobody/here, the base_model of the model card, cannot be compared" in refused(name)
@@ -46,6 +47,17 @@ def test_the_card_names_candidates(folder: Folder) -> None:
     for broken in ("---\nbase_model: [\n---\n", "---\nbase_model: 3\n---\n", "no header", "---\n- a\n---\n", "\xff"):
         (Path(name) / "README.md").write_text(broken, encoding="latin-1")
         assert "names no base_model" in refused(name)
+
+
+def test_private_candidates_read_like_none(hub: LocalHub, folder: Folder) -> None:
+    files = {path.name: path for path in Path(folder.write("x", FIRST)).iterdir()}
+    hub.add("org/x", files)
+    hub.add("org/secret", files, private=True)
+    hub.add("org/gated", files, gated="manual")
+    assert refused("org/x", "org/secret").replace("org/secret", "org/nobody") == refused("org/x", "org/nobody")
+    assert refused("org/secret", "org/x").replace("org/secret", "org/nobody") == refused("org/nobody", "org/x")
+    assert "org/gated" in refused("org/x", "org/gated") and "licen" in refused("org/x", "org/gated")
+    assert refused("org/x", "org/x@main").startswith("Candidate 1, org/x, is the model itself")
 
 
 def test_no_candidate_of_the_same_shape(folder: Folder) -> None:

@@ -165,17 +165,38 @@ def test_slerp(folder: Folder, t: float) -> None:
 
 
 @pytest.mark.parametrize("drop", [0.5, 0.9])
-def test_dare_has_average_weights(folder: Folder, drop: float) -> None:
-    first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
+def test_dare_is_told_by_what_it_dropped(folder: Folder, drop: float) -> None:
+    first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.02, 22)
     report = folder.parents(dare(FIRST, [first, second], 0.5, drop), FIRST, first, second)
-    assert report.verdict == "merge" and "averages" in report.statement and report.fit is not None
-    assert [each.weight for each in report.fit.parents] == pytest.approx([0, 0.5, 0.5], abs=0.05)
+    assert report.verdict == "merge" and "as DARE does" in report.statement and report.fit is not None
+    assert [each.weight for each in report.fit.parents] == pytest.approx([0, 0.5, 0.5], abs=0.1)
+    sparse = report.fit.sparse
+    assert sparse is not None and sparse.base.endswith("c0") and sparse.exact_share > 0.99 > sparse.exact_by_chance
+    assert [each.ref[-2:] for each in sparse.updates] == ["c1", "c2"]
+    assert [each.factor for each in sparse.updates] == pytest.approx([0.5 / (1 - drop)] * 2, rel=1e-3)
+    assert sparse.updates[0].kept == pytest.approx(1 - drop, abs=0.05) and any(each.proof for each in report.evidence)
+
+
+def test_dare_of_one_update_and_what_is_none(folder: Folder) -> None:
+    first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
+    report = folder.parents(dare(FIRST, [first], 1.0, 0.6), FIRST, first, second)
+    assert (
+        report.fit is not None
+        and report.fit.sparse is not None
+        and report.parents == (report.fit.sparse.base, report.fit.sparse.updates[0].ref)
+    )
+    swapped = {name: (first if "mlp" in name else FIRST)[name] for name in FIRST}
+    report = folder.parents(swapped, FIRST, first)
+    assert report.fit is not None and report.fit.sparse is not None and report.fit.sparse.method is None
+    for child in (tuned(FIRST, 0.001, 23), tuned(first, 0.01, 24), with_lora(FIRST, 4)):
+        report = folder.parents(child, FIRST, first, second)
+        assert report.verdict == "derived" and report.fit is not None and report.fit.sparse is None
 
 
 def test_ties_has_average_weights(folder: Folder) -> None:
     first, second = tuned(FIRST, 0.05, 21), tuned(FIRST, 0.05, 22)
     report = folder.parents(ties(FIRST, [first, second], 0.3), FIRST, first, second)
-    assert report.verdict == "merge" and "averages" in report.statement
+    assert report.verdict == "merge" and "as TIES does" in report.statement
     assert {name[-2:] for name in report.parents} >= {"c1", "c2"}
 
 

@@ -1,0 +1,31 @@
+"""Who a model comes from, according to a report: each parent with its weight, and whether that is proven."""
+
+from typing import NamedTuple
+
+from analyzers.parents.report import Candidate, ParentsReport
+
+# Below this share, exact values prove nothing (as in the verdict).
+_PROVES = 0.02
+
+
+class Ancestor(NamedTuple):
+    """A candidate that the verdict names. proven: by equal bits, far more than by chance; else inferred."""
+
+    row: Candidate
+    weight: float
+    proven: bool
+
+
+def ancestors(report: ParentsReport) -> list[Ancestor]:
+    """The candidates that the verdict names; none of unrelated models."""
+    if report.verdict in ("unrelated", "undecided"):
+        return []
+    fit = report.fit
+    by_ref = {row.ref: row for row in report.candidates}
+    if fit is not None and report.verdict == "merge":
+        exact = fit.sparse is not None or (fit.exact_share or 0.0) > max(_PROVES, 5 * (fit.exact_by_chance or 0.0))
+        return [Ancestor(by_ref[each.ref], each.weight, exact) for each in fit.parents if each.ref in report.parents]
+    best = report.candidates[0]
+    proven = any(each.proof for each in report.evidence)
+    weight = next((each.weight for each in fit.parents if best.ref in (each.ref, *each.alike)), 1.0) if fit is not None else 1.0
+    return [Ancestor(best, weight, proven)]

@@ -1,0 +1,96 @@
+"""Candidates from the library: public models whose tensors have the same shapes."""
+
+from collections.abc import Generator
+from typing import Any
+
+import gradio as gr
+
+from analyzers import limits
+from analyzers.base import Progress
+from analyzers.checkpoints import Access, parse_reference
+from analyzers.dtype_detection import DtypeRequest
+from analyzers.errors import MantissaError
+from analyzers.parents.report import ParentsRequest
+from components.forms.fields import QUIET
+from components.forms.form import references, typed
+from components.library.shapes import fingerprint
+from components.running import analysis_process
+from components.running.background import in_background
+from components.running.queue_limits import LOOKUPS, caller
+from components.site import archive
+from components.text.render import macros
+
+_PIECES = macros("parents/templates/parents.html")
+_LOOKING = "looking for models of the same shapes"
+_LEAST = 1 << 16  # bytes of weights
+_CLICKS = """element.addEventListener('click', (event) => {
+  const {candidates} = event.target.closest('[data-candidates]')?.dataset ?? {};
+  if (candidates) trigger('click', {candidates});
+})"""
+
+
+def complete(request: ParentsRequest, access: Access) -> Generator[Progress, None, ParentsRequest]:
+    """``request`` with candidates from the library, if it names none."""
+    if request.candidates or archive.library() is None:
+        return request
+    found = yield from suggested(request.model, access, request.subfolder)
+    return request.model_copy(update={"suggested": tuple(found)})
+
+
+def suggested(model: str, access: Access, subfolder: str | None = None) -> Generator[Progress, None, list[str]]:
+    """Up to ``limits.SUGGESTED`` models; none if ``model`` cannot be read. Its shapes are those of its passport in the library, else of
+    its headers.
+    """
+    ours = archive.library()
+    if ours is None:
+        return []
+    try:
+        reference = parse_reference(model, local=False)
+        name = f"sample:{reference.name}" if reference.kind == "sample" else reference.name
+        shapes = "" if subfolder else ours.shapes(name)
+        yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
+        if not shapes:
+            # hardly any weights: only the headers count, but these can be large, and an analysis has a process of its own
+            for item in analysis_process.run(DtypeRequest(model=model, subfolder=subfolder, budget=_LEAST), None, access):
+                if isinstance(item, Progress):
+                    yield Progress(done=0, total=0, unit="bytes", note=_LOOKING)
+                else:
+                    name, shapes = item.checkpoint.ref, fingerprint(item.model_dump_json())
+        return ours.alike(shapes, name, limits.SUGGESTED)
+    except MantissaError:  # the analysis reports it
+        return []
+
+
+def build_suggestions(model: gr.Dropdown, candidates: gr.Dropdown) -> None:
+    """The models of the library with the shapes of the one that the visitor named; a click adds one, or all, to ``candidates``."""
+    listed = gr.HTML(elem_classes="m-plain", js_on_load=_CLICKS, elem_id="m-suggestions")
+
+    @in_background
+    def suggest(request: gr.Request, login: gr.OAuthToken | None, text: Any) -> Generator[str, None, None]:
+        named = typed(text).strip()
+        found: list[str] = []
+        if named:
+            slot = yield from _quietly(LOOKUPS.slot(caller.get()))
+            try:
+                found = yield from _quietly(suggested(named, caller.get().access))
+            finally:
+                slot.release()
+        yield str(_PIECES.suggestions(found))
+
+    def add(event: gr.EventData, text: Any) -> str:
+        chosen = event._data.get("candidates") if isinstance(event._data, dict) else None
+        names = references(f"{typed(text)} {typed(chosen)}", 2 * limits.CANDIDATES)
+        return " ".join(dict.fromkeys(names))
+
+    model.input(suggest, model, listed, concurrency_limit=None, concurrency_id=LOOKUPS.name, trigger_mode="always_last", **QUIET)
+    listed.click(add, candidates, candidates, queue=False, **QUIET)
+
+
+def _quietly(steps: Generator[Progress, None, Any]) -> Generator[str, None, Any]:
+    """``steps`` without showing their progress."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        yield ""

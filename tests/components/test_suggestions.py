@@ -1,0 +1,93 @@
+"""Candidates from the library: public models with tensors of the same shapes, compared where none is named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers.base import Progress, Report
+from analyzers.checkpoints import Access
+from analyzers.dtype_detection import DtypeRequest, analyze
+from analyzers.parents import ParentsReport, ParentsRequest
+from components.library import Library, Query
+from components.parents.form import permalink
+from components.parents.suggestions import suggested
+from components.running.jobs import job
+from components.site import archive
+from tests.dtype_detection.checkpoints import write
+from tests.hub import LocalHub
+from tests.parents.checkpoints import F32, Tensors, model, tuned
+
+FIRST, SECOND = model(10, layers=2), model(11, layers=2)
+TOKEN = "hf_friend"
+
+
+def add(hub: LocalHub, folder: Path, name: str, tensors: Tensors, card: str = "", **options: Any) -> None:
+    files = {path.name: path for path in write(folder / name, tensors).iterdir()}
+    hub.add(name, files | ({"README.md": card.encode()} if card else {}), **options)
+
+
+@pytest.fixture
+def alike(hub: LocalHub, library: Library, tmp_path: Path) -> LocalHub:
+    """A Hub with models of the same shapes, whose passports are in the library, and a few others."""
+    add(hub, tmp_path, "org/first", FIRST)
+    add(hub, tmp_path, "org/second", {name.removeprefix("model."): tensor.to(F32) for name, tensor in SECOND.items()})
+    add(hub, tmp_path, "org/wide", model(12, layers=2, width=64))
+    add(hub, tmp_path, "org/secret", model(13, layers=2), private=True)
+    add(hub, tmp_path, "org/tuned", tuned(FIRST, 0.01))
+    hub.user(TOKEN, "friend", ["org/secret"])
+    for name in ("org/first", "org/second", "org/wide"):
+        list(job(DtypeRequest(model=name)))
+    *_, secret = analyze(DtypeRequest(model="org/secret"), Access(token=TOKEN))
+    assert isinstance(secret, Report)
+    archive.keep(secret, Access(token=TOKEN))
+    assert library.counts().results == 3
+    return hub
+
+
+def answer(model: str, **options: Any) -> ParentsReport:
+    *_, report = job(ParentsRequest(model=model, **options))
+    assert isinstance(report, ParentsReport)
+    return report
+
+
+def found(steps: Iterator[Progress]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_they_are_compared_where_none_is_named(alike: LocalHub) -> None:
+    report = answer("org/tuned")
+    assert report.verdict == "derived" and report.parents == ("org/first",)
+    assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "library")]
+    assert report.request.suggested == () and archive.is_kept(report)
+    assert permalink(report) == f"?model=org%2Ftuned%40{report.checkpoint.commit}&mode=quick"
+    assert [item.unit for item in job(report.request) if isinstance(item, Progress)] == [archive.STORED]
+    pinned = report.request.model_copy(update={"model": f"org/tuned@{report.checkpoint.commit}"})
+    assert archive.find(pinned, ask=False) is not None
+    named = answer("org/tuned", candidates=("org/second",))
+    assert [(each.ref, each.source) for each in named.candidates] == [("org/second", "named")] and named.id != report.id
+
+
+def test_next_to_those_of_the_card(alike: LocalHub, tmp_path: Path) -> None:
+    add(alike, tmp_path, "org/claims", tuned(FIRST, 0.02), "---\nbase_model:\n- org/second\n- org/claims\n- org/secret\n---\n")
+    report = answer("org/claims")
+    assert [(each.ref, each.source) for each in report.candidates] == [("org/first", "library"), ("org/second", "card")]
+    assert any("org/claims, the base_model of the model card, is the model itself" in note for note in report.notes)
+    # what is private reads like what does not exist
+    secret = next(note for note in report.notes if "org/secret" in note)
+    add(alike, tmp_path, "org/more", tuned(FIRST, 0.03), "---\nbase_model:\n- org/nobody\n---\n")
+    nobody = next(note for note in answer("org/more").notes if "org/nobody" in note)
+    assert secret.replace("org/secret", "org/nobody") == nobody
+
+
+def test_nothing_is_suggested_for_what_cannot_be_read(alike: LocalHub, library: Library) -> None:
+    assert found(suggested("org/tuned", Access())) == ["org/second", "org/first"]
+    assert found(suggested("org/first", Access())) == ["org/second"]
+    assert found(suggested("org/secret", Access())) == found(suggested("org/nobody", Access())) == found(suggested("/etc", Access())) == []
+    assert found(suggested("org/secret", Access(token=TOKEN))) == ["org/second", "org/first"]
+    assert "secret" not in str([row.result.models for row in library.results(Query()).rows])
